@@ -1,0 +1,48 @@
+# Everything runs inside .venv, which `make setup` builds from pyproject.toml alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export CONSILIENCE_DATA ?= $(abspath ../shared/data)
+
+.PHONY: setup demo test test-slow check lint types architecture bench reproduce docs clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/pyright
+
+architecture: setup
+	$(BIN)/lint-imports
+
+check: lint types architecture test
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+reproduce: setup
+	$(BIN)/python -m benchmarks.reproduce
+
+docs: setup
+	$(BIN)/python -m docs
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo

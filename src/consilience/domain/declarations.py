@@ -1,0 +1,159 @@
+"""Reading what a person or another program declared: typed look-ups whose errors say where and what.
+
+A `Declaration` wraps one mapping from a TOML or JSON file. Every look-up checks the type, every error names the
+place in the file, and `close` refuses keys that nobody asked for, suggesting the nearest known one.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from consilience.errors import DeclarationError
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of an error message: the nearest known word, or the list of what there is.
+
+    >>> suggestion("agee", ["age", "sex"])
+    "did you mean 'age'?"
+    >>> suggestion("zzz", ["age", "sex"])
+    'there is: age, sex'
+    """
+    known = [str(name) for name in known]
+    nearest = difflib.get_close_matches(word, known, n=1)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
+    return f"there is: {shown}" if known else "there is none"
+
+
+def is_number(value: object) -> bool:
+    """True of finite integers and floats, and not of booleans, NaN or infinities."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class Declaration:
+    """One mapping of a declared file, read key by key."""
+
+    def __init__(self, mapping: object, where: str) -> None:
+        if not isinstance(mapping, Mapping) or not all(isinstance(key, str) for key in mapping):
+            raise DeclarationError(f"{where}: expected a table of named values, found {_kind(mapping)}")
+        self.where = where
+        self._mapping: Mapping[str, Any] = mapping
+        self._read: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._mapping
+
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._mapping)
+
+    def refuse(self, message: str) -> NoReturn:
+        raise DeclarationError(f"{self.where}: {message}")
+
+    def _look_up(self, key: str, wanted: str) -> Any:
+        self._read.add(key)
+        if key not in self._mapping:
+            self.refuse(f"{key!r} is missing; it must be {wanted}")
+        return self._mapping[key]
+
+    def _wrong(self, key: str, wanted: str) -> NoReturn:
+        self.refuse(f"{key!r} must be {wanted}, found {_kind(self._mapping[key])}")
+
+    def text(self, key: str) -> str:
+        value = self._look_up(key, "a text")
+        return value if isinstance(value, str) else self._wrong(key, "a text")
+
+    def optional_text(self, key: str) -> str | None:
+        return self.text(key) if key in self._mapping else None
+
+    def flag(self, key: str) -> bool:
+        value = self._look_up(key, "true or false")
+        return value if isinstance(value, bool) else self._wrong(key, "true or false")
+
+    def number(self, key: str) -> float:
+        value = self._look_up(key, "a finite number")
+        return value if is_number(value) else self._wrong(key, "a finite number")
+
+    def integer(self, key: str) -> int:
+        value = self._look_up(key, "a whole number")
+        return int(value) if is_number(value) and value == int(value) else self._wrong(key, "a whole number")
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        values = self._items(key, "a list of finite numbers")
+        return values if all(is_number(value) for value in values) else self._wrong(key, "a list of finite numbers")
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self._items(key, "a list of texts")
+        return values if all(isinstance(v, str) for v in values) else self._wrong(key, "a list of texts")
+
+    def labels(self, key: str) -> tuple[str, ...]:
+        """Texts, or numbers and truth values that stand for their text, as people write `values = [0, 1]`."""
+        return tuple(self._label(key, value) for value in self._items(key, "a list of values"))
+
+    def label(self, key: str) -> str:
+        return self._label(key, self._look_up(key, "a value"))
+
+    def optional_label(self, key: str) -> str | None:
+        return self.label(key) if key in self._mapping else None
+
+    def table(self, key: str) -> "Declaration":
+        return Declaration(self._look_up(key, "a table"), f"{self.where}.{key}")
+
+    def tables(self, key: str) -> tuple["Declaration", ...]:
+        values = self._items(key, "a list of tables")
+        return tuple(Declaration(value, f"{self.where}.{key}[{i}]") for i, value in enumerate(values))
+
+    def raw(self, key: str) -> Any:
+        """The value as it stands, for keys whose type depends on another declaration."""
+        return self._look_up(key, "present")
+
+    def close(self) -> None:
+        """Refuse keys that nobody read."""
+        for key in self._mapping:
+            if key not in self._read:
+                self.refuse(f"{key!r} is not known here; {suggestion(key, sorted(self._read))}")
+
+    def _items(self, key: str, wanted: str) -> tuple[Any, ...]:
+        values = self._look_up(key, wanted)
+        if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+            self._wrong(key, wanted)
+        return tuple(values)
+
+    def _label(self, key: str, value: object) -> str:
+        text = label_text(value)
+        return text if text is not None else self._wrong(key, "texts, numbers or truth values")
+
+
+def label_text(value: object) -> str | None:
+    """The text by which a declared value is known, or None when it cannot be a value.
+
+    >>> label_text(3), label_text(2.0), label_text(True), label_text("x")
+    ('3', '2', 'true', 'x')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if is_number(value):
+        return format_number(float(value)) if isinstance(value, float) else str(value)
+    return None
+
+
+def format_number(value: float) -> str:
+    """The shortest text that reads back as this number, without a trailing `.0`.
+
+    >>> format_number(25.0), format_number(0.1)
+    ('25', '0.1')
+    """
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return "a list"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

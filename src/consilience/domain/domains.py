@@ -1,0 +1,294 @@
+"""Domains: the public description of a table. Declared, reviewed like code, never read off the data."""
+
+import hashlib
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.attributes import Attribute, Continuous, Numeric, attribute_from_declaration
+from consilience.domain.declarations import Declaration, suggestion
+from consilience.domain.files import write_atomically
+from consilience.errors import DeclarationError, FileFormatError
+
+
+@dataclass(frozen=True)
+class ImpossibleCells:
+    """Cells that cannot occur: those whose value is among `codes` for every attribute named."""
+
+    codes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.codes)
+
+
+@dataclass(frozen=True)
+class PublicMargin:
+    """Exact counts known from outside, on the cells of some attributes."""
+
+    attributes: tuple[str, ...]
+    counts: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What is known exactly from outside the data. Relying on it weakens the privacy statement, which names it."""
+
+    total: float | None = None
+    margins: tuple[PublicMargin, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.total is not None or bool(self.margins)
+
+    def describe(self) -> tuple[str, ...]:
+        """One line for each fact, for privacy statements."""
+        lines = [] if self.total is None else ["the exact total"]
+        return tuple(lines + [f"the exact counts by {', '.join(margin.attributes)}" for margin in self.margins])
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Ordered attributes, impossible cells and public facts.
+
+    >>> domain = Domain.from_sizes({"age": 6, "sex": 2})
+    >>> domain.shape, domain.cells
+    ((6, 2), 12)
+    """
+
+    name: str
+    attributes: tuple[Attribute, ...]
+    impossible: tuple[ImpossibleCells, ...] = ()
+    public: PublicFacts = field(default_factory=PublicFacts)
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise DeclarationError('a domain needs a name: the ledger is bound to it; add name = "..."')
+        if not self.attributes:
+            raise DeclarationError(f"domain {self.name!r} declares no attributes; it needs at least one")
+        seen: set[str] = set()
+        for name in self.names:
+            if name in seen:
+                raise DeclarationError(f"domain {self.name!r} declares the attribute {name!r} twice; keep one")
+            seen.add(name)
+        for rule in self.impossible:
+            if not rule.codes:
+                raise DeclarationError(f"domain {self.name!r}: an impossible rule names no attribute")
+        _check_public_facts(self)
+
+    @staticmethod
+    def from_sizes(sizes: Mapping[str, int], *, name: str = "unnamed") -> "Domain":
+        """A domain of categorical attributes whose values are "0", "1", …, for people who bring codes."""
+        for attribute, size in sizes.items():
+            if not isinstance(size, int | np.integer) or size < 1:
+                raise DeclarationError(f"attribute {attribute!r} has size {size!r}; a size is a whole number from 1 up")
+        attributes = (Attribute.categorical(key, [str(i) for i in range(size)]) for key, size in sizes.items())
+        return Domain(name, tuple(attributes))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Attribute]:
+        return {attribute.name: attribute for attribute in self.attributes}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(attribute.name for attribute in self.attributes)
+
+    def __getitem__(self, name: str) -> Attribute:
+        found = self._by_name.get(name)
+        if found is None:
+            raise DeclarationError(
+                f"domain {self.name!r} has no attribute {name!r}; {suggestion(str(name), self.names)}"
+            )
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    @cached_property
+    def counted(self) -> tuple[Attribute, ...]:
+        """The attributes that have cells: all but the continuous ones."""
+        return tuple(attribute for attribute in self.attributes if not isinstance(attribute, Continuous))
+
+    @property
+    def counted_names(self) -> tuple[str, ...]:
+        return tuple(attribute.name for attribute in self.counted)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(attribute.size for attribute in self.counted)
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of the full table; an exact integer however large."""
+        return math.prod(self.shape)
+
+    def sizes(self, names: Iterable[str]) -> tuple[int, ...]:
+        return tuple(self[name].size for name in names)
+
+    def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
+        """These attributes in the domain's order; unknown and repeated ones are refused."""
+        wanted = list(names)
+        for name in wanted:
+            self[name]
+            if wanted.count(name) > 1:
+                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        return tuple(name for name in self.names if name in wanted)
+
+    def allowed_cells(self, names: Sequence[str] | None = None) -> NDArray[np.bool_] | None:
+        """Which cells over these attributes can occur, or None when all can.
+
+        A rule applies where all its attributes are among those named: over fewer, the cell may still occur.
+        """
+        names = self.counted_names if names is None else names
+        rules = [rule for rule in self.impossible if set(rule.attributes) <= set(names)]
+        if not rules:
+            return None
+        allowed = np.ones(self.sizes(names), dtype=np.bool_)
+        for rule in rules:
+            codes = dict(rule.codes)
+            index = [np.array(codes.get(name, range(self[name].size))) for name in names]
+            allowed[np.ix_(*index)] = False
+        return allowed
+
+    def project(self, names: Iterable[str]) -> "Domain":
+        """The domain of some of the attributes, in this order, with the rules and facts that still apply."""
+        kept = self.ordered(names)
+        rules = tuple(rule for rule in self.impossible if set(rule.attributes) <= set(kept))
+        margins = tuple(margin for margin in self.public.margins if set(margin.attributes) <= set(kept))
+        return Domain(self.name, tuple(self[name] for name in kept), rules, PublicFacts(self.public.total, margins))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the whole declaration: equal for equal domains."""
+        text = json.dumps(self.to_declaration(), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_declaration(self) -> dict[str, Any]:
+        """The domain as plain data: what a domain file and a measurement file hold."""
+        declared: dict[str, Any] = {"name": self.name}
+        declared["attributes"] = {attribute.name: attribute.to_declaration() for attribute in self.attributes}
+        if self.impossible:
+            declared["impossible"] = [self._declare_rule(rule) for rule in self.impossible]
+        if self.public:
+            declared["public"] = _declare_facts(self.public)
+        return declared
+
+    def _declare_rule(self, rule: ImpossibleCells) -> dict[str, Any]:
+        return {name: [self[name].labels[code] for code in codes] for name, codes in rule.codes}
+
+    @staticmethod
+    def from_declaration(mapping: object, *, where: str = "domain") -> "Domain":
+        """The domain that plain data declares; the inverse of `to_declaration`."""
+        declared = Declaration(mapping, where)
+        name = declared.text("name")
+        tables = declared.table("attributes")
+        attributes = tuple(attribute_from_declaration(key, tables.table(key)) for key in tables.keys())
+        bare = Domain(name, attributes)
+        rules = declared.tables("impossible") if "impossible" in declared else ()
+        impossible = tuple(_read_rule(bare, rule) for rule in rules)
+        public = _read_facts(declared.table("public")) if "public" in declared else PublicFacts()
+        declared.close()
+        return Domain(name, attributes, impossible, public)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Domain":
+        """The domain that a TOML file declares."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise FileFormatError(
+                f"there is no domain file {path}; draft one with `consilience domain draft`"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileFormatError(f"{path} cannot be read as a text file: {type(error).__name__}") from None
+        try:
+            mapping = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise FileFormatError(f"{path} is not valid TOML: {error}") from None
+        return Domain.from_declaration(mapping, where=path.name)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the domain as a TOML file."""
+        write_atomically(Path(path), self.to_toml().encode())
+
+    def to_toml(self) -> str:
+        """The domain as the text of a TOML file."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_declaration())
+
+
+def _read_rule(domain: Domain, declared: Declaration) -> ImpossibleCells:
+    """One `[[impossible]]` table: values, or for a numeric attribute two edges [low, high)."""
+    codes: list[tuple[str, tuple[int, ...]]] = []
+    for name in declared.keys():
+        if name not in domain:
+            declared.refuse(f"there is no attribute {name!r}; {suggestion(name, domain.names)}")
+        attribute = domain[name]
+        raw = declared.raw(name)
+        if isinstance(attribute, Numeric) and isinstance(raw, list) and raw and not isinstance(raw[0], str):
+            codes.append((name, _codes_between_edges(attribute, declared.numbers(name), declared)))
+        else:
+            found = [code for label in declared.labels(name) for code in attribute.codes(label)]
+            codes.append((name, tuple(dict.fromkeys(found))))
+        if not codes[-1][1]:
+            declared.refuse(f"{name!r} lists no values")
+    return ImpossibleCells(tuple(codes))
+
+
+def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: Declaration) -> tuple[int, ...]:
+    if len(ends) != 2 or any(end not in attribute.edges for end in ends) or ends[0] >= ends[1]:
+        declared.refuse(f"{attribute.name!r} is numeric: give two of its bin edges [low, high), found {list(ends)}")
+    return tuple(range(attribute.edges.index(ends[0]), attribute.edges.index(ends[1])))
+
+
+def _read_facts(declared: Declaration) -> PublicFacts:
+    total = declared.number("total") if "total" in declared else None
+    tables = declared.tables("margins") if "margins" in declared else ()
+    margins = []
+    for table in tables:
+        margins.append(PublicMargin(table.texts("attributes"), table.numbers("counts")))
+        table.close()
+    declared.close()
+    return PublicFacts(total, tuple(margins))
+
+
+def _declare_facts(public: PublicFacts) -> dict[str, Any]:
+    declared: dict[str, Any] = {} if public.total is None else {"total": public.total}
+    if public.margins:
+        declared["margins"] = [
+            {"attributes": list(margin.attributes), "counts": list(margin.counts)} for margin in public.margins
+        ]
+    return declared
+
+
+def _check_public_facts(domain: Domain) -> None:
+    total = domain.public.total
+    if total is not None and not (math.isfinite(total) and total >= 0):
+        raise DeclarationError(f"domain {domain.name!r}: the public total {total} must be a finite number from 0 up")
+    for margin in domain.public.margins:
+        names = ", ".join(margin.attributes)
+        cells = math.prod(domain.sizes(margin.attributes))
+        if len(margin.counts) != cells:
+            raise DeclarationError(
+                f"domain {domain.name!r}: the public margin by {names} lists {len(margin.counts)} counts "
+                f"for {cells} cells; list one for each, the last attribute varying fastest"
+            )
+        if not all(math.isfinite(count) and count >= 0 for count in margin.counts):
+            raise DeclarationError(
+                f"domain {domain.name!r}: the public margin by {names} has a count below 0 or not finite"
+            )
+        if total is not None and not math.isclose(sum(margin.counts), total, rel_tol=1e-9, abs_tol=1e-9):
+            raise DeclarationError(
+                f"domain {domain.name!r}: the public margin by {names} sums to {sum(margin.counts):g}, "
+                f"the public total is {total:g}; they must agree"
+            )

@@ -1,0 +1,199 @@
+"""Queries: linear questions about some attributes, one factor each, combined by Kronecker product.
+
+A `Query` is data: it names attributes and labels and can be written to JSON. `bind` joins it to a domain and gives a
+`BoundQuery`, which computes. Answers are arrays with one axis for each factor, in the query's order; attributes the
+query does not name are summed over.
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.declarations import Declaration
+from consilience.domain.domains import Domain
+from consilience.domain.factors import Factor, Identity, Matrix, factor_from_json
+from consilience.errors import DeclarationError
+from consilience.numerics.linear_maps import Array, Kronecker, LinearMap
+
+
+@dataclass(frozen=True)
+class Query:
+    """A factor for each attribute it names; the rest of the domain is summed over.
+
+    >>> Query.marginal("age", "sex").describe()
+    'age, sex'
+    >>> Query.parse("age=25..34 by sex").describe()
+    'age=25..34 by sex'
+    """
+
+    factors: tuple[tuple[str, Factor], ...]
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.factors]
+        for name in names:
+            if names.count(name) > 1:
+                raise DeclarationError(f"the query names the attribute {name!r} twice; combine its conditions into one")
+
+    @staticmethod
+    def of(factors: Mapping[str, Factor]) -> "Query":
+        """A query from a mapping of attribute names to factors."""
+        return Query(tuple(factors.items()))
+
+    @staticmethod
+    def marginal(*attributes: str) -> "Query":
+        """The counts of every combination of values of some attributes; of none, the total."""
+        return Query(tuple((name, Identity()) for name in attributes))
+
+    @staticmethod
+    def parse(text: str) -> "Query":
+        """The query that a person typed, such as "age=25..34 by sex"; the language is in the reference."""
+        from consilience.domain.language import parse_query
+
+        return parse_query(text)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.factors)
+
+    def describe(self) -> str:
+        """The query as a person would type it, where the language has words for it."""
+        if not self.factors:
+            return "total"
+        single = [factor.describe(name) for name, factor in self.factors if "=" in factor.describe(name)]
+        grouped = [factor.describe(name) for name, factor in self.factors if "=" not in factor.describe(name)]
+        return " by ".join(part for part in (" and ".join(single), ", ".join(grouped)) if part)
+
+    def bind(self, domain: Domain) -> "BoundQuery":
+        """The query over a domain, ready to compute; unknown attributes and values are refused here."""
+        maps = tuple(factor.bind(domain[name]) for name, factor in self.factors)
+        return BoundQuery(self, domain, Kronecker(maps))
+
+    def to_json(self) -> dict[str, Any]:
+        """The query as plain data."""
+        return {
+            "factors": [{"kind": factor.kind, "attribute": name} | factor.to_json() for name, factor in self.factors]
+        }
+
+    @staticmethod
+    def from_json(mapping: object, *, where: str = "query") -> "Query":
+        """The query that plain data describes; the inverse of `to_json`."""
+        declared = Declaration(mapping, where)
+        factors = [(table.text("attribute"), factor_from_json(table)) for table in declared.tables("factors")]
+        declared.close()
+        return Query(tuple(factors))
+
+    def dumps(self) -> str:
+        return json.dumps(self.to_json(), sort_keys=True)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundQuery:
+    """A query over a domain: a linear operator on the marginal table of its attributes."""
+
+    query: Query
+    domain: Domain
+    operator: Kronecker
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return self.query.attributes
+
+    @property
+    def maps(self) -> tuple[LinearMap, ...]:
+        return self.operator.maps
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the answers."""
+        return self.operator.shape_out
+
+    @property
+    def size(self) -> int:
+        """The number of answers."""
+        return math.prod(self.shape)
+
+    @property
+    def table_shape(self) -> tuple[int, ...]:
+        """The shape of the marginal table that the query acts on."""
+        return self.operator.shape_in
+
+    def answer(self, table: Array) -> Array:
+        """The answers for a marginal table over the query's attributes, in the query's order."""
+        return self.operator.apply(table)
+
+    def adjoint(self, answers: Array) -> Array:
+        """The transposed query: from answers back to the marginal table."""
+        return self.operator.adjoint(answers)
+
+    def answer_full(self, table: Array) -> Array:
+        """The answers for the full table over all the domain's counted attributes."""
+        return self.answer(self.marginal_of(table))
+
+    def marginal_of(self, table: Array) -> Array:
+        """The full table summed down to the query's attributes, in the query's order."""
+        names = self.domain.counted_names
+        away = tuple(axis for axis, name in enumerate(names) if name not in self.attributes)
+        kept = [name for name in names if name in self.attributes]
+        return table.sum(axis=away).transpose([kept.index(name) for name in self.attributes])
+
+    def adjoint_full(self, answers: Array) -> Array:
+        """The transposed query up to the full table, as a view that broadcasts over the attributes not named."""
+        names = self.domain.counted_names
+        kept = [name for name in names if name in self.attributes]
+        table = self.adjoint(answers).transpose([self.attributes.index(name) for name in kept])
+        shape = [self.domain[name].size if name in self.attributes else 1 for name in names]
+        return np.broadcast_to(table.reshape(shape), self.domain.shape)
+
+    @cached_property
+    def row_labels(self) -> tuple[tuple[str, ...], ...]:
+        """For each factor, what its rows answer."""
+        return tuple(factor.row_labels(self.domain[name]) for name, factor in self.query.factors)
+
+    def label_rows(self) -> Iterator[tuple[str, ...]]:
+        """The labels of each answer, in the order of the flattened answers."""
+        return itertools.product(*self.row_labels)
+
+    @property
+    def lattice_bits(self) -> int:
+        """The least b such that every exact answer about whole records is a multiple of 2^−b."""
+        return sum(each.lattice_bits for each in self.maps)
+
+    @property
+    def largest_entry(self) -> float:
+        return math.prod(each.largest_entry for each in self.maps)
+
+    def rounded(self, bits: int | None = None) -> "BoundQuery":
+        """The query with every factor on a public lattice 2^−b, so that answers are exact integers in its units.
+
+        Factors whose entries are integers stay as they are. Others are rounded as matrices; without `bits`, to about
+        six digits of their largest entry, a choice that looks at the declaration alone.
+        """
+        factors = tuple(
+            (
+                name,
+                factor if not each.lattice_bits else _rounded_factor(factor, each, bits),
+            )
+            for (name, factor), each in zip(self.query.factors, self.maps, strict=True)
+        )
+        return Query(factors).bind(self.domain)
+
+
+RELATIVE_LATTICE_BITS = 20
+"""Rounding keeps this many bits below the largest entry of a factor: a relative error of 10⁻⁶."""
+
+
+def _rounded_factor(factor: Factor, bound: LinearMap, bits: int | None) -> Factor:
+    if bits is None:
+        bits = max(0, RELATIVE_LATTICE_BITS - math.floor(math.log2(bound.largest_entry)))
+    if bound.lattice_bits <= bits:
+        return factor
+    dense: NDArray[np.float64] = bound.dense()
+    names = factor.names if isinstance(factor, Matrix) else ()
+    return Matrix.of(np.round(dense * 2.0**bits) / 2.0**bits, names=names)

@@ -1,0 +1,158 @@
+"""How much one record can change the answers of queries measured together.
+
+Write a_x for the stacked column of cell x: what one record in that cell adds to all answers. Under *add-remove* the
+sensitivity is max_x ‖a_x‖, under *replace-one* it is max_{x,x'} ‖a_x − a_x'‖. A column of a Kronecker query is the
+product of its factors' columns, so its norm is a product of norms; the distance between two columns is not (the
+prefix sums of 4 values by 2 groups: 8, where the product of the factors' distances gives 6).
+
+With a weight w_q = 1/scale for each query the same numbers are prices: the L1 sensitivity of the weighted stack is
+the ε of Laplace noise at those scales, and half the squared L2 sensitivity is the ρ of Gaussian noise. Queries about
+disjoint cells share one price that way: parallel composition needs no rule of its own.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
+
+from consilience.domain.queries import BoundQuery
+from consilience.errors import DeclarationError
+from consilience.numerics.linear_maps import IdentityMap
+
+Neighbours = Literal["add-remove", "replace-one"]
+
+LARGEST_ENUMERATION = 2_000_000
+"""Up to this many numbers are enumerated to find an exact sensitivity; beyond it a bound is given."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """A sensitivity, and whether it is exact or an upper bound."""
+
+    value: float
+    exact: bool
+
+
+def check_neighbours(neighbours: str) -> Neighbours:
+    """The neighbour relation, refused when it is not one that is known."""
+    for known in get_args(Neighbours):
+        if neighbours == known:
+            return known
+    raise DeclarationError(f"the neighbour relation {neighbours!r} is not known; use 'add-remove' or 'replace-one'")
+
+
+def sensitivity(
+    queries: Sequence[BoundQuery],
+    *,
+    norm: Literal[1, 2],
+    neighbours: Neighbours = "add-remove",
+    weights: Sequence[float] | None = None,
+) -> Sensitivity:
+    """The L1 or L2 sensitivity of queries measured together, each scaled by its weight."""
+    check_neighbours(neighbours)
+    weights = [1.0] * len(queries) if weights is None else list(weights)
+    if len(weights) != len(queries):
+        raise DeclarationError(f"{len(queries)} queries were given {len(weights)} weights; give one for each")
+    if not queries:
+        return Sensitivity(0.0, True)
+    largest = _largest_column(queries, norm, weights)
+    if neighbours == "add-remove":
+        return largest
+    return _largest_distance(queries, norm, weights, largest)
+
+
+def _root(value: float, norm: int) -> float:
+    return value if norm == 1 else math.sqrt(value)
+
+
+def _largest_column(queries: Sequence[BoundQuery], norm: int, weights: Sequence[float]) -> Sensitivity:
+    """max_x Σ_q w_q^p Π_i c_qi[x_i], with c_qi the p-th power norms of the factors' columns.
+
+    Only cells whose norms no other cell exceeds in every query matter, attribute by attribute.
+    """
+    powers = [weight**norm for weight in weights]
+    attributes = list(dict.fromkeys(name for query in queries for name in query.attributes))
+    profiles = {name: _undominated(_norm_profile(queries, name, norm)) for name in attributes}
+    combinations = math.prod(profile.shape[1] for profile in profiles.values())
+    if combinations * len(queries) > LARGEST_ENUMERATION:
+        bound = sum(
+            power * math.prod(float(each.max()) for each in query.operator.column_norms(norm))
+            for query, power in zip(queries, powers, strict=True)
+        )
+        return Sensitivity(_root(bound, norm), False)
+    sums = np.array(powers)[:, None]
+    for profile in profiles.values():
+        sums = (sums[:, :, None] * profile[:, None, :]).reshape(len(queries), -1)
+    return Sensitivity(_root(float(sums.sum(axis=0).max()), norm), True)
+
+
+def _norm_profile(queries: Sequence[BoundQuery], name: str, norm: int) -> NDArray[np.float64]:
+    """For each query (rows) and code of the attribute (columns) the column's norm; 1 where the query sums over it."""
+    size = queries[0].domain[name].size
+    rows = []
+    for query in queries:
+        if name in query.attributes:
+            rows.append(query.maps[query.attributes.index(name)].column_norms(norm))
+        else:
+            rows.append(np.ones(size))
+    return np.array(rows)
+
+
+def _undominated(profile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The distinct columns that no other column exceeds in every row."""
+    distinct = np.unique(profile, axis=1)
+    if distinct.shape[1] > 2000:
+        return distinct
+    covered: NDArray[np.bool_] = np.all(distinct[:, :, None] <= distinct[:, None, :], axis=0)
+    np.fill_diagonal(covered, False)
+    return distinct[:, ~np.any(covered, axis=1)]
+
+
+def _largest_distance(
+    queries: Sequence[BoundQuery], norm: int, weights: Sequence[float], largest: Sensitivity
+) -> Sensitivity:
+    """max over pairs of cells of the distance between their columns: enumerated, or bounded by twice the largest."""
+    attributes = list(dict.fromkeys(name for query in queries for name in query.attributes))
+    cells = math.prod(queries[0].domain[name].size for name in attributes)
+    rows = sum(query.size for query in queries)
+    if not attributes:
+        return Sensitivity(0.0, True)
+    if cells * rows <= LARGEST_ENUMERATION and cells * cells * rows <= 100 * LARGEST_ENUMERATION:
+        columns = _stacked_columns(queries, attributes, weights)
+        distances = pdist(columns, "cityblock" if norm == 1 else "euclidean")
+        return Sensitivity(float(distances.max(initial=0.0)), True)
+    return Sensitivity(2 * largest.value, largest.exact and _has_disjoint_cells(queries))
+
+
+def _stacked_columns(
+    queries: Sequence[BoundQuery], attributes: Sequence[str], weights: Sequence[float]
+) -> NDArray[np.float64]:
+    """Row x holds the stacked, weighted column of cell x over the given attributes."""
+    shape = tuple(queries[0].domain[name].size for name in attributes)
+    blocks = []
+    for query, weight in zip(queries, weights, strict=True):
+        matrix = np.ones((1, 1))
+        for each in query.maps:
+            matrix = np.kron(matrix, each.dense())
+        own = matrix.reshape(query.size, *query.table_shape)
+        order = [name for name in attributes if name in query.attributes]
+        own = own.transpose([0] + [1 + query.attributes.index(name) for name in order])
+        spread = [query.domain[name].size if name in query.attributes else 1 for name in attributes]
+        full = np.broadcast_to(own.reshape(query.size, *spread), (query.size, *shape))
+        blocks.append(weight * full.reshape(query.size, -1))
+    return np.concatenate(blocks).T
+
+
+def _has_disjoint_cells(queries: Sequence[BoundQuery]) -> bool:
+    """True when two cells with the largest norms surely exist that share no answer, so that the bound is attained.
+
+    That is so for marginals of attributes with two values or more: cells that differ in every attribute.
+    """
+    return all(
+        query.maps and all(isinstance(each, IdentityMap) and each.columns > 1 for each in query.maps)
+        for query in queries
+    )

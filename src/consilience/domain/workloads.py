@@ -1,0 +1,107 @@
+"""Workloads: the weighted queries that a user cares about."""
+
+import itertools
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from consilience.domain.attributes import Numeric
+from consilience.domain.declarations import Declaration
+from consilience.domain.domains import Domain
+from consilience.domain.factors import Identity, Prefix
+from consilience.domain.queries import Query
+from consilience.errors import DeclarationError, FileFormatError
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Queries with weights: how much each one matters.
+
+    >>> domain = Domain.from_sizes({"a": 2, "b": 3, "c": 2})
+    >>> [query.describe() for query, _ in Workload.marginals(domain, ways=2)]
+    ['a, b', 'a, c', 'b, c']
+    """
+
+    queries: tuple[Query, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.queries) != len(self.weights):
+            raise DeclarationError(
+                f"{len(self.queries)} queries were given {len(self.weights)} weights; give one for each"
+            )
+        for query, weight in zip(self.queries, self.weights, strict=True):
+            if not 0 < weight < float("inf"):
+                raise DeclarationError(
+                    f"the query {query.describe()!r} has weight {weight}; a weight is above 0 and finite"
+                )
+
+    @staticmethod
+    def of(queries: Iterable[Query | str], *, weights: Sequence[float] | None = None) -> "Workload":
+        """A workload of queries, or of texts in the query language; equal weights unless given."""
+        found = tuple(Query.parse(query) if isinstance(query, str) else query for query in queries)
+        return Workload(found, tuple(weights) if weights is not None else (1.0,) * len(found))
+
+    @staticmethod
+    def marginals(domain: Domain, *, ways: int, among: Sequence[str] | None = None) -> "Workload":
+        """All marginals over `ways` attributes."""
+        return Workload.of([Query.marginal(*names) for names in attribute_sets(domain, ways, among)])
+
+    @staticmethod
+    def prefixes(domain: Domain, *, ways: int, among: Sequence[str] | None = None) -> "Workload":
+        """All `ways`-way tables, cumulated along their numeric attributes (McKenna et al. 2019, §5.1)."""
+        sets = attribute_sets(domain, ways, among)
+        return Workload.of([Query(tuple((name, _by_kind(domain, name)) for name in names)) for names in sets])
+
+    def __iter__(self) -> Iterator[tuple[Query, float]]:
+        return iter(zip(self.queries, self.weights, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def check(self, domain: Domain) -> None:
+        """Refuse queries that do not fit the domain."""
+        for query in self.queries:
+            query.bind(domain)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"queries": [query.to_json() | {"weight": weight} for query, weight in self]}
+
+    @staticmethod
+    def from_json(mapping: object, *, where: str = "workload") -> "Workload":
+        """The workload that plain data describes: queries as texts (`ask`) or as factors, each with a weight."""
+        declared = Declaration(mapping, where)
+        queries, weights = [], []
+        for table in declared.tables("queries"):
+            weights.append(table.number("weight") if "weight" in table else 1.0)
+            if "ask" in table:
+                queries.append(Query.parse(table.text("ask")))
+            else:
+                queries.append(Query.from_json({"factors": table.raw("factors")}, where=table.where))
+            table.close()
+        declared.close()
+        return Workload.of(queries, weights=weights)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Workload":
+        """The workload of a TOML file: `[[queries]]` tables with `ask = "age by sex"` and an optional `weight`."""
+        try:
+            mapping = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise FileFormatError(f"{path} cannot be read as a workload file: {error}") from None
+        return Workload.from_json(mapping, where=Path(path).name)
+
+
+def attribute_sets(domain: Domain, ways: int, among: Sequence[str] | None = None) -> list[tuple[str, ...]]:
+    """All sets of `ways` attributes, in the domain's order."""
+    names = domain.counted_names if among is None else domain.ordered(among)
+    if not 0 <= ways <= len(names):
+        raise DeclarationError(f"{ways}-way marginals were asked for, but there are {len(names)} attributes")
+    return list(itertools.combinations(names, ways))
+
+
+def _by_kind(domain: Domain, name: str) -> Identity | Prefix:
+    return Prefix() if isinstance(domain[name], Numeric) else Identity()

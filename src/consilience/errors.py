@@ -1,0 +1,38 @@
+"""Every error a user can meet: what was wrong, both sides of a mismatch, and the next step.
+
+The children say *whose* mistake it was, because that decides what a message may contain. Errors about
+declarations, measurements and files describe public things and say everything. A `SourceError` is about
+confidential data: it names the declared column or the kind of file, never a value, a row or a count.
+"""
+
+
+class ConsilienceError(Exception):
+    """The root of all errors that consilience raises on purpose."""
+
+
+class DeclarationError(ConsilienceError):
+    """A domain, query, workload, plan or option that contradicts itself or its surroundings."""
+
+
+class MeasurementError(ConsilienceError):
+    """Noisy values, noise laws or privacy statements that do not fit together."""
+
+
+class FileFormatError(ConsilienceError):
+    """A file that is not what it claims to be: truncated, foreign, of another version, or tampered with."""
+
+
+class SourceError(ConsilienceError):
+    """A confidential source that cannot be read. Its text never holds a value, a row number or a count."""
+
+
+class BudgetExceeded(ConsilienceError):
+    """A request that would spend more privacy budget than remains; nothing was spent."""
+
+
+class LedgerError(ConsilienceError):
+    """A ledger that is locked, belongs to another dataset, or contradicts the request."""
+
+
+class TooLarge(ConsilienceError):
+    """A problem whose predicted memory exceeds the limit; nothing was allocated."""

@@ -1,0 +1,238 @@
+"""Linear maps along one axis of a table, and their Kronecker products, never built as one big matrix.
+
+A map F with `rows` × `columns` acts on axis a of an array X as Y[…, i, …] = Σ_j F[i, j] X[…, j, …]. A Kronecker
+product F₁ ⊗ F₂ ⊗ … acts on each axis in turn, so its cost is a sum over axes instead of a product of sizes. Integer
+arrays stay integer under integral maps, which is what makes exact answers possible.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class LinearMap(ABC):
+    """A matrix known by what it does."""
+
+    rows: int
+    columns: int
+
+    @abstractmethod
+    def apply(self, array: Array, axis: int) -> Array:
+        """F along one axis."""
+
+    @abstractmethod
+    def adjoint(self, array: Array, axis: int) -> Array:
+        """Fᵀ along one axis."""
+
+    @abstractmethod
+    def column_norms(self, power: int) -> NDArray[np.float64]:
+        """Σ_i |F[i, j]|^power for each column j (power 1 or 2; no root is taken)."""
+
+    @property
+    def lattice_bits(self) -> int:
+        """The least b such that every entry is a multiple of 2^−b; 0 for integer matrices."""
+        return 0
+
+    @property
+    def largest_entry(self) -> float:
+        return 1.0
+
+    def dense(self) -> NDArray[np.float64]:
+        """The matrix itself, for small ones."""
+        return np.asarray(self.apply(np.eye(self.columns), 0), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class IdentityMap(LinearMap):
+    """Keeps every cell."""
+
+    columns: int
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return self.columns
+
+    def apply(self, array: Array, axis: int) -> Array:
+        return array
+
+    def adjoint(self, array: Array, axis: int) -> Array:
+        return array
+
+    def column_norms(self, power: int) -> NDArray[np.float64]:
+        return np.ones(self.columns)
+
+
+@dataclass(frozen=True)
+class SumMap(LinearMap):
+    """Sums all cells into one."""
+
+    columns: int
+    rows: int = 1
+
+    def apply(self, array: Array, axis: int) -> Array:
+        return array.sum(axis=axis, keepdims=True)
+
+    def adjoint(self, array: Array, axis: int) -> Array:
+        return np.repeat(array, self.columns, axis=axis)
+
+    def column_norms(self, power: int) -> NDArray[np.float64]:
+        return np.ones(self.columns)
+
+
+@dataclass(frozen=True)
+class PrefixMap(LinearMap):
+    """Row i sums cells 0 … i."""
+
+    columns: int
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return self.columns
+
+    def apply(self, array: Array, axis: int) -> Array:
+        return np.cumsum(array, axis=axis)
+
+    def adjoint(self, array: Array, axis: int) -> Array:
+        return np.flip(np.cumsum(np.flip(array, axis), axis=axis), axis)
+
+    def column_norms(self, power: int) -> NDArray[np.float64]:
+        return np.arange(self.columns, 0, -1, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class AllRangesMap(LinearMap):
+    """One row for each range i … j with i ≤ j, ordered by i and then j, through differences of prefix sums."""
+
+    columns: int
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return self.columns * (self.columns + 1) // 2
+
+    @cached_property
+    def ends(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The first and last cell of each range."""
+        return np.triu_indices(self.columns)
+
+    def apply(self, array: Array, axis: int) -> Array:
+        sums = np.cumsum(array, axis=axis)
+        padded = np.concatenate([np.zeros_like(np.take(sums, [0], axis)), sums], axis=axis)
+        first, last = self.ends
+        return np.take(padded, last + 1, axis) - np.take(padded, first, axis)
+
+    def adjoint(self, array: Array, axis: int) -> Array:
+        moved = np.moveaxis(array, axis, 0)
+        steps = np.zeros((self.columns + 1, *moved.shape[1:]), dtype=array.dtype)
+        first, last = self.ends
+        np.add.at(steps, first, moved)
+        np.subtract.at(steps, last + 1, moved)
+        return np.moveaxis(np.cumsum(steps, axis=0)[:-1], 0, axis)
+
+    def column_norms(self, power: int) -> NDArray[np.float64]:
+        cell = np.arange(self.columns, dtype=np.float64)
+        return (cell + 1) * (self.columns - cell)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMap(LinearMap):
+    """An explicit sparse matrix."""
+
+    matrix: Any
+    """A SciPy CSR array (SciPy's own types are too loose to name)."""
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return int(self.matrix.shape[0])
+
+    @property
+    def columns(self) -> int:  # type: ignore[override]
+        return int(self.matrix.shape[1])
+
+    @cached_property
+    def _transposed(self) -> Any:
+        return sp.csr_array(self.matrix.T)
+
+    def apply(self, array: Array, axis: int) -> Array:
+        return self._multiply(self.matrix, array, axis)
+
+    def adjoint(self, array: Array, axis: int) -> Array:
+        return self._multiply(self._transposed, array, axis)
+
+    def _multiply(self, matrix: Any, array: Array, axis: int) -> Array:
+        if np.issubdtype(array.dtype, np.integer) and matrix.dtype.kind == "f" and self.lattice_bits == 0:
+            matrix = matrix.astype(np.int64)
+        moved = np.moveaxis(array, axis, 0)
+        product = matrix @ moved.reshape(moved.shape[0], -1)
+        return np.moveaxis(np.asarray(product).reshape(matrix.shape[0], *moved.shape[1:]), 0, axis)
+
+    def column_norms(self, power: int) -> NDArray[np.float64]:
+        entries = sp.csr_array(
+            (np.abs(self.matrix.data) ** power, self.matrix.indices, self.matrix.indptr), self.matrix.shape
+        )
+        return np.asarray(entries.sum(axis=0), dtype=np.float64).ravel()
+
+    @cached_property
+    def lattice_bits(self) -> int:  # type: ignore[override]
+        return fractional_bits(self.matrix.data)
+
+    @property
+    def largest_entry(self) -> float:
+        return float(np.abs(self.matrix.data).max(initial=0.0))
+
+
+def fractional_bits(values: NDArray[np.generic]) -> int:
+    """The least b ≥ 0 such that every value is a multiple of 2^−b.
+
+    >>> fractional_bits(np.array([1.0, 0.75]))
+    2
+    """
+    remaining = np.asarray(values, dtype=np.float64)
+    bits = 0
+    while True:
+        remaining = remaining[remaining != np.floor(remaining)]
+        if not remaining.size:
+            return bits
+        remaining = remaining * 2.0
+        bits += 1
+
+
+@dataclass(frozen=True)
+class Kronecker:
+    """F₁ ⊗ F₂ ⊗ … acting on arrays with one axis for each factor."""
+
+    maps: tuple[LinearMap, ...]
+
+    @property
+    def shape_in(self) -> tuple[int, ...]:
+        return tuple(each.columns for each in self.maps)
+
+    @property
+    def shape_out(self) -> tuple[int, ...]:
+        return tuple(each.rows for each in self.maps)
+
+    def apply(self, array: Array) -> Array:
+        """The product on a table; axes that shrink go first, so that later ones have less to do."""
+        for axis in self._order(lambda each: each.rows / each.columns):
+            array = self.maps[axis].apply(array, axis)
+        return array
+
+    def adjoint(self, array: Array) -> Array:
+        """The transposed product; axes that grow go last."""
+        for axis in self._order(lambda each: each.columns / max(each.rows, 1)):
+            array = self.maps[axis].adjoint(array, axis)
+        return array
+
+    def _order(self, growth: Callable[[LinearMap], float]) -> Sequence[int]:
+        return sorted(range(len(self.maps)), key=lambda axis: growth(self.maps[axis]))
+
+    def column_norms(self, power: int) -> tuple[NDArray[np.float64], ...]:
+        """One vector for each axis; the norm of a column is the product of its entries."""
+        return tuple(each.column_norms(power) for each in self.maps)

@@ -1,0 +1,356 @@
+"""Privacy budgets as exact decimal numbers, and the conversions between their units.
+
+Three units are declared: pure ε, ρ (zero-concentrated, zCDP) and (ε, δ). Two of them add up: ε with ε and ρ
+with ρ. An (ε, δ) budget is carried by the largest ρ that implies it, so it is additive in ρ: whoever is given
+(ε, δ) calibrates Gaussian noise to `Budget.amount`, and is charged exactly that.
+
+Everything is a `Decimal`: three times 0.1 is 0.3, and a sum of a thousand charges is what a person gets on
+paper. Where a result has no finite decimal form it is rounded to the side that protects more.
+
+The conversions between ρ and (ε, δ) come from Canonne, Kamath and Steinke, "The Discrete Gaussian for
+Differential Privacy" (2020), Proposition 7: ρ-zCDP implies (ε, δ)-DP with
+
+    δ = inf over α > 1 of   exp((α − 1)(αρ − ε)) / (α − 1) · (1 − 1/α)^α.
+
+Every single α gives a guarantee that holds, so a search that stops early costs accuracy and never privacy. With
+L = ln(1/δ), solving the same inequality for the other two quantities gives
+
+    ε = inf  αρ + (L − ln α)/(α − 1) + ln(1 − 1/α)
+    ρ = sup  [ε − (L − ln α)/(α − 1) − ln(1 − 1/α)] / α.
+
+Each of the three has one stationary point, the root of a monotone function that bisection finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    ROUND_DOWN,
+    ROUND_HALF_EVEN,
+    ROUND_UP,
+    Context,
+    Decimal,
+    DivisionByZero,
+    Inexact,
+    InvalidOperation,
+    Overflow,
+    localcontext,
+)
+from fractions import Fraction
+from functools import lru_cache, reduce
+from numbers import Integral, Real
+from typing import Literal
+
+from consilience.errors import DeclarationError
+
+Unit = Literal["epsilon", "rho", "epsilon-delta"]
+AdditiveUnit = Literal["epsilon", "rho"]
+Number = Decimal | int | float | str
+
+SMALLEST = Decimal("1e-40")
+LARGEST = Decimal("1e9")
+MOST_PLACES = 150
+
+# Charges have at most 150 decimal places and ten digits before the point, so 200 digits hold any sum of them;
+# the trap on Inexact turns a violation of that into an error instead of a rounded ledger.
+_EXACT = Context(prec=200, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
+_DOWN = Context(prec=20, rounding=ROUND_DOWN, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_UP = Context(prec=20, rounding=ROUND_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_SEARCH = Context(prec=120, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+# The search works with 120 digits on values that lose at most 60 to cancellation. Results are moved by this
+# relative margin to the safe side before they are rounded to 20 digits, which covers what was lost.
+_MARGIN = Decimal("1e-30")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """An amount of privacy loss in one declared unit: ε, ρ, or ε with δ.
+
+    >>> budget(epsilon=0.5).describe()
+    'epsilon 0.5'
+    >>> budget(epsilon=1, delta=1e-9).describe()
+    'epsilon 1, delta 1e-9 (rho 0.01497)'
+    """
+
+    epsilon: Decimal | None = None
+    delta: Decimal | None = None
+    rho: Decimal | None = None
+    amount: Decimal = field(init=False, compare=False, repr=False)
+    """What adds up: ε of a pure budget; ρ of the others, for (ε, δ) the largest that implies it, rounded down."""
+
+    def __post_init__(self) -> None:
+        if self.rho is not None:
+            _refuse_mixture(self)
+            amount = _checked("rho", self.rho)
+        elif self.epsilon is None:
+            raise DeclarationError(_nothing_given(self.delta))
+        elif self.delta is None:
+            amount = _checked("epsilon", self.epsilon)
+        else:
+            amount = rho_from_epsilon_delta(self.epsilon, self.delta)
+        object.__setattr__(self, "amount", amount)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit in which the budget was declared."""
+        if self.rho is not None:
+            return "rho"
+        return "epsilon" if self.delta is None else "epsilon-delta"
+
+    @property
+    def additive_unit(self) -> AdditiveUnit:
+        """The unit of `amount`: epsilon for a pure budget, rho for the other two."""
+        return "epsilon" if self.unit == "epsilon" else "rho"
+
+    def cost_in(self, unit: Unit) -> Decimal:
+        """What this budget costs in a ledger declared in `unit`, in that ledger's additive unit.
+
+        The written rule: like costs like; (ε, δ) and ρ share ρ; pure ε costs ε²/2 of ρ, rounded up (Bun and
+        Steinke 2016, Proposition 1.4). Nothing but pure ε can be charged to a ledger of pure ε.
+
+        >>> budget(epsilon=0.1).cost_in("rho")
+        Decimal('0.005')
+        """
+        if (unit == "epsilon") == (self.additive_unit == "epsilon"):
+            return self.amount
+        if self.additive_unit == "epsilon":
+            return _UP.divide(_UP.multiply(self.amount, self.amount), Decimal(2))
+        raise DeclarationError(
+            f"{self.describe()} cannot be charged to a ledger of pure epsilon, because no finite epsilon follows "
+            "from rho or from (epsilon, delta); ask with epsilon alone, or use a ledger declared in rho or in "
+            "epsilon and delta"
+        )
+
+    def scaled(self, share: Number | Fraction) -> Budget:
+        """The budget whose additive amount is `share` times this one's, rounded down; (ε, δ) becomes ρ.
+
+        Shares given as `Fraction` that sum to one never cost more than the whole.
+
+        >>> budget(epsilon=1).scaled(Fraction(1, 4)).describe()
+        'epsilon 0.25'
+        """
+        factor = share if isinstance(share, Fraction) else _decimal("share", share)
+        if not (isinstance(factor, Fraction) or factor.is_finite()) or factor <= 0:
+            raise DeclarationError(
+                f"the share is {share}; it must be a finite number greater than 0, such as 0.5"
+            )
+        product = Fraction(self.amount) * Fraction(factor)
+        amount = _DOWN.divide(Decimal(product.numerator), Decimal(product.denominator))
+        return budget(epsilon=amount) if self.additive_unit == "epsilon" else budget(rho=amount)
+
+    def describe(self) -> str:
+        """The budget as a reader meets it in messages and reports, long numbers shortened."""
+        declared = ", ".join(f"{name} {shortened(value)}" for name, value in self._declared())
+        return f"{declared} (rho {shortened(self.amount)})" if self.unit == "epsilon-delta" else declared
+
+    def to_json(self) -> dict[str, str]:
+        """The declared numbers as exact decimal text, by name."""
+        return {name: decimal_text(value) for name, value in self._declared()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> Budget:
+        """The budget that `to_json` wrote, digit for digit."""
+        unknown = sorted(set(data) - {"epsilon", "delta", "rho"})
+        if unknown:
+            raise DeclarationError(
+                f"a budget has epsilon, delta and rho, not {unknown[0]!r}; remove that key"
+            )
+        numbers: dict[str, str] = {}
+        for name, value in data.items():
+            if not isinstance(value, str):
+                raise DeclarationError(
+                    f"{name} is written as {value!r}; budgets are stored as text, such as '0.5'"
+                )
+            numbers[name] = value
+        return budget(**numbers)
+
+    def _declared(self) -> list[tuple[str, Decimal]]:
+        named = (("epsilon", self.epsilon), ("delta", self.delta), ("rho", self.rho))
+        return [(name, value) for name, value in named if value is not None]
+
+
+def budget(
+    *, epsilon: Number | None = None, delta: Number | None = None, rho: Number | None = None
+) -> Budget:
+    """The budget of these numbers, floats taken as the decimals they print as.
+
+    >>> budget(epsilon=0.1).amount * 3
+    Decimal('0.3')
+    """
+    return Budget(
+        epsilon=None if epsilon is None else _decimal("epsilon", epsilon),
+        delta=None if delta is None else _decimal("delta", delta),
+        rho=None if rho is None else _decimal("rho", rho),
+    )
+
+
+def rho_from_epsilon_delta(epsilon: Number, delta: Number) -> Decimal:
+    """The largest ρ for which ρ-zCDP implies (ε, δ)-DP, rounded down.
+
+    >>> shortened(rho_from_epsilon_delta(1, 1e-9))
+    '0.01497'
+    """
+    return _largest_rho(_checked("epsilon", _decimal("epsilon", epsilon)), _checked_delta(delta))
+
+
+def epsilon_from_rho(rho: Number, delta: Number) -> Decimal:
+    """The smallest ε ≥ 0 for which ρ-zCDP implies (ε, δ)-DP, rounded up."""
+    return _smallest_epsilon(_checked("rho", _decimal("rho", rho)), _checked_delta(delta))
+
+
+def delta_from_rho(rho: Number, epsilon: Number) -> Decimal:
+    """The smallest δ for which ρ-zCDP implies (ε, δ)-DP, rounded up and never below 1e-150."""
+    return _smallest_delta(
+        _checked("rho", _decimal("rho", rho)), _checked("epsilon", _decimal("epsilon", epsilon))
+    )
+
+
+def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
+    """The sum of amounts to the last digit, whatever the caller's decimal context."""
+    return reduce(_EXACT.add, amounts, Decimal(0))
+
+
+def exact_difference(total: Decimal, spent: Decimal) -> Decimal:
+    """What `spent` leaves of `total`, to the last digit."""
+    return _EXACT.subtract(total, spent)
+
+
+def decimal_text(value: Decimal) -> str:
+    """The shortest text that reads back as exactly this number: '0.5', '1e-9'."""
+    plain = _EXACT.normalize(value)
+    return format(plain, "f") if -6 < plain.adjusted() < 15 else format(plain, "e")
+
+
+def shortened(value: Decimal, *, rounding: str = ROUND_HALF_EVEN) -> str:
+    """The number for a reader: exact up to six significant digits, else rounded to four."""
+    if len(_EXACT.normalize(value).as_tuple().digits) <= 6:
+        return decimal_text(value)
+    return decimal_text(Context(prec=4, rounding=rounding).plus(value))
+
+
+# With x = α − 1, the derivative of the bracketed ρ has the sign of
+#     (2α − 1)(L − ln α)/x² + ln(1 − 1/α) − ε,
+# which falls from +∞ at α = 1 to ln(1 − δ) − ε < 0 at α = 1/δ.
+@lru_cache(maxsize=1024)
+def _largest_rho(epsilon: Decimal, delta: Decimal) -> Decimal:
+    with localcontext(_SEARCH):
+        log_inverse_delta = -delta.ln()
+
+        def slope(x: Decimal) -> Decimal:
+            return (2 * x + 1) * (log_inverse_delta - (1 + x).ln()) / (x * x) + _log_ratio(x) - epsilon
+
+        x = _where_positive_turns_negative(slope)
+        alpha = 1 + x
+        rho = (epsilon - (log_inverse_delta - alpha.ln()) / x - _log_ratio(x)) / alpha
+        return _DOWN.normalize(rho * (1 - _MARGIN))
+
+
+# The derivative of ε in α is ρ − (L − ln α)/x²: negative, then positive.
+@lru_cache(maxsize=1024)
+def _smallest_epsilon(rho: Decimal, delta: Decimal) -> Decimal:
+    with localcontext(_SEARCH):
+        log_inverse_delta = -delta.ln()
+
+        def descent(x: Decimal) -> Decimal:
+            return log_inverse_delta - (1 + x).ln() - rho * x * x
+
+        x = _where_positive_turns_negative(descent)
+        alpha = 1 + x
+        epsilon = alpha * rho + (log_inverse_delta - alpha.ln()) / x + _log_ratio(x)
+        return _UP.normalize(max(epsilon, Decimal(0)) * (1 + _MARGIN))
+
+
+# The derivative of ln δ in α is (2α − 1)ρ − ε + ln(1 − 1/α): negative, then positive.
+@lru_cache(maxsize=1024)
+def _smallest_delta(rho: Decimal, epsilon: Decimal) -> Decimal:
+    with localcontext(_SEARCH):
+
+        def descent(x: Decimal) -> Decimal:
+            return epsilon - (2 * x + 1) * rho - _log_ratio(x)
+
+        x = _where_positive_turns_negative(descent)
+        alpha = 1 + x
+        delta = (x * (alpha * rho - epsilon) - x.ln() + alpha * _log_ratio(x)).exp()
+        smallest_told = Decimal(1).scaleb(-MOST_PLACES)
+        return min(max(_UP.normalize(delta * (1 + _MARGIN)), smallest_told), Decimal(1))
+
+
+def _log_ratio(x: Decimal) -> Decimal:
+    """ln(1 − 1/α) for α = 1 + x."""
+    return (x / (1 + x)).ln()
+
+
+def _where_positive_turns_negative(function: Callable[[Decimal], Decimal]) -> Decimal:
+    """The x = α − 1 in [1e-50, 1e50] where a falling function crosses zero, to twenty digits.
+
+    Near its optimum a guarantee depends on α to second order, so twenty digits of α are forty of the result.
+    """
+    low, high = Decimal("1e-50"), Decimal("1e50")
+    while high - low > low * Decimal("1e-20"):
+        middle = (low * high).sqrt()
+        if function(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _decimal(name: str, value: Number) -> Decimal:
+    """The exact decimal that the caller wrote; a float becomes the number it prints as."""
+    try:
+        if isinstance(value, Decimal):
+            return value
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            return Decimal(int(value))
+        if isinstance(value, str):
+            return Decimal(value)
+        if isinstance(value, Real) and not isinstance(value, bool):
+            return Decimal(repr(float(value)))
+    except (InvalidOperation, ValueError, OverflowError) as error:
+        raise DeclarationError(
+            f"{name} is {value!r}, which is not a number; write it like 0.5 or 1e-9"
+        ) from error
+    raise DeclarationError(f"{name} is {value!r}, which is not a number; write it like 0.5 or 1e-9")
+
+
+def _checked(name: str, value: Decimal) -> Decimal:
+    """The value without trailing zeros, refused when it is no amount of privacy loss."""
+    if not value.is_finite() or value <= 0:
+        raise DeclarationError(
+            f"{name} is {value}; it must be a finite number greater than 0, such as {name}=0.5"
+        )
+    if not SMALLEST <= value <= LARGEST:
+        raise DeclarationError(
+            f"{name} is {value}; budgets lie between {decimal_text(SMALLEST)} and {decimal_text(LARGEST)}: "
+            "check the number of zeros"
+        )
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -MOST_PLACES:
+        raise DeclarationError(f"{name} has more than {MOST_PLACES} decimal places; round it down to fewer")
+    return _EXACT.normalize(value)
+
+
+def _checked_delta(delta: Number) -> Decimal:
+    value = _decimal("delta", delta)
+    if not value.is_finite() or not 0 < value < 1:
+        raise DeclarationError(f"delta is {value}; it must lie strictly between 0 and 1, such as delta=1e-9")
+    return _checked("delta", value)
+
+
+def _refuse_mixture(declared: Budget) -> None:
+    other = "epsilon" if declared.epsilon is not None else "delta" if declared.delta is not None else None
+    if other is not None:
+        raise DeclarationError(
+            f"rho {declared.rho} and {other} {getattr(declared, other)} were both given; "
+            "a budget is epsilon, or epsilon with delta, or rho: keep one"
+        )
+
+
+def _nothing_given(delta: Decimal | None) -> str:
+    if delta is not None:
+        return f"delta {delta} was given without epsilon; add epsilon, such as epsilon=1"
+    return "no budget was given; add epsilon=1, or epsilon=1 with delta=1e-9, or rho=0.015"

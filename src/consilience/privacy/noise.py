@@ -1,0 +1,394 @@
+"""Discrete noise on exact integers: OpenDP's exact samplers for real data, a seeded twin for simulation.
+
+The two laws, for a whole number z:
+
+    discrete Laplace    P(Z = z) = (1 − q)/(1 + q) · q^|z|,  q = exp(−1/scale)     (Ghosh et al. 2012)
+    discrete Gaussian   P(Z = z) ∝ exp(−z² / (2 stddev²))                          (Canonne et al. 2020)
+
+On integers with L1 sensitivity Δ the first is Δ/scale-differentially private; on integers with L2
+sensitivity Δ the second is Δ²/(2 stddev²)-zCDP. All numbers here are in units of the public lattice on which
+the query was rounded: one unit is one record for a count.
+
+`SecureNoise` has no seed. It takes the operating system's entropy and exact arithmetic, because floating-point
+noise leaks through its low bits (Mironov 2012). `SimulatedNoise` has a seed, floats, and `private = False`.
+Both saturate at the ends of int64 instead of failing: no value in the data can raise an error here, and
+no text of an error is taken from the data.
+"""
+
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import ConsilienceError, DeclarationError
+from consilience.numerics.rng import generator
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
+
+Integers = NDArray[np.int64]
+Progress = Callable[[int], None]
+SelectionLaw = Literal["exponential", "gumbel", "laplace"]
+
+SELECTION_LAWS: tuple[SelectionLaw, ...] = ("exponential", "gumbel", "laplace")
+
+# Some tens of milliseconds of drawing: long enough to pay for a thread's turn, short enough for a progress bar.
+CHUNK = 4096
+
+_LARGEST = np.iinfo(np.int64).max
+_SMALLEST = np.iinfo(np.int64).min
+_LARGEST_FINITE = np.finfo(np.float64).max
+
+
+class NoiseSource(Protocol):
+    """Where noise comes from: the one seam between a real measurement and a simulated one."""
+
+    @property
+    def private(self) -> bool:
+        """Whether the noise protects anyone: true exactly when nobody can repeat it."""
+        ...
+
+    def laplace(self, exact: Integers, scale: float, *, progress: Progress | None = None) -> Integers:
+        """The exact values plus independent discrete Laplace noise, saturated at int64."""
+        ...
+
+    def gaussian(self, exact: Integers, stddev: float, *, progress: Progress | None = None) -> Integers:
+        """The exact values plus independent discrete Gaussian noise, saturated at int64."""
+        ...
+
+    def noisy_argmax(self, scores: Integers, scale: float, *, law: SelectionLaw) -> int:
+        """The index of the greatest score after noise of the law; ties are broken uniformly at random."""
+        ...
+
+
+class SecureNoise:
+    """Exact samples from OpenDP, with the operating system's entropy: the only noise for real data.
+
+    A draw takes about ten microseconds, so long arrays are split over threads (OpenDP runs outside the
+    interpreter's lock). `progress`, if given, is called now and then with the number of values done so far,
+    which says nothing but the public size of the query.
+
+    >>> SecureNoise().laplace(np.array([[10, 20], [30, 40]]), 2.0).shape
+    (2, 2)
+    """
+
+    @property
+    def private(self) -> bool:
+        """True: the noise cannot be repeated."""
+        return True
+
+    def laplace(self, exact: Integers, scale: float, *, progress: Progress | None = None) -> Integers:
+        """The exact values plus independent discrete Laplace noise, saturated at int64."""
+        make = partial(_laplace_measurement, _positive("noise scale", scale))
+        return _draw_in_threads(make, _integers(exact), progress)
+
+    def gaussian(self, exact: Integers, stddev: float, *, progress: Progress | None = None) -> Integers:
+        """The exact values plus independent discrete Gaussian noise, saturated at int64."""
+        make = partial(_gaussian_measurement, _positive("noise stddev", stddev))
+        return _draw_in_threads(make, _integers(exact), progress)
+
+    def noisy_argmax(self, scores: Integers, scale: float, *, law: SelectionLaw) -> int:
+        """The index of the greatest score after noise of the law; ties are broken uniformly at random.
+
+        Exponential noise is drawn as permute-and-flip (the two choose alike: Ding et al. 2021), Gumbel noise
+        as the exponential mechanism; OpenDP does both without floating point.
+        """
+        candidates = _candidates(scores, scale, law)
+        if law == "laplace":
+            return _uniform_argmax(self.laplace(candidates, scale), secrets.randbelow)
+        chosen = _invoke(partial(_noisy_max_measurement, float(scale), law), candidates)
+        if chosen is None:
+            raise ConsilienceError(_SAMPLER_FAILED)
+        return int(chosen)
+
+
+class SimulatedNoise:
+    """The same laws from a seeded generator: repeatable, in floating point, and therefore not private.
+
+    >>> bool((SimulatedNoise(1).laplace(np.zeros(9, int), 5.0) == SimulatedNoise(1).laplace(np.zeros(9, int), 5.0)).all())
+    True
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._rng = generator(seed)
+
+    @property
+    def private(self) -> bool:
+        """False: whoever has the seed can subtract the noise."""
+        return False
+
+    def laplace(self, exact: Integers, scale: float, *, progress: Progress | None = None) -> Integers:
+        """The exact values plus independent discrete Laplace noise, saturated at int64."""
+        values = _integers(exact)
+        noise = self._discrete_laplace(_positive("noise scale", scale), values.size)
+        return _finished(values, noise, progress)
+
+    def gaussian(self, exact: Integers, stddev: float, *, progress: Progress | None = None) -> Integers:
+        """The exact values plus independent discrete Gaussian noise, saturated at int64."""
+        values = _integers(exact)
+        noise = self._discrete_gaussian(_positive("noise stddev", stddev), values.size)
+        return _finished(values, noise, progress)
+
+    def noisy_argmax(self, scores: Integers, scale: float, *, law: SelectionLaw) -> int:
+        """The index of the greatest score after noise of the law; ties are broken uniformly at random."""
+        candidates = _candidates(scores, scale, law)
+        if law == "laplace":
+            return _uniform_argmax(self.laplace(candidates, scale), self._randbelow)
+        draw = self._rng.gumbel if law == "gumbel" else self._rng.exponential
+        with np.errstate(over="ignore"):  # a score too far below the greatest is at −∞ and never chosen
+            handicaps = gaps_below_greatest(candidates) / scale
+        return int(np.argmax(draw(size=candidates.size) - handicaps))
+
+    def _randbelow(self, bound: int) -> int:
+        return int(self._rng.integers(bound))
+
+    def _discrete_laplace(self, scale: float, count: int) -> Integers:
+        """Draws of the discrete Laplace law.
+
+        The law is that of the difference of two geometric variables with success 1 − q. Equivalently: zero with
+        probability (1 − q)/(1 + q), else a fair sign times a geometric variable on 1, 2, … The second form
+        saturates with the right sign where the first would cancel (scales beyond 10^17).
+        """
+        success = -math.expm1(-1.0 / scale)
+        is_zero = self._rng.random(count) < success / (2.0 - success)
+        signs = 2 * self._rng.integers(2, size=count) - 1
+        return np.where(is_zero, 0, signs * self._rng.geometric(success, size=count))
+
+    def _discrete_gaussian(self, stddev: float, count: int) -> Integers:
+        """Draws of the discrete Gaussian law, by rejection (Canonne, Kamath, Steinke 2020, Algorithm 3).
+
+        With t = ⌊σ⌋ + 1, a discrete Laplace draw Y of scale t is kept with probability
+        exp(−(|Y| − σ²/t)² / (2σ²)); what is kept has density ∝ exp(−Y²/(2σ²)). At least a third is kept.
+        """
+        spread = float(math.floor(stddev) + 1)
+        noise = np.zeros(count, dtype=np.int64)
+        pending = np.arange(count)
+        while pending.size:
+            proposal = self._discrete_laplace(spread, pending.size)
+            with np.errstate(over="ignore"):  # a proposal too far out for its square is kept with probability 0
+                distance = np.abs(proposal) / stddev - stddev / spread
+                kept = self._rng.random(pending.size) < np.exp(-0.5 * distance * distance)
+            noise[pending[kept]] = proposal[kept]
+            pending = pending[~kept]
+        return noise
+
+
+@lru_cache(maxsize=4096)
+def laplace_scale(epsilon: float, sensitivity: float) -> float:
+    """The least scale at which discrete Laplace noise is epsilon-private for this L1 sensitivity.
+
+    In real numbers this is Δ/ε. In floating point it is the least float whose loss, as OpenDP computes it with
+    every rounding upwards, does not exceed epsilon. Lattice values move by whole units, so Δ is rounded up.
+
+    >>> laplace_scale(0.5, 1)
+    2.0
+    """
+    budget = _positive("epsilon", epsilon)
+    units = math.ceil(_positive("L1 sensitivity", sensitivity))
+    if units > _LARGEST:
+        raise DeclarationError(
+            f"the L1 sensitivity is {sensitivity!r} lattice units and at most {_LARGEST} fit; use a coarser lattice"
+        )
+    return _least_scale(
+        units / budget,
+        lambda scale: _laplace_measurement(scale).map(units) <= budget,
+        f"epsilon {epsilon!r} at L1 sensitivity {sensitivity!r}",
+    )
+
+
+@lru_cache(maxsize=4096)
+def gaussian_stddev(rho: float, sensitivity: float) -> float:
+    """The least stddev at which discrete Gaussian noise is rho-zCDP for this L2 sensitivity.
+
+    In real numbers this is Δ/√(2ρ). In floating point it is the least float whose loss, as OpenDP computes it
+    with every rounding upwards, does not exceed rho.
+
+    >>> gaussian_stddev(0.5, 3.0)
+    3.0
+    """
+    budget = _positive("rho", rho)
+    distance = _positive("L2 sensitivity", sensitivity)
+    return _least_scale(
+        distance / math.sqrt(2.0 * budget),
+        lambda stddev: _gaussian_measurement(stddev).map(distance) <= budget,
+        f"rho {rho!r} at L2 sensitivity {sensitivity!r}",
+    )
+
+
+def gaps_below_greatest(scores: Integers) -> NDArray[np.uint64]:
+    """How far each score lies below the greatest, exactly, for any scores in int64.
+
+    >>> gaps_below_greatest(np.array([3, 5, -2])).tolist()
+    [2, 0, 7]
+    """
+    # Differences of two int64 numbers fit in 64 bits without sign, and arithmetic modulo 2^64 finds them.
+    wrapped = scores.astype(np.uint64)
+    return wrapped[np.argmax(scores)] - wrapped
+
+
+_SAMPLER_FAILED = (
+    "the noise sampler failed and nothing was released; its message is withheld because it may quote the data. "
+    "Check that the operating system provides entropy, then repeat the request under the same id"
+)
+
+
+def _opendp_features() -> None:
+    """OpenDP's samplers carry the flag "contrib", and nothing else is switched on."""
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+
+
+def _laplace_measurement(scale: float) -> "Measurement":
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+
+    _opendp_features()
+    return make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale)
+
+
+def _gaussian_measurement(stddev: float) -> "Measurement":
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+
+    _opendp_features()
+    return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), stddev)
+
+
+def _noisy_max_measurement(scale: float, law: SelectionLaw) -> "Measurement":
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_noisy_max
+    from opendp.measures import max_divergence, zero_concentrated_divergence
+    from opendp.metrics import linf_distance
+
+    _opendp_features()
+    measure = max_divergence() if law == "exponential" else zero_concentrated_divergence()
+    return make_noisy_max(vector_domain(atom_domain(T="i64")), linf_distance(T="i64"), measure, scale)
+
+
+def _invoke(make: Callable[[], "Measurement"], exact: Integers) -> Any:
+    """What the measurement releases, or None if it failed: an exception of OpenDP's may quote its argument."""
+    try:
+        return make()(exact)
+    except Exception:
+        return None
+
+
+def _draw_in_threads(make: Callable[[], "Measurement"], exact: Integers, progress: Progress | None) -> Integers:
+    """A noisy copy, drawn chunk by chunk on all processors; each chunk has a measurement of its own."""
+    values = np.ascontiguousarray(exact).reshape(-1)
+    noisy = np.empty(values.size, dtype=np.int64)
+
+    def draw(start: int) -> int | None:
+        released = _invoke(make, values[start : start + CHUNK])
+        if released is None:
+            return None
+        noisy[start : start + CHUNK] = released
+        return len(released)
+
+    starts = range(0, values.size, CHUNK)
+    if len(starts) <= 1:
+        _report(map(draw, starts), progress)
+    else:
+        pool = ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, len(starts)))
+        try:
+            _report(pool.map(draw, starts), progress)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return noisy.reshape(exact.shape)
+
+
+def _report(counts: Iterable[int | None], progress: Progress | None) -> None:
+    """Waits for every chunk, tells the progress, and fails without a word of OpenDP's."""
+    done = 0
+    for count in counts:
+        if count is None:
+            raise ConsilienceError(_SAMPLER_FAILED)
+        done += count
+        if progress is not None:
+            progress(done)
+
+
+def _finished(exact: Integers, noise: Integers, progress: Progress | None) -> Integers:
+    noisy = _saturating_sum(exact, noise.reshape(exact.shape))
+    if progress is not None and exact.size:
+        progress(exact.size)
+    return noisy
+
+
+def _saturating_sum(left: Integers, right: Integers) -> Integers:
+    """left + right where int64 can hold it, else the nearest end of int64."""
+    wrapped = left + right
+    overflowed = ((left ^ wrapped) & (right ^ wrapped)) < 0  # both terms have the sign that the sum has lost
+    return np.where(overflowed, np.where(left < 0, _SMALLEST, _LARGEST), wrapped)
+
+
+def _uniform_argmax(scores: Integers, randbelow: Callable[[int], int]) -> int:
+    greatest = np.flatnonzero(scores == scores.max())
+    return int(greatest[randbelow(greatest.size)])
+
+
+def _least_scale(guess: float, suffices: Callable[[float], bool], request: str) -> float:
+    """The least positive float that suffices, where every greater one suffices too; found from a near guess.
+
+    Positive floats are ordered as the integers that share their bits, so the search gallops away from the guess
+    in steps of 1, 2, 4, … floats, then bisects.
+    """
+    last = _bits(_LARGEST_FINITE)
+    high = min(max(_bits(guess), 1), last)
+    step = 1
+    while not suffices(_float_of(high)):
+        if high == last:
+            raise DeclarationError(f"no finite noise gives {request}; ask for a larger budget or a coarser lattice")
+        high, step = min(high + step, last), 2 * step
+    low, step = high - 1, 1
+    while low > 0 and suffices(_float_of(low)):
+        high, low, step = low, max(low - step, 0), 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(_float_of(middle)) else (middle, high)
+    return _float_of(high)
+
+
+def _bits(value: float) -> int:
+    return int(np.float64(value).view(np.int64))
+
+
+def _float_of(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))
+
+
+def _positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise DeclarationError(f"the {name} is {value!r}; it must be positive and finite: give such a number")
+    return float(value)
+
+
+def _integers(exact: Integers) -> Integers:
+    values = np.asarray(exact)
+    if not np.can_cast(values.dtype, np.int64, casting="safe"):
+        raise DeclarationError(
+            f"noise is drawn for values of type int64, these are {values.dtype}; round the query to a lattice first"
+        )
+    return values.astype(np.int64, copy=False)
+
+
+def _candidates(scores: Integers, scale: float, law: SelectionLaw) -> Integers:
+    _positive("noise scale", scale)
+    if law not in SELECTION_LAWS:
+        raise DeclarationError(f"the selection law is {law!r}; choose one of {', '.join(SELECTION_LAWS)}")
+    values = _integers(scores)
+    if values.ndim != 1 or values.size == 0:
+        raise DeclarationError(
+            f"the scores have shape {values.shape}; selection needs one score for each of at least one candidate"
+        )
+    return values
