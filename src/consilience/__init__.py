@@ -1,1 +1,103 @@
-"""One consistent, non-negative, most likely account of data measured with differential privacy."""
+"""One consistent, non-negative, most likely account of data measured with differential privacy.
+
+The flow, and the names that carry it:
+
+    table ──► exact counts ──► noisy measurements ──► estimate ──► publication
+    open_table                 measure, plans         estimate     release
+
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> measured = cs.MeasurementSet.from_marginals(
+    ...     domain, {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}, noise=cs.Laplace(2.0)
+    ... )
+    >>> estimate = cs.estimate(measured)
+    >>> estimate.marginal("age").min() >= 0
+    True
+
+Names are imported when they are first used, so that `import consilience` is quick.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from consilience import estimators, plans
+    from consilience.domain import Attribute, Domain, Query, Workload, factors
+    from consilience.errors import ConsilienceError
+    from consilience.estimators import Estimate, estimate
+    from consilience.measurements import (
+        DiscreteGaussian,
+        DiscreteLaplace,
+        Gaussian,
+        Laplace,
+        Measurement,
+        MeasurementSet,
+    )
+    from consilience.privacy.ledger import Ledger
+    from consilience.privacy.measure import measure
+    from consilience.publication import release
+    from consilience.source import open_table
+
+_HOMES = {
+    "Attribute": "consilience.domain",
+    "ConsilienceError": "consilience.errors",
+    "DiscreteGaussian": "consilience.measurements",
+    "DiscreteLaplace": "consilience.measurements",
+    "Domain": "consilience.domain",
+    "Estimate": "consilience.estimators",
+    "Gaussian": "consilience.measurements",
+    "Laplace": "consilience.measurements",
+    "Ledger": "consilience.privacy.ledger",
+    "Measurement": "consilience.measurements",
+    "MeasurementSet": "consilience.measurements",
+    "Query": "consilience.domain",
+    "Workload": "consilience.domain",
+    "estimate": "consilience.estimators",
+    "estimators": "",
+    "factors": "",
+    "measure": "consilience.privacy.measure",
+    "open_table": "consilience.source",
+    "plans": "",
+    "release": "consilience.publication",
+}
+
+__all__ = [
+    "Attribute",
+    "ConsilienceError",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Domain",
+    "Estimate",
+    "Gaussian",
+    "Laplace",
+    "Ledger",
+    "Measurement",
+    "MeasurementSet",
+    "Query",
+    "Workload",
+    "estimate",
+    "estimators",
+    "factors",
+    "measure",
+    "open_table",
+    "plans",
+    "release",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'consilience' has no attribute {name!r}")
+    modules = {
+        "estimators": "consilience.estimators",
+        "factors": "consilience.domain.factors",
+        "plans": "consilience.plans",
+    }
+    found = import_module(modules[name]) if name in modules else getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

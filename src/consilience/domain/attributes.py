@@ -2,7 +2,8 @@
 
 An attribute has *labels*, which people see, and *codes* 0 … size − 1, which stay inside. It also carries the
 public rule for records: what a missing value becomes, and what becomes of a value outside the declaration.
-A rule that ends in `DROP` drops the whole record, from every count alike.
+A rule that says "drop" drops the whole record, from every count alike; "drop" and "clip" are therefore never labels
+that a rule can name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import Declaration, format_number, is_number, suggestion
+from consilience.domain.declarations import format_number, is_number, label_text, suggestion
 from consilience.errors import DeclarationError
 
 DROP = -1
@@ -39,14 +40,19 @@ class Attribute:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise DeclarationError("an attribute needs a name that is not empty")
+            raise DeclarationError(f"an attribute needs a name that is not empty, found {self.name!r}")
+        for rule in (self.missing, self.unlisted):
+            if rule is not None and not isinstance(rule, str):
+                raise DeclarationError(f"attribute {self.name!r}: {rule!r} is no label; a rule names a label as text")
+        if self.missing == "clip":
+            raise DeclarationError(f"attribute {self.name!r}: a missing value cannot be clipped; use a label or 'drop'")
 
     @staticmethod
     def categorical(
         name: str, values: Sequence[str], *, missing: str | None = None, unlisted: str = "drop"
     ) -> "Categorical":
         """An attribute with a list of values."""
-        return Categorical(name, missing, unlisted, values=tuple(str(value) for value in values))
+        return Categorical(name, missing, unlisted, values=_as_labels(name, values))
 
     @staticmethod
     def numeric(
@@ -60,19 +66,23 @@ class Attribute:
         """A numeric attribute in bins [edge, next edge); `integer` says that values are whole numbers."""
         if integer is None:
             integer = all(isinstance(edge, int | np.integer) for edge in edges)
-        return Numeric(name, missing, unlisted, edges=tuple(float(edge) for edge in edges), integer=integer)
+        return Numeric(name, missing, unlisted, edges=_as_numbers(name, edges, "bin edge"), integer=integer)
 
     @staticmethod
     def hierarchy(
         name: str, parents: Mapping[str, str], *, missing: str | None = None, unlisted: str = "drop"
     ) -> "Hierarchy":
         """An attribute whose values have parents, such as a geography; values are those that are no parent."""
-        return Hierarchy(name, missing, unlisted, parents=tuple((str(k), str(v)) for k, v in parents.items()))
+        children, above = _as_labels(name, tuple(parents)), _as_labels(name, tuple(parents.values()))
+        return Hierarchy(name, missing, unlisted, parents=tuple(zip(children, above, strict=True)))
 
     @staticmethod
     def continuous(name: str, bounds: tuple[float, float], *, unlisted: str = "clip") -> "Continuous":
         """A number within bounds that has no cells, for algorithms that work on points."""
-        return Continuous(name, None, unlisted, bounds=(float(bounds[0]), float(bounds[1])))
+        numbers = _as_numbers(name, bounds, "bound")
+        if len(numbers) != 2:
+            raise DeclarationError(f"attribute {name!r}: 'bounds' must be two numbers, found {len(numbers)}")
+        return Continuous(name, None, unlisted, bounds=(numbers[0], numbers[1]))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -116,12 +126,14 @@ class Attribute:
     @property
     def missing_code(self) -> int:
         """The code that a missing value becomes, or DROP."""
-        return self.unlisted_code if self.missing is None else self.codes_by_label[self.missing]
+        if self.missing is None:
+            return self.unlisted_code
+        return DROP if self.missing == "drop" else self.codes_by_label[self.missing]
 
     @property
     def unlisted_code(self) -> int:
-        """The code that a value outside the declaration becomes, or DROP."""
-        return self.codes_by_label.get(self.unlisted, DROP)
+        """The code that a value outside the declaration becomes, or DROP; a rule that clips has none of its own."""
+        return DROP if self.unlisted in ("drop", "clip") else self.codes_by_label[self.unlisted]
 
     def midpoints(self) -> NDArray[np.float64]:
         """A number for each code, for means and moments."""
@@ -137,11 +149,14 @@ class Attribute:
     def _own_declaration(self) -> dict[str, Any]:
         return {}
 
-    def _with_rule_labels(self, values: tuple[str, ...], reserved: tuple[str, ...]) -> tuple[str, ...]:
+    def _with_rule_labels(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """The values, then the labels that only the missing and unlisted rules name."""
-        extra = [self.missing] if self.missing is not None else []
-        extra += [self.unlisted] if self.unlisted not in reserved else []
-        return values + tuple(dict.fromkeys(label for label in extra if label not in values))
+        named = [rule for rule in (self.missing, self.unlisted) if rule not in (None, "drop", "clip")]
+        return values + tuple(label for label in dict.fromkeys(named) if label not in values)
+
+    def _refuse_clip(self) -> None:
+        if self.unlisted == "clip":
+            raise DeclarationError(f"attribute {self.name!r}: 'clip' is for numbers; use 'drop' or the value to become")
 
     def _refuse_duplicates(self, values: Sequence[object], what: str) -> None:
         seen: set[object] = set()
@@ -164,13 +179,12 @@ class Categorical(Attribute):
             raise DeclarationError(
                 f"attribute {self.name!r} lists no values; a categorical attribute needs at least one"
             )
-        if self.unlisted == "clip" and "clip" not in self.values:
-            raise DeclarationError(f"attribute {self.name!r}: 'clip' is for numbers; use 'drop' or the value to become")
+        self._refuse_clip()
         self._refuse_duplicates(self.values, "value")
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        return self._with_rule_labels(self.values, ("drop",))
+        return self._with_rule_labels(self.values)
 
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
@@ -222,7 +236,7 @@ class Numeric(Attribute):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        return self._with_rule_labels(self.bins, ("drop", "clip"))
+        return self._with_rule_labels(self.bins)
 
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
@@ -247,7 +261,7 @@ class Numeric(Attribute):
         if label in self.codes_by_label:
             return (self.codes_by_label[label],)
         low, separator, high = str(label).partition("..")
-        return self.codes_between(low, high) if separator else (self._bin_holding(label),)
+        return self.codes_between(low or None, high or None) if separator else (self._bin_holding(label),)
 
     def _bin_starting_at(self, text: str) -> int:
         if text in self.bins:
@@ -287,14 +301,10 @@ class Numeric(Attribute):
         choices = " or ".join(format_number(edge) for edge in sorted(nearest))
         raise DeclarationError(f"attribute {self.name!r}: {text} cuts through a bin; the nearest possible is {choices}")
 
-    @property
-    def missing_code(self) -> int:
-        return DROP if self.missing is None and self.clips else super().missing_code
-
     def midpoints(self) -> NDArray[np.float64]:
         """The middle of each bin (of its whole numbers, where integer); 0 for labels that are no number."""
-        edges = np.array(self.edges)
-        middles = (edges[:-1] + edges[1:] - (1.0 if self.integer else 0.0)) / 2
+        halves = np.array(self.edges) / 2
+        middles = halves[:-1] + halves[1:] - (0.5 if self.integer else 0.0)
         return np.concatenate([middles, np.zeros(self.size - len(self.bins))])
 
     def _own_declaration(self) -> dict[str, Any]:
@@ -316,9 +326,17 @@ class Hierarchy(Attribute):
         super().__post_init__()
         if not self.parents:
             raise DeclarationError(f"attribute {self.name!r} declares no parents; a hierarchy needs at least one value")
+        self._refuse_clip()
         self._refuse_duplicates([child for child, _ in self.parents], "value")
+        inner = {parent for _, parent in self.parents}
         for child, _ in self.parents:
             self.path(child)
+        for rule in (self.missing, self.unlisted):
+            if rule in inner:
+                raise DeclarationError(
+                    f"attribute {self.name!r}: {rule!r} is a parent and holds no records itself; name a value below "
+                    "it, or a label of its own"
+                )
 
     @cached_property
     def _parent_of(self) -> dict[str, str]:
@@ -343,24 +361,33 @@ class Hierarchy(Attribute):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        return self._with_rule_labels(self.values, ("drop",))
+        return self._with_rule_labels(self.values)
 
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
         return self.values
 
     @cached_property
+    def _codes_below(self) -> dict[str, list[int]]:
+        """The codes at or below each node; a label that only a rule names is a root by itself."""
+        below: dict[str, list[int]] = {}
+        for code, label in enumerate(self.labels):
+            for node in self.path(label):
+                below.setdefault(node, []).append(code)
+        return below
+
+    @cached_property
     def nodes(self) -> tuple[str, ...]:
         """All nodes, parents before children: roots first, then level by level in declared order."""
-        order: dict[str, int] = {}
-        for value in self.values:
-            for node in self.path(value):
-                order.setdefault(node, len(self.path(node)))
-        return tuple(sorted(order, key=lambda node: order[node]))
+        return tuple(sorted(self.depths, key=lambda node: self.depths[node]))
+
+    @cached_property
+    def depths(self) -> dict[str, int]:
+        """How many steps below its root each node is."""
+        return {node: len(self.path(node)) - 1 for node in self._codes_below}
 
     def codes(self, label: str) -> tuple[int, ...]:
-        found = tuple(code for code, value in enumerate(self.values) if label in self.path(value))
-        return found or super().codes(label)
+        return tuple(self._codes_below.get(str(label), ())) or super().codes(label)
 
     def _own_declaration(self) -> dict[str, Any]:
         return {"parents": dict(self.parents)}
@@ -388,63 +415,27 @@ class Continuous(Attribute):
         return {"bounds": list(self.bounds)}
 
 
-def attribute_from_declaration(name: str, declared: Declaration) -> Attribute:
-    """The attribute that one `[attributes.NAME]` table of a domain file declares."""
-    kind = declared.text("kind")
-    readers = {
-        "categorical": _read_categorical,
-        "numeric": _read_numeric,
-        "hierarchy": _read_hierarchy,
-        "continuous": _read_continuous,
-    }
-    if kind not in readers:
-        declared.refuse(f"kind {kind!r} is not known; {suggestion(kind, readers)}")
-    attribute = readers[kind](name, declared)
-    declared.close()
-    return attribute
+def _as_labels(name: str, values: Sequence[object]) -> tuple[str, ...]:
+    """The declared values as texts, by the same rule as in a domain file."""
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        raise DeclarationError(f"attribute {name!r} needs a list of values, found {values!r}")
+    labels = []
+    for value in values:
+        text = label_text(value)
+        if text is None:
+            raise DeclarationError(
+                f"attribute {name!r} lists {value!r} as a value; values are texts, numbers or truth values"
+            )
+        labels.append(text)
+    return tuple(labels)
 
 
-def _read_categorical(name: str, declared: Declaration) -> Attribute:
-    return Attribute.categorical(name, declared.labels("values"), **_read_rules(declared, "drop"))
-
-
-def _read_numeric(name: str, declared: Declaration) -> Attribute:
-    if "edges" in declared:
-        edges = declared.numbers("edges")
-    else:
-        edges = _even_edges(declared)
-    integer = declared.flag("integer") if "integer" in declared else None
-    return Attribute.numeric(name, edges, integer=integer, **_read_rules(declared, "clip"))
-
-
-def _even_edges(declared: Declaration) -> tuple[float, ...]:
-    """The edges from, from + step, …, to; the last must be met exactly."""
-    if "from" not in declared:
-        declared.refuse("a numeric attribute needs 'edges', or 'from', 'to' and 'step'")
-    low, high, step = declared.number("from"), declared.number("to"), declared.number("step")
-    if step <= 0 or high <= low:
-        declared.refuse(f"from {low} to {high} by {step} makes no bins; 'to' must exceed 'from' and 'step' 0")
-    bins = round((high - low) / step)
-    if bins > 10**7 or bins < 1 or abs(low + bins * step - high) > 1e-9 * max(abs(high), step):
-        declared.refuse(f"steps of {step} from {low} do not end at {high}; choose a step that divides {high - low}")
-    return (*(low + i * step for i in range(bins)), high)
-
-
-def _read_hierarchy(name: str, declared: Declaration) -> Attribute:
-    parents = declared.table("parents")
-    return Attribute.hierarchy(
-        name, {child: parents.label(child) for child in parents.keys()}, **_read_rules(declared, "drop")
-    )
-
-
-def _read_continuous(name: str, declared: Declaration) -> Attribute:
-    bounds = declared.numbers("bounds")
-    if len(bounds) != 2:
-        declared.refuse(f"'bounds' must be two numbers, found {len(bounds)}")
-    unlisted = declared.text("unlisted") if "unlisted" in declared else "clip"
-    return Attribute.continuous(name, (bounds[0], bounds[1]), unlisted=unlisted)
-
-
-def _read_rules(declared: Declaration, default: str) -> dict[str, Any]:
-    unlisted = declared.label("unlisted") if "unlisted" in declared else default
-    return {"missing": declared.optional_label("missing"), "unlisted": unlisted}
+def _as_numbers(name: str, values: Sequence[float], what: str) -> tuple[float, ...]:
+    """The declared numbers as floats."""
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        raise DeclarationError(f"attribute {name!r} needs a list of numbers, found {values!r}")
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    for value in plain:
+        if not is_number(value):
+            raise DeclarationError(f"attribute {name!r} has the {what} {value!r}, which is not a finite number")
+    return tuple(float(value) for value in plain)

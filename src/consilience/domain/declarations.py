@@ -6,8 +6,10 @@ place in the file, and `close` refuses keys that nobody asked for, suggesting th
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
+
+import numpy as np
 
 from consilience.errors import DeclarationError
 
@@ -21,16 +23,19 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     'there is: age, sex'
     """
     known = [str(name) for name in known]
-    nearest = difflib.get_close_matches(word, known, n=1)
+    folded = {name.casefold(): name for name in known}
+    nearest = difflib.get_close_matches(word.casefold(), folded, n=1)
     if nearest:
-        return f"did you mean {nearest[0]!r}?"
+        return f"did you mean {folded[nearest[0]]!r}?"
     shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")
     return f"there is: {shown}" if known else "there is none"
 
 
 def is_number(value: object) -> bool:
-    """True of finite integers and floats, and not of booleans, NaN or infinities."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """True of floats and of integers that a float can hold, and not of booleans, NaN or infinities."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else value.bit_length() <= 1023
 
 
 class Declaration:
@@ -42,8 +47,10 @@ class Declaration:
         self.where = where
         self._mapping: Mapping[str, Any] = mapping
         self._read: set[str] = set()
+        self._known: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
+        self._known.add(key)
         return key in self._mapping
 
     def keys(self) -> tuple[str, ...]:
@@ -61,12 +68,15 @@ class Declaration:
     def _wrong(self, key: str, wanted: str) -> NoReturn:
         self.refuse(f"{key!r} must be {wanted}, found {_kind(self._mapping[key])}")
 
+    def _wrong_item(self, key: str, wanted: str, item: object) -> NoReturn:
+        self.refuse(f"{key!r} must be {wanted}, found {_kind(item)} in it")
+
     def text(self, key: str) -> str:
         value = self._look_up(key, "a text")
         return value if isinstance(value, str) else self._wrong(key, "a text")
 
     def optional_text(self, key: str) -> str | None:
-        return self.text(key) if key in self._mapping else None
+        return self.text(key) if key in self else None
 
     def flag(self, key: str) -> bool:
         value = self._look_up(key, "true or false")
@@ -81,22 +91,23 @@ class Declaration:
         return int(value) if is_number(value) and value == int(value) else self._wrong(key, "a whole number")
 
     def numbers(self, key: str) -> tuple[float, ...]:
-        values = self._items(key, "a list of finite numbers")
-        return values if all(is_number(value) for value in values) else self._wrong(key, "a list of finite numbers")
+        return self._items_that(is_number, key, "a list of finite numbers")
 
     def texts(self, key: str) -> tuple[str, ...]:
-        values = self._items(key, "a list of texts")
-        return values if all(isinstance(v, str) for v in values) else self._wrong(key, "a list of texts")
+        return self._items_that(lambda value: isinstance(value, str), key, "a list of texts")
 
     def labels(self, key: str) -> tuple[str, ...]:
         """Texts, or numbers and truth values that stand for their text, as people write `values = [0, 1]`."""
-        return tuple(self._label(key, value) for value in self._items(key, "a list of values"))
+        wanted = "a list of texts, numbers or truth values"
+        values = self._items_that(lambda value: label_text(value) is not None, key, wanted)
+        return tuple(str(label_text(value)) for value in values)
 
     def label(self, key: str) -> str:
-        return self._label(key, self._look_up(key, "a value"))
+        text = label_text(self._look_up(key, "a value"))
+        return text if text is not None else self._wrong(key, "a text, a number or a truth value")
 
     def optional_label(self, key: str) -> str | None:
-        return self.label(key) if key in self._mapping else None
+        return self.label(key) if key in self else None
 
     def table(self, key: str) -> "Declaration":
         return Declaration(self._look_up(key, "a table"), f"{self.where}.{key}")
@@ -113,7 +124,7 @@ class Declaration:
         """Refuse keys that nobody read."""
         for key in self._mapping:
             if key not in self._read:
-                self.refuse(f"{key!r} is not known here; {suggestion(key, sorted(self._read))}")
+                self.refuse(f"{key!r} is not known here; {suggestion(key, sorted(self._read | self._known))}")
 
     def _items(self, key: str, wanted: str) -> tuple[Any, ...]:
         values = self._look_up(key, wanted)
@@ -121,9 +132,12 @@ class Declaration:
             self._wrong(key, wanted)
         return tuple(values)
 
-    def _label(self, key: str, value: object) -> str:
-        text = label_text(value)
-        return text if text is not None else self._wrong(key, "texts, numbers or truth values")
+    def _items_that(self, fits: Callable[[object], bool], key: str, wanted: str) -> tuple[Any, ...]:
+        values = self._items(key, wanted)
+        for value in values:
+            if not fits(value):
+                self._wrong_item(key, wanted, value)
+        return values
 
 
 def label_text(value: object) -> str | None:
@@ -132,12 +146,14 @@ def label_text(value: object) -> str | None:
     >>> label_text(3), label_text(2.0), label_text(True), label_text("x")
     ('3', '2', 'true', 'x')
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, str):
-        return value
+        return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if is_number(value):
-        return format_number(float(value)) if isinstance(value, float) else str(value)
+        return format_number(value) if isinstance(value, float) else str(value)
     return None
 
 
@@ -155,5 +171,7 @@ def _kind(value: object) -> str:
         return "a table"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return "a list"
+    if isinstance(value, int) and value.bit_length() > 1023:
+        return "a number beyond the range of numbers"
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -1,6 +1,7 @@
 """Domains: the public description of a table. Declared, reviewed like code, never read off the data."""
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.attributes import Attribute, Continuous, Numeric, attribute_from_declaration
-from consilience.domain.declarations import Declaration, suggestion
+from consilience.domain.attribute_tables import attribute_from_declaration
+from consilience.domain.attributes import Attribute, Continuous, Numeric
+from consilience.domain.declarations import Declaration, is_number, suggestion
 from consilience.domain.files import write_atomically
 from consilience.errors import DeclarationError, FileFormatError
 
@@ -70,7 +72,7 @@ class Domain:
     public: PublicFacts = field(default_factory=PublicFacts)
 
     def __post_init__(self) -> None:
-        if not self.name.strip():
+        if not isinstance(self.name, str) or not self.name.strip():
             raise DeclarationError('a domain needs a name: the ledger is bound to it; add name = "..."')
         if not self.attributes:
             raise DeclarationError(f"domain {self.name!r} declares no attributes; it needs at least one")
@@ -80,9 +82,19 @@ class Domain:
                 raise DeclarationError(f"domain {self.name!r} declares the attribute {name!r} twice; keep one")
             seen.add(name)
         for rule in self.impossible:
-            if not rule.codes:
-                raise DeclarationError(f"domain {self.name!r}: an impossible rule names no attribute")
+            self._check_rule(rule)
         _check_public_facts(self)
+
+    def _check_rule(self, rule: ImpossibleCells) -> None:
+        if not rule.codes:
+            raise DeclarationError(f"domain {self.name!r}: an impossible rule names no attribute; name at least one")
+        self.ordered(rule.attributes)
+        for name, codes in rule.codes:
+            if not codes or not all(0 <= code < self[name].size for code in codes):
+                raise DeclarationError(
+                    f"domain {self.name!r}: an impossible rule gives {name!r} the codes {list(codes)}; "
+                    f"its codes are 0 to {self[name].size - 1}"
+                )
 
     @staticmethod
     def from_sizes(sizes: Mapping[str, int], *, name: str = "unnamed") -> "Domain":
@@ -159,7 +171,7 @@ class Domain:
         return allowed
 
     def project(self, names: Iterable[str]) -> "Domain":
-        """The domain of some of the attributes, in this order, with the rules and facts that still apply."""
+        """The domain of some of the attributes, in this domain's order, with the rules and facts that still apply."""
         kept = self.ordered(names)
         rules = tuple(rule for rule in self.impossible if set(rule.attributes) <= set(kept))
         margins = tuple(margin for margin in self.public.margins if set(margin.attributes) <= set(kept))
@@ -167,8 +179,8 @@ class Domain:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the whole declaration: equal for equal domains."""
-        text = json.dumps(self.to_declaration(), sort_keys=True, ensure_ascii=True)
+        """A digest of the whole declaration: equal for equal domains. The order of attributes and values counts."""
+        text = json.dumps(self.to_declaration(), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_declaration(self) -> dict[str, Any]:
@@ -203,7 +215,7 @@ class Domain:
         """The domain that a TOML file declares."""
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             raise FileFormatError(
                 f"there is no domain file {path}; draft one with `consilience domain draft`"
@@ -212,7 +224,7 @@ class Domain:
             raise FileFormatError(f"{path} cannot be read as a text file: {type(error).__name__}") from None
         try:
             mapping = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(f"{path} is not valid TOML: {error}") from None
         return Domain.from_declaration(mapping, where=path.name)
 
@@ -263,32 +275,62 @@ def _read_facts(declared: Declaration) -> PublicFacts:
 
 
 def _declare_facts(public: PublicFacts) -> dict[str, Any]:
-    declared: dict[str, Any] = {} if public.total is None else {"total": public.total}
+    declared: dict[str, Any] = {} if public.total is None else {"total": _plain(public.total)}
     if public.margins:
         declared["margins"] = [
-            {"attributes": list(margin.attributes), "counts": list(margin.counts)} for margin in public.margins
+            {"attributes": list(margin.attributes), "counts": [_plain(count) for count in margin.counts]}
+            for margin in public.margins
         ]
     return declared
 
 
+def _plain(count: float) -> int | float:
+    """The count as people write it: 12 and not 12.0, so that equal domains have equal declarations."""
+    return int(count) if count == int(count) else float(count)
+
+
 def _check_public_facts(domain: Domain) -> None:
+    """Refuse facts that do not fit the domain, or contradict each other or the impossible cells."""
     total = domain.public.total
-    if total is not None and not (math.isfinite(total) and total >= 0):
+    if total is not None and not (is_number(total) and total >= 0):
         raise DeclarationError(f"domain {domain.name!r}: the public total {total} must be a finite number from 0 up")
     for margin in domain.public.margins:
-        names = ", ".join(margin.attributes)
-        cells = math.prod(domain.sizes(margin.attributes))
-        if len(margin.counts) != cells:
+        _check_margin(domain, margin)
+    for first, second in itertools.combinations(domain.public.margins, 2):
+        shared = [name for name in first.attributes if name in second.attributes]
+        if not np.allclose(_summed(domain, first, shared), _summed(domain, second, shared), rtol=1e-9, atol=1e-9):
             raise DeclarationError(
-                f"domain {domain.name!r}: the public margin by {names} lists {len(margin.counts)} counts "
-                f"for {cells} cells; list one for each, the last attribute varying fastest"
+                f"domain {domain.name!r}: the public margins by {', '.join(first.attributes)} and by "
+                f"{', '.join(second.attributes)} differ on {', '.join(shared) or 'the total'}; they must agree"
             )
-        if not all(math.isfinite(count) and count >= 0 for count in margin.counts):
-            raise DeclarationError(
-                f"domain {domain.name!r}: the public margin by {names} has a count below 0 or not finite"
-            )
-        if total is not None and not math.isclose(sum(margin.counts), total, rel_tol=1e-9, abs_tol=1e-9):
-            raise DeclarationError(
-                f"domain {domain.name!r}: the public margin by {names} sums to {sum(margin.counts):g}, "
-                f"the public total is {total:g}; they must agree"
-            )
+
+
+def _check_margin(domain: Domain, margin: PublicMargin) -> None:
+    where = f"domain {domain.name!r}: the public margin by {', '.join(margin.attributes) or 'no attribute'}"
+    domain.ordered(margin.attributes)
+    cells = math.prod(domain.sizes(margin.attributes))
+    if not margin.attributes:
+        raise DeclarationError(f"{where} says nothing about cells; declare 'total' instead")
+    if len(margin.counts) != cells:
+        raise DeclarationError(
+            f"{where} lists {len(margin.counts)} counts for {cells} cells; "
+            "list one for each, the last attribute varying fastest"
+        )
+    if not all(is_number(count) and count >= 0 for count in margin.counts):
+        raise DeclarationError(f"{where} has a count below 0 or not finite; counts are numbers from 0 up")
+    total = domain.public.total
+    if total is not None and not math.isclose(sum(margin.counts), total, rel_tol=1e-9, abs_tol=1e-9):
+        raise DeclarationError(
+            f"{where} sums to {sum(margin.counts):.12g}, the public total is {total:.12g}; they must agree"
+        )
+    allowed = domain.allowed_cells(margin.attributes)
+    if allowed is not None and np.any(np.array(margin.counts)[~allowed.ravel()]):
+        raise DeclarationError(f"{where} counts records in impossible cells; correct the margin or the rule")
+
+
+def _summed(domain: Domain, margin: PublicMargin, kept: Sequence[str]) -> NDArray[np.float64]:
+    """The margin summed down to some of its attributes, in the order of `kept`."""
+    table = np.array(margin.counts, dtype=np.float64).reshape(domain.sizes(margin.attributes))
+    away = tuple(axis for axis, name in enumerate(margin.attributes) if name not in kept)
+    left = [name for name in margin.attributes if name in kept]
+    return np.asarray(table.sum(axis=away)).transpose([left.index(name) for name in kept])

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from consilience.domain.attributes import Attribute, Hierarchy, Numeric
 from consilience.domain.declarations import Declaration, is_number, suggestion
+from consilience.domain.spelling import spell, spell_attribute, spell_end
 from consilience.errors import DeclarationError
 from consilience.numerics.linear_maps import (
     AllRangesMap,
@@ -29,6 +30,8 @@ class Factor(ABC):
     """One attribute's part of a query."""
 
     kind: ClassVar[str]
+    is_condition: ClassVar[bool] = False
+    """True of factors with one row that picks values, which people write before `by`."""
 
     @abstractmethod
     def bind(self, attribute: Attribute) -> LinearMap:
@@ -39,8 +42,12 @@ class Factor(ABC):
         """What each row of the matrix answers."""
 
     def describe(self, name: str) -> str:
-        """The factor as people say it, given the attribute's name."""
-        return f"{self.kind}({name})"
+        """The factor as people type it, given the attribute's name."""
+        return f"{self.kind}({', '.join((spell_attribute(name), *self._arguments()))})"
+
+    def _arguments(self) -> tuple[str, ...]:
+        """What stands after the attribute's name where the factor is typed as a function."""
+        return ()
 
     def to_json(self) -> dict[str, Any]:
         """The factor's own fields; the kind and the attribute are added by the query."""
@@ -64,7 +71,7 @@ class Identity(Factor):
         return attribute.labels
 
     def describe(self, name: str) -> str:
-        return name
+        return spell_attribute(name)
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class Value(Factor):
 
     label: str
     kind: ClassVar[str] = "value"
+    is_condition: ClassVar[bool] = True
 
     def bind(self, attribute: Attribute) -> LinearMap:
         return _indicators(attribute, [attribute.codes(self.label)])
@@ -94,7 +102,7 @@ class Value(Factor):
         return (self.label,)
 
     def describe(self, name: str) -> str:
-        return f"{name}={self.label}"
+        return f"{spell_attribute(name)}={spell(self.label)}"
 
     def to_json(self) -> dict[str, Any]:
         return {"label": self.label}
@@ -110,8 +118,11 @@ class Subset(Factor):
 
     labels: tuple[str, ...]
     kind: ClassVar[str] = "subset"
+    is_condition: ClassVar[bool] = True
 
     def bind(self, attribute: Attribute) -> LinearMap:
+        if not self.labels:
+            raise DeclarationError(f"a subset of {attribute.name!r} names no values; it needs at least one")
         codes = [code for label in self.labels for code in attribute.codes(label)]
         return _indicators(attribute, [tuple(dict.fromkeys(codes))])
 
@@ -119,7 +130,10 @@ class Subset(Factor):
         return ("|".join(self.labels),)
 
     def describe(self, name: str) -> str:
-        return f"{name}={'|'.join(self.labels)}"
+        labels = [spell(label) for label in self.labels]
+        if len(labels) == 1:
+            return f"{spell_attribute(name)} in ({labels[0]})"
+        return f"{spell_attribute(name)}={'|'.join(labels)}"
 
     def to_json(self) -> dict[str, Any]:
         return {"labels": list(self.labels)}
@@ -136,6 +150,7 @@ class Range(Factor):
     low: str | None
     high: str | None
     kind: ClassVar[str] = "range"
+    is_condition: ClassVar[bool] = True
 
     def bind(self, attribute: Attribute) -> LinearMap:
         return _indicators(attribute, [attribute.codes_between(self.low, self.high)])
@@ -144,7 +159,7 @@ class Range(Factor):
         return (f"{self.low or ''}..{self.high or ''}",)
 
     def describe(self, name: str) -> str:
-        return f"{name}={self.low or ''}..{self.high or ''}"
+        return f"{spell_attribute(name)}={spell_end(self.low)}..{spell_end(self.high)}"
 
     def to_json(self) -> dict[str, Any]:
         ends = {"low": self.low, "high": self.high}
@@ -198,13 +213,20 @@ class Buckets(Factor):
     @staticmethod
     def at_depth(attribute: Hierarchy, depth: int) -> "Buckets":
         """The nodes of a hierarchy at one depth (1 is the roots); values above that depth stand for themselves."""
+        if depth < 1:
+            raise DeclarationError(f"depth {depth} of {attribute.name!r} was asked for; the roots are at depth 1")
         groups: dict[str, list[str]] = {}
-        for value in attribute.values:
-            path = attribute.path(value)[::-1]
-            groups.setdefault(path[min(depth, len(path)) - 1], []).append(value)
+        for label in attribute.labels:
+            path = attribute.path(label)[::-1]
+            groups.setdefault(path[min(depth, len(path)) - 1], []).append(label)
         return Buckets.of(groups)
 
     def bind(self, attribute: Attribute) -> LinearMap:
+        names = [name for name, _ in self.groups]
+        if not names or len(set(names)) < len(names):
+            raise DeclarationError(
+                f"the buckets of {attribute.name!r} are named {names}; at least one is needed, each under its own name"
+            )
         codes = [tuple(code for label in labels for code in attribute.codes(label)) for _, labels in self.groups]
         seen: set[int] = set()
         for (name, _), group in zip(self.groups, codes, strict=True):
@@ -249,11 +271,23 @@ class Moments(Factor):
 
     order: int
     kind: ClassVar[str] = "moments"
+    largest_order: ClassVar[int] = 32
 
     def bind(self, attribute: Attribute) -> LinearMap:
-        if self.order < 1:
-            raise DeclarationError(f"moments of order {self.order}: the order is a whole number from 1 up")
-        return SparseMap(sp.csr_array(attribute.midpoints()[None, :] ** np.arange(1, self.order + 1)[:, None]))
+        if not 1 <= self.order <= self.largest_order:
+            raise DeclarationError(
+                f"moments of order {self.order}: the order is a whole number from 1 to {self.largest_order}"
+            )
+        with np.errstate(over="ignore"):
+            powers = attribute.midpoints()[None, :] ** np.arange(1, self.order + 1)[:, None]
+        if not np.all(np.isfinite(powers)):
+            raise DeclarationError(
+                f"moments of {attribute.name!r} up to order {self.order} exceed the range of numbers; lower the order"
+            )
+        return SparseMap(sp.csr_array(powers))
+
+    def _arguments(self) -> tuple[str, ...]:
+        return (str(self.order),)
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return tuple(f"sum of {attribute.name}^{b}" for b in range(1, self.order + 1))
@@ -279,35 +313,44 @@ class Tree(Factor):
     kind: ClassVar[str] = "tree"
 
     def bind(self, attribute: Attribute) -> LinearMap:
-        return _indicators(attribute, [codes for _, codes in self._nodes(attribute)])
+        if self.branching is None:
+            hierarchy = _as_hierarchy(attribute)
+            return _indicators(attribute, [hierarchy.codes(node) for node in self._own_nodes(hierarchy)])
+        return SparseMap(_interval_sums(attribute.size, self._widths(attribute)))
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
-        return tuple(name for name, _ in self._nodes(attribute))
+        if self.branching is None:
+            return self._own_nodes(_as_hierarchy(attribute))
+        return tuple(name for width in self._widths(attribute) for name in _interval_names(attribute, width))
 
     def levels(self, attribute: Attribute) -> int:
         """The number of levels, root and values included."""
         if self.branching is None:
             hierarchy = _as_hierarchy(attribute)
-            return max(len(hierarchy.path(value)) for value in hierarchy.values)
-        return len(_level_widths(attribute.size, self._checked_branching()))
-
-    def _nodes(self, attribute: Attribute) -> list[tuple[str, tuple[int, ...]]]:
-        chosen = range(self.levels(attribute)) if self.level is None else [self.level]
-        if self.level is not None and not 0 <= self.level < self.levels(attribute):
-            raise DeclarationError(
-                f"the tree over {attribute.name!r} has levels 0 to {self.levels(attribute) - 1}, not {self.level}"
-            )
-        if self.branching is None:
-            hierarchy = _as_hierarchy(attribute)
-            depth = {node: len(hierarchy.path(node)) - 1 for node in hierarchy.nodes}
-            return [(node, hierarchy.codes(node)) for node in hierarchy.nodes if depth[node] in chosen]
-        widths = _level_widths(attribute.size, self.branching)
-        return [node for level in chosen for node in _nodes_of_width(attribute, widths[level])]
-
-    def _checked_branching(self) -> int:
-        if self.branching is None or self.branching < 2:
+            return 1 + max(hierarchy.depths.values())
+        if self.branching < 2:
             raise DeclarationError(f"a tree needs a branching of at least 2, found {self.branching}")
-        return self.branching
+        return len(_level_widths(attribute.size, self.branching))
+
+    def _chosen_levels(self, attribute: Attribute) -> range:
+        levels = self.levels(attribute)
+        if self.level is None:
+            return range(levels)
+        if not 0 <= self.level < levels:
+            raise DeclarationError(f"the tree over {attribute.name!r} has levels 0 to {levels - 1}, not {self.level}")
+        return range(self.level, self.level + 1)
+
+    def _own_nodes(self, hierarchy: Hierarchy) -> tuple[str, ...]:
+        chosen = self._chosen_levels(hierarchy)
+        return tuple(node for node in hierarchy.nodes if hierarchy.depths[node] in chosen)
+
+    def _widths(self, attribute: Attribute) -> list[int]:
+        chosen = self._chosen_levels(attribute)
+        return _level_widths(attribute.size, self.branching or 2)[chosen.start : chosen.stop]
+
+    def _arguments(self) -> tuple[str, ...]:
+        branching = () if self.branching is None else (str(self.branching),)
+        return branching if self.level is None else (*branching, f"level {self.level}")
 
     def to_json(self) -> dict[str, Any]:
         fields = {"branching": self.branching, "level": self.level}
@@ -330,29 +373,20 @@ class Haar(Factor):
 
     def bind(self, attribute: Attribute) -> LinearMap:
         size = attribute.size
-        rows = [np.ones(size)]
-        for first, width in self._intervals(size):
-            row = np.zeros(size)
-            row[first : first + width // 2] = 1
-            row[first + width // 2 : first + width] = -1
-            rows.append(row)
-        return SparseMap(sp.csr_array(sp.vstack([sp.csr_array(row[None, :]) for row in rows])))
+        widths = _level_widths(size, 2)[:-1]
+        matrix: Any = _interval_sums(size, [size, *widths])
+        place = np.arange(size)
+        halves = [np.where(place % width < width // 2, 1.0, -1.0) for width in widths]
+        matrix.data = np.concatenate([np.ones(size), *halves])
+        return SparseMap(matrix)
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         labels = attribute.labels
         names = ["all"]
-        for first, width in self._intervals(attribute.size):
-            names.append(f"{labels[first]} to {labels[min(first + width, len(labels)) - 1]}: left − right")
+        for width in _level_widths(attribute.size, 2)[:-1]:
+            for first in range(0, attribute.size, width):
+                names.append(f"{labels[first]} to {labels[min(first + width, len(labels)) - 1]}: left − right")
         return tuple(names)
-
-    @staticmethod
-    def _intervals(size: int) -> list[tuple[int, int]]:
-        intervals = []
-        width = 1 << max(size - 1, 0).bit_length()
-        while width > 1:
-            intervals += [(first, width) for first in range(0, size, width)]
-            width //= 2
-        return intervals
 
 
 @dataclass(frozen=True)
@@ -366,13 +400,15 @@ class Matrix(Factor):
 
     @staticmethod
     def of(matrix: Any, *, names: Sequence[str] = ()) -> "Matrix":
-        """The factor of a NumPy or SciPy matrix with a column for each code."""
-        found: Any = sp.coo_array(matrix)
+        """The factor of a NumPy or SciPy matrix with a column for each code; a vector is a matrix with one row."""
+        found: Any = sp.coo_array(matrix if sp.issparse(matrix) else np.atleast_2d(matrix))
         entries = sorted(zip(found.row.tolist(), found.col.tolist(), found.data.tolist(), strict=True))
         return Matrix(int(found.shape[0]), tuple((r, c, float(v)) for r, c, v in entries if v != 0), tuple(names))
 
     def bind(self, attribute: Attribute) -> LinearMap:
-        if self.rows < 1 or (self.names and len(self.names) != self.rows):
+        if self.rows < 1:
+            raise DeclarationError(f"a matrix over {attribute.name!r} has {self.rows} rows; it needs at least one")
+        if self.names and len(self.names) != self.rows:
             raise DeclarationError(
                 f"a matrix factor with {self.rows} rows has {len(self.names)} row names; give all or none"
             )
@@ -400,10 +436,13 @@ class Matrix(Factor):
 
     @classmethod
     def from_json(cls, declared: Declaration) -> "Factor":
+        found = declared.raw("entries")
+        if not isinstance(found, list):
+            declared.refuse("'entries' must be a list of [row, code, value]")
         entries = []
-        for entry in declared.raw("entries") if isinstance(declared.raw("entries"), list) else [None]:
+        for entry in found:
             if not (isinstance(entry, list) and len(entry) == 3 and all(is_number(part) for part in entry)):
-                declared.refuse("'entries' must be a list of [row, code, value]")
+                declared.refuse(f"'entries' must be a list of [row, code, value], found {entry!r:.60} in it")
             if any(part != int(part) for part in entry[:2]):
                 declared.refuse(f"the matrix entry {entry} must have whole numbers for row and code")
             entries.append((int(entry[0]), int(entry[1]), float(entry[2])))
@@ -462,14 +501,22 @@ def _level_widths(size: int, branching: int) -> list[int]:
     return widths[::-1]
 
 
-def _nodes_of_width(attribute: Attribute, width: int) -> list[tuple[str, tuple[int, ...]]]:
+def _interval_sums(size: int, widths: Sequence[int]) -> sp.csr_array:
+    """For each width in turn, the rows that sum consecutive intervals of so many codes, the last one cut short."""
+    ends = [np.minimum(np.arange(width, size + width, width), size) for width in widths]
+    starts = np.concatenate([[0], *(level * size + end for level, end in enumerate(ends))])
+    codes = np.tile(np.arange(size), len(widths))
+    return sp.csr_array((np.ones(len(codes)), codes, starts), (len(starts) - 1, size))
+
+
+def _interval_names(attribute: Attribute, width: int) -> list[str]:
+    """What consecutive intervals of so many codes are called."""
     labels = attribute.labels
-    nodes = []
+    names = []
     for first in range(0, attribute.size, width):
-        codes = tuple(range(first, min(first + width, attribute.size)))
-        name = labels[codes[0]] if len(codes) == 1 else f"{_start(attribute, codes[0])}..{_end(attribute, codes[-1])}"
-        nodes.append((name, codes))
-    return nodes
+        last = min(first + width, attribute.size) - 1
+        names.append(labels[first] if first == last else f"{_start(attribute, first)}..{_end(attribute, last)}")
+    return names
 
 
 def _start(attribute: Attribute, code: int) -> str:

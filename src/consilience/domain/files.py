@@ -8,24 +8,21 @@ from consilience.errors import FileFormatError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Leave either the old file or the complete new one: write beside it, flush to disk, then rename."""
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise FileFormatError(f"cannot write {path}: {error.strerror}; check the folder and its permissions") from None
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise FileFormatError(f"cannot write {path}: {error.strerror}") from None
+    """Leave either the old file or the complete new one: write beside it, flush to disk, then rename.
 
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    The new file grows in a private folder beside its place, which goes away whatever happens, and gets the
+    permissions of any new file.
+    """
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True
+        ) as folder:
+            temporary = Path(folder) / "new"
+            with temporary.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise FileFormatError(f"cannot write {path}: {reason}; check the folder and its permissions") from None

@@ -1,14 +1,14 @@
 """The query language of the command line: `age=25..34 and sex=Female by marital`.
 
-    query      =  [head] [["where"] condition {("and" | ",") condition}] ["by" term {"," term}]
-    head       =  "total" | "mean(" attribute ")" | "moments(" attribute "," order ")"
+    query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
+    terms      =  term {("and" | ",") term}
+    term       =  attribute  |  function "(" attribute ["," number] ["," "level" number] ")"
+    function   =  "prefix" | "ranges" | "haar" | "tree" | "mean" | "moments" | "total"
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
                |  attribute "in" "(" value {"," value} ")"  |  attribute ">=" low  |  attribute "<=" high
-    term       =  attribute  |  function "(" attribute ["," number] ")"
-    function   =  "prefix" | "ranges" | "haar" | "tree" | "mean" | "moments"
 
-Words may contain spaces; quotes make anything a word, also `by`, `and` and `..`. Whether attributes and values exist
-is checked when the query meets a domain.
+Words may contain spaces; quotes make anything a word, also `by`, `and` and `..`, and a quote inside quotes is written
+twice. Whether attributes and values exist is checked when the query meets a domain.
 """
 
 import re
@@ -27,23 +27,38 @@ from consilience.domain.factors import (
     Prefix,
     Range,
     Subset,
+    Total,
     Tree,
     Value,
 )
 from consilience.domain.queries import Query
+from consilience.domain.spelling import HEADS, KEYWORDS
 from consilience.errors import DeclarationError
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<operator>>=|<=|!=|[=<>(),|])|(?P<word>[^\s=<>(),|"']+))""",
+    r"""\s*(?:(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')"""
+    r"""|(?P<operator>>=|<=|!=|[=<>(),|])|(?P<word>(?:[^\s=<>(),|"'!]|!(?!=))+))"""
 )
-_KEYWORDS = ("by", "and", "where", "in")
-_FUNCTIONS: dict[str, Callable[[int | None], Factor]] = {
-    "prefix": lambda _: Prefix(),
-    "ranges": lambda _: AllRanges(),
-    "haar": lambda _: Haar(),
-    "tree": lambda number: Tree(number),
-    "mean": lambda _: Mean(),
-    "moments": lambda number: Moments(2 if number is None else number),
+_COMPARISONS = ("=", ">=", "<=", "<", ">", "!=", "in")
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of the language: the factor it makes of its number and its level, and which of them it takes."""
+
+    make: Callable[[int | None, int | None], Factor]
+    takes_number: bool = False
+    takes_level: bool = False
+
+
+_FUNCTIONS = {
+    "prefix": _Function(lambda _, __: Prefix()),
+    "ranges": _Function(lambda _, __: AllRanges()),
+    "haar": _Function(lambda _, __: Haar()),
+    "tree": _Function(lambda number, level: Tree(number, level), takes_number=True, takes_level=True),
+    "mean": _Function(lambda _, __: Mean()),
+    "moments": _Function(lambda number, _: Moments(2 if number is None else number), takes_number=True),
+    "total": _Function(lambda _, __: Total()),
 }
 
 
@@ -80,8 +95,8 @@ class _Parser:
             kind = str(match.lastgroup)
             word = match.group(kind)
             if kind == "quoted":
-                word = word[1:-1]
-            elif kind == "word" and word.lower() in _KEYWORDS:
+                word = word[1:-1].replace(word[0] * 2, word[0])
+            elif kind == "word" and word.lower() in KEYWORDS:
                 kind, word = "keyword", word.lower()
             tokens.append(_Token(word, kind))
         return tokens
@@ -100,97 +115,147 @@ class _Parser:
         self.at += found
         return found
 
+    def found(self) -> str:
+        """What stands at this place, for messages."""
+        return repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "the end"
+
     def expect(self, text: str) -> None:
         if not self.take(text):
-            found = self.tokens[self.at].text if self.at < len(self.tokens) else "the end"
-            self.refuse(f"expected {text!r}, found {found!r}")
+            self.refuse(f"expected {text!r}, found {self.found()}")
 
-    def words(self, what: str) -> tuple[str, bool]:
-        """One or more words in a row, joined by spaces, and whether they were quoted."""
+    def run(self, what: str) -> list[_Token]:
+        """One or more words in a row."""
         first = self.at
         while self.at < len(self.tokens) and self.tokens[self.at].kind in ("word", "quoted"):
             self.at += 1
-        found = self.tokens[first : self.at]
-        if not found:
-            at = self.tokens[self.at].text if self.at < len(self.tokens) else "the end"
-            self.refuse(f"expected {what}, found {at!r}")
-        return " ".join(token.text for token in found), any(token.kind == "quoted" for token in found)
+        if first == self.at:
+            signs = self.at < len(self.tokens) and self.tokens[self.at].kind == "operator"
+            hint = "; put a name or value that holds signs in quotes" if signs else ""
+            self.refuse(f"expected {what}, found {self.found()}{hint}")
+        return self.tokens[first : self.at]
+
+    def words(self, what: str) -> str:
+        """One or more words in a row, joined by spaces."""
+        return " ".join(token.text for token in self.run(what))
 
     def query(self) -> Query:
         if not self.tokens:
             self.refuse('it is empty; for the number of records ask for "total"')
-        factors: list[tuple[str, Factor]] = []
-        self.head(factors)
-        self.take("where")
-        while self.at < len(self.tokens) and not self.peek("by"):
-            factors.append(self.condition())
-            if not self.take("and", ","):
-                break
+        factors = self.head()
+        if self.take("where") or self.at_condition():
+            factors += self.conditions()
         if self.take("by"):
-            factors.append(self.term())
-            while self.take(",", "and"):
-                factors.append(self.term())
+            factors += self.terms()
         if self.at < len(self.tokens):
-            self.refuse(f"{self.tokens[self.at].text!r} was not expected there")
+            self.refuse(f"{self.found()} was not expected there")
         return Query(tuple(factors))
 
-    def head(self, factors: list[tuple[str, Factor]]) -> None:
-        token = self.tokens[0]
-        if token.kind != "word":
-            return
-        if token.text.lower() in ("total", "count") and not self._operator_follows():
+    def head(self) -> list[tuple[str, Factor]]:
+        """What comes before conditions: the word total, attributes and functions, or nothing."""
+        first, follows = self.tokens[0], self.tokens[1:2]
+        alone = not follows or (follows[0].kind == "keyword" and follows[0].text != "in")
+        if alone and first.kind == "word" and first.text.lower() in HEADS:
             self.at += 1
-        elif token.text.lower() in _FUNCTIONS and len(self.tokens) > 1 and self.tokens[1].text == "(":
-            factors.append(self.term())
+            return []
+        if self.peek("where", "by") or self.at_condition():
+            return []
+        return self.terms()
 
-    def _operator_follows(self) -> bool:
-        return len(self.tokens) > 1 and (self.tokens[1].kind in ("operator", "word") or self.tokens[1].text == "in")
+    def at_condition(self) -> bool:
+        """True where words and a comparison come next."""
+        at = self.at
+        while at < len(self.tokens) and self.tokens[at].kind in ("word", "quoted"):
+            at += 1
+        return at < len(self.tokens) and self.tokens[at].text in _COMPARISONS
+
+    def conditions(self) -> list[tuple[str, Factor]]:
+        conditions = [self.condition()]
+        while self.take("and", ","):
+            conditions.append(self.condition())
+        return conditions
 
     def condition(self) -> tuple[str, Factor]:
-        name, _ = self.words("an attribute")
+        name = self.words("an attribute")
         if self.take("in"):
             self.expect("(")
-            values = [self.words("a value")[0]]
+            values = [self.words("a value")]
             while self.take(",", "|"):
-                values.append(self.words("a value")[0])
+                values.append(self.words("a value"))
             self.expect(")")
             return name, Subset(tuple(values))
         if self.take(">="):
-            return name, Range(self.words("a value")[0], None)
+            return name, Range(self.words("a value"), None)
         if self.take("<="):
-            return name, Range(None, self.words("a value")[0])
+            return name, Range(None, self.words("a value"))
         if self.peek("<", ">", "!="):
-            self.refuse(
-                f"{self.tokens[self.at].text!r} is not in the language; use '>=', '<=' or a range such as 25..34"
-            )
-        if not self.peek("="):
+            self.refuse(f"{self.found()} is not in the language; use '>=', '<=' or a range such as 25..34")
+        if not self.take("="):
             self.refuse(f"{name!r} has no condition; write {name}=value, or 'by {name}' for a row for each value")
-        self.expect("=")
         return name, self.equals()
 
     def equals(self) -> Factor:
-        value, quoted = self.words("a value")
-        if not quoted and ".." in value:
-            low, _, high = value.partition("..")
-            return Range(low.strip() or None, high.strip() or None)
-        values = [value]
-        while self.take("|"):
-            values.append(self.words("a value")[0])
-        return Value(value) if len(values) == 1 else Subset(tuple(values))
+        tokens = self.run("a value")
+        value = " ".join(token.text for token in tokens)
+        if self.peek("|"):
+            values = [value]
+            while self.take("|"):
+                values.append(self.words("a value"))
+            return Subset(tuple(values))
+        return _range_of(tokens) or Value(value)
+
+    def terms(self) -> list[tuple[str, Factor]]:
+        terms = [self.term()]
+        while self.take(",", "and"):
+            terms.append(self.term())
+        return terms
 
     def term(self) -> tuple[str, Factor]:
-        word, quoted = self.words("an attribute")
-        if quoted or not self.take("("):
+        tokens = self.run("an attribute")
+        word = " ".join(token.text for token in tokens)
+        if self.peek(*_COMPARISONS):
+            self.refuse(
+                f"the condition on {word!r} comes too late; write 'where' before conditions and 'by' after them"
+            )
+        if any(token.kind == "quoted" for token in tokens) or not self.take("("):
             return word, Identity()
         if word.lower() not in _FUNCTIONS:
             self.refuse(f"the function {word!r} is not known; {suggestion(word, _FUNCTIONS)}")
-        name, _ = self.words("an attribute")
-        number = self.number() if self.take(",") else None
+        name = self.words("an attribute")
+        factor = self.arguments(word.lower())
         self.expect(")")
-        return name, _FUNCTIONS[word.lower()](number)
+        return name, factor
 
-    def number(self) -> int:
-        text, _ = self.words("a whole number")
-        if not text.isdigit():
+    def arguments(self, word: str) -> Factor:
+        """The factor that a function makes of the numbers after its attribute."""
+        function = _FUNCTIONS[word]
+        number = level = None
+        while self.take(","):
+            text = self.words("a whole number")
+            if function.takes_level and level is None and text.lower().startswith("level "):
+                level = self.whole_number(text[len("level ") :])
+            elif function.takes_number and number is None and level is None:
+                number = self.whole_number(text)
+            else:
+                self.refuse(f"{word}({self.text_of(function)}) does not take {text!r}")
+        return function.make(number, level)
+
+    @staticmethod
+    def text_of(function: _Function) -> str:
+        number = ", number" if function.takes_number else ""
+        return "attribute" + number + (", level number" if function.takes_level else "")
+
+    def whole_number(self, text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
             self.refuse(f"expected a whole number, found {text!r}")
         return int(text)
+
+
+def _range_of(tokens: list[_Token]) -> Range | None:
+    """The range that words with `..` outside quotes make, each end one or more words or left open."""
+    for i, token in enumerate(tokens):
+        if token.kind == "word" and ".." in token.text:
+            before, _, after = token.text.partition("..")
+            low = [each.text for each in tokens[:i]] + ([before] if before else [])
+            high = ([after] if after else []) + [each.text for each in tokens[i + 1 :]]
+            return Range(" ".join(low) if low else None, " ".join(high) if high else None)
+    return None

@@ -8,19 +8,18 @@ query does not name are summed over.
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Factor, Identity, Matrix, factor_from_json
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import Array, Kronecker, LinearMap
+from consilience.numerics.linear_maps import Array, Kronecker, LinearMap, SparseMap
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,12 @@ class Query:
         """The query as a person would type it, where the language has words for it."""
         if not self.factors:
             return "total"
-        single = [factor.describe(name) for name, factor in self.factors if "=" in factor.describe(name)]
-        grouped = [factor.describe(name) for name, factor in self.factors if "=" not in factor.describe(name)]
-        return " by ".join(part for part in (" and ".join(single), ", ".join(grouped)) if part)
+        conditions = [factor.describe(name) for name, factor in self.factors if factor.is_condition]
+        first = next((i for i, (_, factor) in enumerate(self.factors) if factor.is_condition), len(self.factors))
+        head = [factor.describe(name) for name, factor in self.factors[:first]]
+        rest = [factor.describe(name) for name, factor in self.factors[first:] if not factor.is_condition]
+        where = " where ".join(part for part in (", ".join(head), " and ".join(conditions)) if part)
+        return " by ".join(part for part in (where, ", ".join(rest)) if part)
 
     def bind(self, domain: Domain) -> "BoundQuery":
         """The query over a domain, ready to compute; unknown attributes and values are refused here."""
@@ -126,11 +128,17 @@ class BoundQuery:
 
     def answer(self, table: Array) -> Array:
         """The answers for a marginal table over the query's attributes, in the query's order."""
+        self._check_shape("is asked of a table", table.shape, self.table_shape)
         return self.operator.apply(table)
 
     def adjoint(self, answers: Array) -> Array:
         """The transposed query: from answers back to the marginal table."""
+        self._check_shape("is given answers", answers.shape, self.shape)
         return self.operator.adjoint(answers)
+
+    def _check_shape(self, what: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+        if found != wanted:
+            raise DeclarationError(f"the query {self.query.describe()!r} {what} of shape {found}; it needs {wanted}")
 
     def answer_full(self, table: Array) -> Array:
         """The answers for the full table over all the domain's counted attributes."""
@@ -162,7 +170,7 @@ class BoundQuery:
 
     @property
     def lattice_bits(self) -> int:
-        """The least b such that every exact answer about whole records is a multiple of 2^−b."""
+        """A number b such that every exact answer about whole records is a multiple of 2^−b."""
         return sum(each.lattice_bits for each in self.maps)
 
     @property
@@ -176,10 +184,7 @@ class BoundQuery:
         six digits of their largest entry, a choice that looks at the declaration alone.
         """
         factors = tuple(
-            (
-                name,
-                factor if not each.lattice_bits else _rounded_factor(factor, each, bits),
-            )
+            (name, _rounded_factor(factor, each, bits, factor.row_labels(self.domain[name])))
             for (name, factor), each in zip(self.query.factors, self.maps, strict=True)
         )
         return Query(factors).bind(self.domain)
@@ -189,11 +194,12 @@ RELATIVE_LATTICE_BITS = 20
 """Rounding keeps this many bits below the largest entry of a factor: a relative error of 10⁻⁶."""
 
 
-def _rounded_factor(factor: Factor, bound: LinearMap, bits: int | None) -> Factor:
+def _rounded_factor(factor: Factor, bound: LinearMap, bits: int | None, names: Sequence[str]) -> Factor:
+    """The factor itself where it lies on the lattice, else the rounded matrix with the same row names."""
+    if not isinstance(bound, SparseMap) or not bound.lattice_bits:
+        return factor
     if bits is None:
         bits = max(0, RELATIVE_LATTICE_BITS - math.floor(math.log2(bound.largest_entry)))
     if bound.lattice_bits <= bits:
         return factor
-    dense: NDArray[np.float64] = bound.dense()
-    names = factor.names if isinstance(factor, Matrix) else ()
-    return Matrix.of(np.round(dense * 2.0**bits) / 2.0**bits, names=names)
+    return Matrix.of(bound.rounded(bits).matrix, names=names)

@@ -17,11 +17,11 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist
 
 from consilience.domain.queries import BoundQuery
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import IdentityMap
+from consilience.numerics.linear_maps import IdentityMap, SumMap
 
 Neighbours = Literal["add-remove", "replace-one"]
 
@@ -57,12 +57,19 @@ def sensitivity(
     weights = [1.0] * len(queries) if weights is None else list(weights)
     if len(weights) != len(queries):
         raise DeclarationError(f"{len(queries)} queries were given {len(weights)} weights; give one for each")
-    if not queries:
-        return Sensitivity(0.0, True)
-    largest = _largest_column(queries, norm, weights)
+    for query, weight in zip(queries, weights, strict=True):
+        if not 0 <= weight < math.inf:
+            raise DeclarationError(
+                f"the query {query.query.describe()!r} has weight {weight}; a weight is finite and not below 0"
+            )
+        if query.domain is not queries[0].domain and query.domain != queries[0].domain:
+            raise DeclarationError(
+                f"queries over the domains {queries[0].domain.name!r} and {query.domain.name!r} were given together; "
+                "queries measured together share one domain"
+            )
     if neighbours == "add-remove":
-        return largest
-    return _largest_distance(queries, norm, weights, largest)
+        return _largest_column(queries, norm, weights)
+    return _largest_distance(queries, norm, weights)
 
 
 def _root(value: float, norm: int) -> float:
@@ -107,25 +114,45 @@ def _undominated(profile: NDArray[np.float64]) -> NDArray[np.float64]:
     distinct = np.unique(profile, axis=1)
     if distinct.shape[1] > 2000:
         return distinct
-    covered: NDArray[np.bool_] = np.all(distinct[:, :, None] <= distinct[:, None, :], axis=0)
+    covered = np.ones((distinct.shape[1], distinct.shape[1]), dtype=np.bool_)
+    for row in distinct:
+        covered &= row[:, None] <= row[None, :]
     np.fill_diagonal(covered, False)
     return distinct[:, ~np.any(covered, axis=1)]
 
 
-def _largest_distance(
-    queries: Sequence[BoundQuery], norm: int, weights: Sequence[float], largest: Sensitivity
-) -> Sensitivity:
-    """max over pairs of cells of the distance between their columns: enumerated, or bounded by twice the largest."""
+def _largest_distance(queries: Sequence[BoundQuery], norm: int, weights: Sequence[float]) -> Sensitivity:
+    """max over pairs of cells of the distance between their columns: enumerated where that is feasible, else bounded.
+
+    By the triangle inequality the distance is at most twice the largest norm. Columns without negative entries have
+    a_x · a_y ≥ 0, so that ‖a_x − a_y‖₂² ≤ ‖a_x‖₂² + ‖a_y‖₂² and √2 takes the place of 2 in the L2 norm.
+    """
+    moved = [i for i, query in enumerate(queries) if _tells_cells_apart(query)]
+    queries, weights = [queries[i] for i in moved], [weights[i] for i in moved]
+    if not queries:
+        return Sensitivity(0.0, True)
     attributes = list(dict.fromkeys(name for query in queries for name in query.attributes))
     cells = math.prod(queries[0].domain[name].size for name in attributes)
     rows = sum(query.size for query in queries)
-    if not attributes:
-        return Sensitivity(0.0, True)
     if cells * rows <= LARGEST_ENUMERATION and cells * cells * rows <= 100 * LARGEST_ENUMERATION:
-        columns = _stacked_columns(queries, attributes, weights)
-        distances = pdist(columns, "cityblock" if norm == 1 else "euclidean")
-        return Sensitivity(float(distances.max(initial=0.0)), True)
-    return Sensitivity(2 * largest.value, largest.exact and _has_disjoint_cells(queries))
+        columns = np.unique(_stacked_columns(queries, attributes, weights), axis=0)
+        return Sensitivity(_diameter(columns, "cityblock" if norm == 1 else "euclidean"), True)
+    largest = _largest_column(queries, norm, weights)
+    nonnegative = all(each.nonnegative for query in queries for each in query.maps)
+    factor = math.sqrt(2) if norm == 2 and nonnegative else 2
+    return Sensitivity(factor * largest.value, largest.exact and _attains_bound(queries))
+
+
+def _diameter(points: NDArray[np.float64], metric: Literal["cityblock", "euclidean"]) -> float:
+    """The largest distance between two rows, found block by block to keep memory small."""
+    block = max(1, 1_000_000 // len(points))
+    starts = range(0, len(points), block)
+    return max(float(cdist(points[start : start + block], points[start:], metric).max()) for start in starts)
+
+
+def _tells_cells_apart(query: BoundQuery) -> bool:
+    """False of queries to which every record adds the same, such as the total: replacing one changes nothing."""
+    return any(each.columns > 1 and not isinstance(each, SumMap) for each in query.maps)
 
 
 def _stacked_columns(
@@ -147,12 +174,6 @@ def _stacked_columns(
     return np.concatenate(blocks).T
 
 
-def _has_disjoint_cells(queries: Sequence[BoundQuery]) -> bool:
-    """True when two cells with the largest norms surely exist that share no answer, so that the bound is attained.
-
-    That is so for marginals of attributes with two values or more: cells that differ in every attribute.
-    """
-    return all(
-        query.maps and all(isinstance(each, IdentityMap) and each.columns > 1 for each in query.maps)
-        for query in queries
-    )
+def _attains_bound(queries: Sequence[BoundQuery]) -> bool:
+    """True of marginals, where two cells that differ in every attribute share no answer and all columns are as long."""
+    return all(isinstance(each, IdentityMap | SumMap) for query in queries for each in query.maps)

@@ -89,10 +89,18 @@ class Workload:
     def load(path: str | os.PathLike[str]) -> "Workload":
         """The workload of a TOML file: `[[queries]]` tables with `ask = "age by sex"` and an optional `weight`."""
         try:
-            mapping = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            mapping = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        except (OSError, ValueError, RecursionError) as error:
             raise FileFormatError(f"{path} cannot be read as a workload file: {error}") from None
         return Workload.from_json(mapping, where=Path(path).name)
+
+
+def is_workload_file(path: Path) -> bool:
+    """True of a TOML file that lists queries."""
+    try:
+        return "queries" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False
 
 
 def attribute_sets(domain: Domain, ways: int, among: Sequence[str] | None = None) -> list[tuple[str, ...]]:

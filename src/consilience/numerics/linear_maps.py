@@ -15,6 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from consilience.errors import DeclarationError
+
 Array = NDArray[Any]
 
 
@@ -45,8 +47,15 @@ class LinearMap(ABC):
     def largest_entry(self) -> float:
         return 1.0
 
+    @property
+    def nonnegative(self) -> bool:
+        """True when no entry is below 0."""
+        return True
+
     def dense(self) -> NDArray[np.float64]:
         """The matrix itself, for small ones."""
+        if self.rows < self.columns:
+            return np.ascontiguousarray(self.adjoint(np.eye(self.rows), 0).T, dtype=np.float64)
         return np.asarray(self.apply(np.eye(self.columns), 0), dtype=np.float64)
 
 
@@ -187,6 +196,15 @@ class SparseMap(LinearMap):
     def largest_entry(self) -> float:
         return float(np.abs(self.matrix.data).max(initial=0.0))
 
+    @cached_property
+    def nonnegative(self) -> bool:  # type: ignore[override]
+        return bool(self.matrix.data.min(initial=0.0) >= 0)
+
+    def rounded(self, bits: int) -> "SparseMap":
+        """The map with every entry rounded to the nearest multiple of 2^−bits."""
+        entries = np.ldexp(np.round(np.ldexp(self.matrix.data, bits)), -bits)
+        return SparseMap(sp.csr_array((entries, self.matrix.indices, self.matrix.indptr), self.matrix.shape))
+
 
 def fractional_bits(values: NDArray[np.generic]) -> int:
     """The least b ≥ 0 such that every value is a multiple of 2^−b.
@@ -195,6 +213,8 @@ def fractional_bits(values: NDArray[np.generic]) -> int:
     2
     """
     remaining = np.asarray(values, dtype=np.float64)
+    if not np.all(np.isfinite(remaining)):
+        raise DeclarationError("a matrix entry that is not a finite number lies on no lattice; correct the entry")
     bits = 0
     while True:
         remaining = remaining[remaining != np.floor(remaining)]

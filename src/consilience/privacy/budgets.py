@@ -12,8 +12,8 @@ Differential Privacy" (2020), Proposition 7: ρ-zCDP implies (ε, δ)-DP with
 
     δ = inf over α > 1 of   exp((α − 1)(αρ − ε)) / (α − 1) · (1 − 1/α)^α.
 
-Every single α gives a guarantee that holds, so a search that stops early costs accuracy and never privacy. With
-L = ln(1/δ), solving the same inequality for the other two quantities gives
+Every single α gives a guarantee that holds, so a search that stops early costs accuracy and never privacy.
+With L = ln(1/δ), solving the same inequality for the other two quantities gives
 
     ε = inf  αρ + (L − ln α)/(α − 1) + ln(1 − 1/α)
     ρ = sup  [ε − (L − ln α)/(α − 1) − ln(1 − 1/α)] / α.
@@ -52,9 +52,10 @@ Number = Decimal | int | float | str
 
 SMALLEST = Decimal("1e-40")
 LARGEST = Decimal("1e9")
+LARGEST_CHARGE = Decimal("1e18")  # the largest ε as ρ is half of that
 MOST_PLACES = 150
 
-# Charges have at most 150 decimal places and ten digits before the point, so 200 digits hold any sum of them;
+# Charges have at most 150 decimal places and 19 digits before the point, so 200 digits hold any sum of them;
 # the trap on Inexact turns a violation of that into an error instead of a rounded ledger.
 _EXACT = Context(prec=200, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
 _DOWN = Context(prec=20, rounding=ROUND_DOWN, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -80,7 +81,7 @@ class Budget:
     delta: Decimal | None = None
     rho: Decimal | None = None
     amount: Decimal = field(init=False, compare=False, repr=False)
-    """What adds up: ε of a pure budget; ρ of the others, for (ε, δ) the largest that implies it, rounded down."""
+    """What adds up: ε when pure, else ρ; for (ε, δ) the largest ρ that implies it, rounded down."""
 
     def __post_init__(self) -> None:
         if self.rho is not None:
@@ -120,9 +121,9 @@ class Budget:
         if self.additive_unit == "epsilon":
             return _UP.divide(_UP.multiply(self.amount, self.amount), Decimal(2))
         raise DeclarationError(
-            f"{self.describe()} cannot be charged to a ledger of pure epsilon, because no finite epsilon follows "
-            "from rho or from (epsilon, delta); ask with epsilon alone, or use a ledger declared in rho or in "
-            "epsilon and delta"
+            f"{self.describe()} cannot be charged to a ledger of pure epsilon, because no finite epsilon "
+            "follows from rho or from (epsilon, delta); ask with epsilon alone, or use a ledger declared "
+            "in rho or in epsilon and delta"
         )
 
     def scaled(self, share: Number | Fraction) -> Budget:
@@ -135,9 +136,7 @@ class Budget:
         """
         factor = share if isinstance(share, Fraction) else _decimal("share", share)
         if not (isinstance(factor, Fraction) or factor.is_finite()) or factor <= 0:
-            raise DeclarationError(
-                f"the share is {share}; it must be a finite number greater than 0, such as 0.5"
-            )
+            raise DeclarationError(f"the share is {share}; it must be finite and greater than 0, such as 0.5")
         product = Fraction(self.amount) * Fraction(factor)
         amount = _DOWN.divide(Decimal(product.numerator), Decimal(product.denominator))
         return budget(epsilon=amount) if self.additive_unit == "epsilon" else budget(rho=amount)
@@ -156,15 +155,11 @@ class Budget:
         """The budget that `to_json` wrote, digit for digit."""
         unknown = sorted(set(data) - {"epsilon", "delta", "rho"})
         if unknown:
-            raise DeclarationError(
-                f"a budget has epsilon, delta and rho, not {unknown[0]!r}; remove that key"
-            )
+            raise DeclarationError(f"a budget has epsilon, delta and rho; remove {unknown[0]!r}")
         numbers: dict[str, str] = {}
         for name, value in data.items():
             if not isinstance(value, str):
-                raise DeclarationError(
-                    f"{name} is written as {value!r}; budgets are stored as text, such as '0.5'"
-                )
+                raise DeclarationError(f"{name} is written as {value!r}; budgets are stored as text, such as '0.5'")
             numbers[name] = value
         return budget(**numbers)
 
@@ -173,9 +168,7 @@ class Budget:
         return [(name, value) for name, value in named if value is not None]
 
 
-def budget(
-    *, epsilon: Number | None = None, delta: Number | None = None, rho: Number | None = None
-) -> Budget:
+def budget(*, epsilon: Number | None = None, delta: Number | None = None, rho: Number | None = None) -> Budget:
     """The budget of these numbers, floats taken as the decimals they print as.
 
     >>> budget(epsilon=0.1).amount * 3
@@ -204,9 +197,7 @@ def epsilon_from_rho(rho: Number, delta: Number) -> Decimal:
 
 def delta_from_rho(rho: Number, epsilon: Number) -> Decimal:
     """The smallest δ for which ρ-zCDP implies (ε, δ)-DP, rounded up and never below 1e-150."""
-    return _smallest_delta(
-        _checked("rho", _decimal("rho", rho)), _checked("epsilon", _decimal("epsilon", epsilon))
-    )
+    return _smallest_delta(_checked("rho", _decimal("rho", rho)), _checked("epsilon", _decimal("epsilon", epsilon)))
 
 
 def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
@@ -301,28 +292,24 @@ def _where_positive_turns_negative(function: Callable[[Decimal], Decimal]) -> De
 
 def _decimal(name: str, value: Number) -> Decimal:
     """The exact decimal that the caller wrote; a float becomes the number it prints as."""
+    if isinstance(value, Decimal):
+        return value
     try:
-        if isinstance(value, Decimal):
-            return value
-        if isinstance(value, Integral) and not isinstance(value, bool):
-            return Decimal(int(value))
         if isinstance(value, str):
             return Decimal(value)
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            return Decimal(int(value))
         if isinstance(value, Real) and not isinstance(value, bool):
             return Decimal(repr(float(value)))
-    except (InvalidOperation, ValueError, OverflowError) as error:
-        raise DeclarationError(
-            f"{name} is {value!r}, which is not a number; write it like 0.5 or 1e-9"
-        ) from error
+    except InvalidOperation:
+        pass  # text that is no number meets the same refusal as a value of another type
     raise DeclarationError(f"{name} is {value!r}, which is not a number; write it like 0.5 or 1e-9")
 
 
 def _checked(name: str, value: Decimal) -> Decimal:
     """The value without trailing zeros, refused when it is no amount of privacy loss."""
     if not value.is_finite() or value <= 0:
-        raise DeclarationError(
-            f"{name} is {value}; it must be a finite number greater than 0, such as {name}=0.5"
-        )
+        raise DeclarationError(f"{name} is {value}; it must be finite and greater than 0, such as {name}=0.5")
     if not SMALLEST <= value <= LARGEST:
         raise DeclarationError(
             f"{name} is {value}; budgets lie between {decimal_text(SMALLEST)} and {decimal_text(LARGEST)}: "

@@ -1,0 +1,57 @@
+"""Run benchmarks: `python -m benchmarks [NAME ...] [--quick] [--json FILE]`; without a name, all of them.
+
+A benchmark is a module with `run(quick) -> list of rows`; a row is a mapping from column names to text or numbers.
+Peers are measured in the same run, because only ratios mean anything on a shared machine.
+"""
+
+import argparse
+import importlib
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = {
+    "counting": "benchmarks.speed.counting",
+    "estimation": "benchmarks.speed.estimation",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, for a first look")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to a file")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there is: {', '.join(BENCHMARKS)}")
+    results: dict[str, list[dict[str, Any]]] = {}
+    for name in arguments.names or BENCHMARKS:
+        print(f"== {name}", flush=True)
+        results[name] = importlib.import_module(BENCHMARKS[name]).run(arguments.quick)
+        print_rows(results[name])
+    if arguments.json:
+        document = {"python": platform.python_version(), "machine": platform.machine(), "results": results}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """The rows as an aligned table."""
+    if not rows:
+        return
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [header, *([_shown(row.get(key, "")) for key in header] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    for row in cells:
+        print("  ".join(part.ljust(width) for part, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

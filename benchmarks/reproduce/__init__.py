@@ -1,0 +1,1 @@
+"""Figures and tables of the papers, regenerated: a CSV and a PNG each under `benchmarks/results/`."""

@@ -1,0 +1,29 @@
+"""The flow in Python: declare, open, measure, estimate, ask, publish. Run it in an empty directory."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from town import write_town
+
+import consilience as cs
+
+people = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+shutil.copy(Path(__file__).with_name("town.domain.toml"), "town.domain.toml")
+write_town("town.csv", people=people)
+
+domain = cs.Domain.load("town.domain.toml")  # public
+table = cs.open_table("town.csv", domain)  # confidential
+ledger = cs.Ledger.open("town.csv.ledger", epsilon=2)  # refuses to overspend, survives a crash
+
+plan = cs.plans.Marginals([("age", "sex"), ("age", "employment"), ("district", "income")])
+measured = cs.measure(table, plan, ledger=ledger, epsilon=1)  # spends half of the budget
+measured.save("town.measurements.parquet")  # noisy, so safe to share
+
+estimate = cs.estimate(measured)  # consistent and non-negative; the data is no longer needed
+print(f"fitted by {estimate.method['method']} ({estimate.status.value}), {estimate.total:,.0f} people")
+print("by sex:                   ", estimate.marginal("sex").round())
+print("aged 25 to 34, by sex:    ", estimate.answer("age=25..34 by sex").round())
+print("retired, up to each age:  ", estimate.answer("employment=Retired by prefix(age)").round())
+print("bundle:                   ", cs.release(estimate, "release"))
+print("left in the ledger:       ", ledger.remaining, "of", ledger.total.describe())

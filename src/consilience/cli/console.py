@@ -1,0 +1,86 @@
+"""What the command line shows: results on standard output, everything else on standard error."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+
+
+def refuse(message: str) -> NoReturn:
+    """Say why nothing was done, and leave with exit code 1."""
+    typer.echo(f"consilience: {message}", err=True)
+    sys.exit(1)
+
+
+def report_bug(error: Exception) -> NoReturn:
+    """Say where an unexpected error came from, without its text, which could quote confidential data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
+    refuse(
+        f"internal error ({type(error).__name__} at {place}); please report it. Its details were withheld: they may be confidential"
+    )
+
+
+def note(message: str) -> None:
+    """A line about what is going on, for people."""
+    typer.echo(message, err=True)
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: int = 0, title: str | None = None
+) -> None:
+    """A table for people; the last `numeric` columns are aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for position, name in enumerate(header):
+        right = position >= len(header) - numeric
+        table.add_column(name, justify="right" if right else "left", no_wrap=right)
+    for row in rows:
+        table.add_row(*row)
+    wide = max([len(part) for row in [header, *rows] for part in row], default=0) * len(header) + 20
+    Console(width=None if sys.stdout.isatty() else max(wide, 80), highlight=False, markup=False).print(table)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A progress bar on a terminal, and nothing in a pipe. It shows only publicly known sizes."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    )
+    with bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total if total > 1 else None)
+
+        yield show
+
+
+def announce_compilation() -> None:
+    """Say on standard error when a kernel is compiled for the first time, which takes a moment."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("consilience")
+    if not logger.handlers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)

@@ -1,0 +1,58 @@
+"""`consilience estimate`: from a measurement file to a bundle with one consistent account."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from consilience.cli import options
+from consilience.cli.console import announce_compilation, print_json, progress
+
+if TYPE_CHECKING:
+    from consilience.estimators import Estimate
+
+EXAMPLE = "Example: consilience estimate data.measurements.parquet --out release"
+
+
+def estimate_command(
+    measurements: Annotated[Path, typer.Argument(help="A measurement file.")],
+    out: Annotated[Path, typer.Option("--out", help="The bundle to write: a new directory.")],
+    method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
+    json: options.AsJson = False,
+) -> None:
+    """Turn noisy measurements into one consistent, non-negative account. Spends nothing."""
+    from consilience.estimators import estimate
+    from consilience.measurements import MeasurementSet
+    from consilience.publication import release
+
+    measured = MeasurementSet.load(measurements)
+    announce_compilation()
+    with progress() as show:
+        fitted = estimate(measured, method=method, progress=show)
+    release(fitted, out, overwrite=overwrite)
+    show_estimate(fitted, out, json=json)
+
+
+def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
+    """Print what was fitted and where it lies."""
+    if json:
+        print_json(
+            {
+                "bundle": str(out),
+                "method": dict(fitted.method),
+                "status": fitted.status.value,
+                "stats": dict(fitted.stats),
+                "total": fitted.total,
+                "private": fitted.private,
+            }
+        )
+        return
+    method = fitted.method
+    typer.echo(
+        f"fitted by {method['method']}: {method['reason']}" if "reason" in method else f"fitted by {method['method']}"
+    )
+    typer.echo(
+        f"status: {fitted.status.value}; optimality gap {float(fitted.stats['gap']):.2g} of objective {float(fitted.stats['objective']):.4g}"
+    )
+    typer.echo(f"wrote the release bundle {out}")

@@ -1,0 +1,65 @@
+"""The command line: one file per verb, thin over the library.
+
+Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage. Heavy imports happen inside the verbs, so that
+`--help` answers at once.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from consilience.cli import answer, check, domain, estimate, ledger, measure, release
+from consilience.cli.console import refuse, report_bug
+from consilience.errors import ConsilienceError
+
+app = typer.Typer(
+    name="consilience",
+    help="Measure a table with differential privacy, and turn the noisy numbers into one consistent account.",
+    epilog="Start with: consilience domain draft data.csv > data.domain.toml",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(domain.app, name="domain")
+app.add_typer(ledger.app, name="ledger")
+app.command("measure", epilog=measure.EXAMPLE)(measure.measure_command)
+app.command("estimate", epilog=estimate.EXAMPLE)(estimate.estimate_command)
+app.command("answer", epilog=answer.EXAMPLE)(answer.answer_command)
+app.command("release", epilog=release.EXAMPLE)(release.release_command)
+app.command("check", epilog=check.EXAMPLE)(check.check_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"consilience {version('consilience')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before the verb."""
+
+
+def run() -> None:
+    """Run the command line; errors become one clear text and exit code 1, never a traceback with data in it."""
+    try:
+        app()
+    except ConsilienceError as error:
+        refuse(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        report_bug(error)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,97 @@
+"""Options that several verbs share, and how they become the library's nouns."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from consilience.errors import DeclarationError, LedgerError
+
+if TYPE_CHECKING:
+    from consilience.domain import Domain
+    from consilience.privacy.budgets import Budget
+    from consilience.privacy.ledger import Ledger
+    from consilience.source import Source
+
+Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
+DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
+Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The privacy budget epsilon; alone it is pure.")]
+Delta = Annotated[float | None, typer.Option("--delta", help="With --epsilon: (epsilon, delta), by Gaussian noise.")]
+Rho = Annotated[float | None, typer.Option("--rho", help="The privacy budget as zero-concentrated rho.")]
+PlanText = Annotated[
+    str,
+    typer.Option("--plan", help="What to measure: '2-way', 'flat', 'marginals age,sex; income', 'histogram age 16'."),
+]
+LedgerFile = Annotated[
+    Path | None, typer.Option("--ledger", help="The ledger; by default it lies beside the data: DATA.ledger.")
+]
+TotalBudget = Annotated[
+    float | None,
+    typer.Option("--budget", help="The total of a new ledger, in the unit asked with; by default this first request."),
+]
+RequestId = Annotated[
+    str | None,
+    typer.Option("--id", help="A name for this request. The same id with the same contents is never charged twice."),
+]
+NeighbourRelation = Annotated[str, typer.Option("--neighbours", help="add-remove or replace-one.")]
+UnitColumn = Annotated[str | None, typer.Option("--unit", help="The column that names the protected person or unit.")]
+MaxRows = Annotated[
+    int | None, typer.Option("--max-rows-per-unit", help="With --unit: how many rows of each are kept.")
+]
+SourceTable = Annotated[str | None, typer.Option("--table", help="The table of a database.")]
+SourceQuery = Annotated[
+    str | None, typer.Option("--sql", help="A query of a database; one row of its result is protected.")
+]
+Simulate = Annotated[
+    int | None,
+    typer.Option("--simulate", help="A seed for simulated noise: NOT PRIVATE, and stamped so on every file."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def open_source(
+    data: str, domain: "Domain", *, table: str | None, query: str | None, unit: str | None, max_rows: int | None
+) -> "Source":
+    """The source that the command line names."""
+    from consilience.source import open_table
+
+    return open_table(data, domain, table=table, query=query, unit=unit, max_rows_per_unit=max_rows)
+
+
+def open_ledger(
+    source: "Source", path: Path | None, *, asked: "Budget", total: float | None, delta: float | None
+) -> "Ledger":
+    """The ledger of the source, created on first use with the total that was asked for, or with this first request."""
+    from consilience.privacy.ledger import Ledger
+
+    place = path or source.default_ledger_path
+    if place is None:
+        raise LedgerError("this source has no place of its own for a ledger; name one with --ledger")
+    if Path(place).exists():
+        if total is not None:
+            given = Ledger.open(place).total
+            if float(given.epsilon or given.rho or 0) != total:
+                raise LedgerError(
+                    f"--budget {total:g} was given, but the ledger {place} holds a total of {given.describe()}; "
+                    "a total is set once: leave --budget out"
+                )
+        return Ledger.open(place, dataset=source.domain.name)
+    return Ledger.create(place, dataset=source.domain.name, total=_total(asked, total))
+
+
+def _total(asked: "Budget", total: float | None) -> "Budget":
+    from consilience.privacy.budgets import budget
+
+    if total is None:
+        return asked
+    if asked.unit == "rho":
+        return budget(rho=total)
+    return budget(epsilon=total, delta=asked.delta)
+
+
+def refuse_existing(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse to write over a file, before anything is spent."""
+    if path.exists() and not overwrite:
+        raise DeclarationError(f"{path} exists already; choose another name, or remove it first")
+    if not path.parent.exists():
+        raise DeclarationError(f"there is no folder {path.parent}; create it first")

@@ -1,0 +1,81 @@
+"""From the `[attributes.NAME]` tables of a domain file to attributes."""
+
+from decimal import Decimal
+from typing import Any
+
+from consilience.domain.attributes import Attribute
+from consilience.domain.declarations import Declaration, suggestion
+
+MOST_BINS = 1_000_000
+"""An attribute declared by from, to and step has at most this many bins."""
+
+
+def attribute_from_declaration(name: str, declared: Declaration) -> Attribute:
+    """The attribute that one `[attributes.NAME]` table of a domain file declares."""
+    kind = declared.text("kind")
+    readers = {
+        "categorical": _read_categorical,
+        "numeric": _read_numeric,
+        "hierarchy": _read_hierarchy,
+        "continuous": _read_continuous,
+    }
+    if kind not in readers:
+        declared.refuse(f"kind {kind!r} is not known; {suggestion(kind, readers)}")
+    attribute = readers[kind](name, declared)
+    declared.close()
+    return attribute
+
+
+def _read_categorical(name: str, declared: Declaration) -> Attribute:
+    return Attribute.categorical(name, declared.labels("values"), **_read_rules(declared, "drop"))
+
+
+def _read_numeric(name: str, declared: Declaration) -> Attribute:
+    if "edges" in declared:
+        edges = declared.numbers("edges")
+    else:
+        edges = _even_edges(declared)
+    integer = declared.flag("integer") if "integer" in declared else None
+    return Attribute.numeric(name, edges, integer=integer, **_read_rules(declared, "clip"))
+
+
+def _even_edges(declared: Declaration) -> tuple[float, ...]:
+    """The edges from, from + step, …, to; the last must be met exactly."""
+    if "from" not in declared:
+        declared.refuse("a numeric attribute needs 'edges', or 'from', 'to' and 'step'")
+    low, high, step = declared.number("from"), declared.number("to"), declared.number("step")
+    if step <= 0 or high <= low:
+        declared.refuse(f"from {low} to {high} by {step} makes no bins; 'to' must exceed 'from' and 'step' 0")
+    wanted = (float(high) - float(low)) / float(step)
+    if not wanted <= MOST_BINS:
+        declared.refuse(f"from {low} to {high} by {step} makes {wanted:.3g} bins and at most {MOST_BINS} are possible")
+    bins = round(wanted)
+    whole = isinstance(low, int) and isinstance(step, int)
+    tolerance = 0 if whole else 1e-9 * max(abs(high), step)
+    if bins < 1 or abs(low + bins * step - high) > tolerance:
+        declared.refuse(f"steps of {step} from {low} do not end at {high}; choose a step that divides {high - low}")
+    if whole:
+        return (*(low + i * step for i in range(bins)), high)
+    # Decimal steps, as they were written: three steps of 0.1 make 0.3, where floating point makes 0.30000000000000004.
+    start, width = Decimal(str(low)), Decimal(str(step))
+    return (*(float(start + i * width) for i in range(bins)), float(high))
+
+
+def _read_hierarchy(name: str, declared: Declaration) -> Attribute:
+    parents = declared.table("parents")
+    return Attribute.hierarchy(
+        name, {child: parents.label(child) for child in parents.keys()}, **_read_rules(declared, "drop")
+    )
+
+
+def _read_continuous(name: str, declared: Declaration) -> Attribute:
+    bounds = declared.numbers("bounds")
+    if len(bounds) != 2:
+        declared.refuse(f"'bounds' must be two numbers, found {len(bounds)}")
+    unlisted = declared.text("unlisted") if "unlisted" in declared else "clip"
+    return Attribute.continuous(name, (bounds[0], bounds[1]), unlisted=unlisted)
+
+
+def _read_rules(declared: Declaration, default: str) -> dict[str, Any]:
+    unlisted = declared.label("unlisted") if "unlisted" in declared else default
+    return {"missing": declared.optional_label("missing"), "unlisted": unlisted}

@@ -1,0 +1,76 @@
+"""`estimate`: fit measurements with a named method, or with the one that `choose` picks and explains."""
+
+from dataclasses import dataclass, replace
+
+from consilience.domain.declarations import suggestion
+from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
+from consilience.estimators.table import Table, TableEstimate
+from consilience.measurements import MeasurementSet
+
+ESTIMATORS: dict[str, type[Estimator]] = {"table": Table}
+ESTIMATES: dict[str, type[Estimate]] = {"table": TableEstimate}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The estimator that was chosen, why, and what was said of each one considered."""
+
+    estimator: Estimator
+    reason: str
+    considered: tuple[tuple[str, Suitability], ...]
+
+
+def choose(measured: MeasurementSet) -> Choice:
+    """The first estimator, in order of preference, that can fit these measurements in memory."""
+    considered: list[tuple[str, Suitability]] = []
+    for name, kind in ESTIMATORS.items():
+        estimator = kind()
+        considered.append((name, estimator.suitability(measured)))
+        if considered[-1][1].possible:
+            return Choice(estimator, considered[-1][1].reason, tuple(considered))
+    reasons = "; ".join(f"{name}: {suitable.reason}" for name, suitable in considered)
+    raise TooLarge(f"no estimator can fit these measurements. {reasons}. Measure fewer attributes, or coarser ones")
+
+
+def check_method(measured: MeasurementSet, method: str) -> None:
+    """Refuse a method that is not known or could not fit such measurements."""
+    if method == "auto":
+        choose(measured)
+        return
+    suitable = _named(method).suitability(measured)
+    if not suitable.possible:
+        raise TooLarge(f"{method} cannot fit these measurements: {suitable.reason}")
+
+
+def _named(method: str) -> Estimator:
+    if method not in ESTIMATORS:
+        raise DeclarationError(f"there is no estimator {method!r}; {suggestion(method, ['auto', *ESTIMATORS])}")
+    return ESTIMATORS[method]()
+
+
+def restore(saved: SavedModel, measured: MeasurementSet) -> Estimate:
+    """The estimate of a saved model, by the method that it names."""
+    method = str(saved.method.get("method"))
+    if method not in ESTIMATES:
+        raise FileFormatError(
+            f"the model was fitted by {method!r}, which this version does not know; upgrade consilience"
+        )
+    return ESTIMATES[method].restore(saved, measured)
+
+
+def estimate(
+    measured: MeasurementSet, *, method: Estimator | str = "auto", progress: Progress | None = None
+) -> Estimate:
+    """One consistent account of the data behind the measurements.
+
+    `method` is "auto", the name of an estimator, or an estimator with settings of its own, such as
+    `estimators.Table(tolerance=1e-8)`. The estimate's `method` says which one was used, and why if it was chosen here.
+    """
+    if not isinstance(method, str):
+        return method.fit(measured, progress=progress)
+    if method == "auto":
+        choice = choose(measured)
+        fitted = choice.estimator.fit(measured, progress=progress)
+        return replace(fitted, method={**fitted.method, "chosen": "auto", "reason": choice.reason})
+    return _named(method).fit(measured, progress=progress)

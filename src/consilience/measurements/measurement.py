@@ -1,0 +1,224 @@
+"""One measurement: a query, its noisy answers, and the law of their noise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain import BoundQuery, Domain, Query
+from consilience.domain.declarations import suggestion
+from consilience.domain.factors import Haar, Matrix, Moments
+from consilience.errors import MeasurementError
+from consilience.measurements.noise_laws import NoiseLaw
+from consilience.measurements.plain_data import plain_mapping
+
+KINDS = ("linear",)
+"""The kinds of measurement that this version knows: values = query(table) + noise."""
+
+RESERVED_EXTRA = ("step", "censored", "threshold")
+"""Keys that a file's `extra` uses for fields of the measurement itself."""
+
+LARGEST_ROUND = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Noisy answers to one query.
+
+    `values` holds one number for each answer, in the C order of the bound query's shape: the last factor varies fastest.
+    `clipped` says that negative noisy values were published as 0. `threshold` says that noisy values below it were not
+    released, and `censored` marks those: of them nothing is known but that (they are stored as NaN).
+
+    >>> Measurement(Query.marginal("sex"), [12.0, 9.0], noise=Laplace(2.0)).describe()
+    'sex: 2 values with laplace noise of scale 2'
+    """
+
+    query: Query
+    values: NDArray[np.float64]
+    noise: NoiseLaw
+    id: str = ""
+    kind: str = "linear"
+    clipped: bool = False
+    censored: NDArray[np.bool_] | None = None
+    threshold: float | None = None
+    round: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_fields()
+        values = _as_values(self.values, self.name)
+        censored = _as_marks(self.censored, values, self.name)
+        if censored is not None:
+            values[censored] = np.nan
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "censored", censored)
+        object.__setattr__(self, "extra", plain_mapping(self.extra, what=f"the extra of measurement {self.name}"))
+        self._check_values()
+        for array in (values, censored):
+            if array is not None:
+                array.setflags(write=False)
+
+    def _check_fields(self) -> None:
+        if not isinstance(self.query, Query):
+            raise MeasurementError(f"a measurement needs a Query, found {type(self.query).__name__}")
+        if not isinstance(self.noise, NoiseLaw):
+            raise MeasurementError(
+                f"measurement {self.name} needs its noise law, such as Laplace(2.0), found {self.noise!r}"
+            )
+        if not isinstance(self.id, str):
+            raise MeasurementError(f"the id of a measurement is a text, found {self.id!r}")
+        if self.kind not in KINDS:
+            raise MeasurementError(
+                f"measurement {self.name} is of kind {self.kind!r}, which this version does not know; "
+                f"{suggestion(str(self.kind), KINDS)}"
+            )
+        if not isinstance(self.clipped, bool):
+            raise MeasurementError(f"measurement {self.name}: clipped is True or False, found {self.clipped!r}")
+        self._check_round()
+        for key in RESERVED_EXTRA:
+            if isinstance(self.extra, Mapping) and key in self.extra:
+                raise MeasurementError(
+                    f"measurement {self.name}: {key!r} may not be a key of extra; "
+                    "it is a field of the measurement or of its noise law"
+                )
+
+    def _check_round(self) -> None:
+        if self.round is None:
+            return
+        whole = isinstance(self.round, int | np.integer) and not isinstance(self.round, bool)
+        if not whole or not 0 <= self.round <= LARGEST_ROUND:
+            raise MeasurementError(f"measurement {self.name}: a round is a whole number from 0 up, found {self.round}")
+        object.__setattr__(self, "round", int(self.round))
+
+    def _check_values(self) -> None:
+        known = self.values if self.censored is None else self.values[~self.censored]
+        wrong = ~np.isfinite(known)
+        if np.any(wrong):
+            raise MeasurementError(
+                f"measurement {self.name} has {int(wrong.sum())} of {self.values.size} values that are NaN or infinite; "
+                "give every value, or mark those below a threshold as censored"
+            )
+        if self.clipped and np.any(known < 0):
+            raise MeasurementError(
+                f"measurement {self.name} is called clipped at 0 but has the value {known.min():g}; "
+                "use clipped=False if negative values were published"
+            )
+        self._check_threshold(known)
+
+    def _check_threshold(self, known: NDArray[np.float64]) -> None:
+        if self.threshold is None:
+            if self.censored is not None:
+                raise MeasurementError(
+                    f"measurement {self.name} has censored values but no threshold; "
+                    "give the threshold below which values were not released"
+                )
+            return
+        threshold = _as_number(self.threshold, f"the threshold of measurement {self.name}")
+        object.__setattr__(self, "threshold", threshold)
+        if np.any(known < threshold):
+            raise MeasurementError(
+                f"measurement {self.name} released the value {known.min():g}, below its threshold {threshold:g}; "
+                "one of the two is wrong"
+            )
+
+    @property
+    def name(self) -> str:
+        """What messages call the measurement: its id, or else its query."""
+        return repr(self.id or self.query.describe())
+
+    def bind(self, domain: Domain) -> BoundQuery:
+        """The query over the domain; refused when it has another number of answers than there are values."""
+        size = self.values.size
+        # Some factors say how many rows they have: a claim that no list of values backs is refused before it is built.
+        for name, factor in self.query.factors:
+            claimed = {Moments: "order", Matrix: "rows"}.get(type(factor))
+            rows = getattr(factor, claimed) if claimed else domain[name].size if isinstance(factor, Haar) else 0
+            if rows > max(size, 1):
+                self._refuse_length(f"at least {rows}", domain)
+        bound = self.query.bind(domain)
+        if bound.size != size:
+            self._refuse_length(f"{bound.size} (shape {' × '.join(map(str, bound.shape)) or 'one number'})", domain)
+        return bound
+
+    def check(self, domain: Domain) -> None:
+        """Refuse a measurement that does not fit the domain."""
+        self.bind(domain)
+
+    def _refuse_length(self, expected: str, domain: Domain) -> None:
+        raise MeasurementError(
+            f"measurement {self.name} has {self.values.size} values, but its query {self.query.describe()!r} has "
+            f"{expected} answers over the domain {domain.name!r}; give one value for each answer"
+        )
+
+    def describe(self) -> str:
+        """The measurement in one line."""
+        count = f"{self.values.size} value{'' if self.values.size == 1 else 's'}"
+        words = [f"{self.query.describe()}: {count}"]
+        words.append("known exactly from outside" if self.noise.law == "exact" else f"with {self.noise.describe()}")
+        if self.clipped:
+            words.append("clipped at 0")
+        if self.threshold is not None:
+            censored = 0 if self.censored is None else int(self.censored.sum())
+            words.append(f"released from {self.threshold:g} up ({censored} were not)")
+        if self.round is not None:
+            words.append(f"in round {self.round}")
+        first, *rest = words
+        return ", ".join([f"{first} {rest[0]}", *rest[1:]])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Measurement):
+            return NotImplemented
+        return self._plain_fields() == other._plain_fields() and all(
+            _equal_arrays(mine, theirs)
+            for mine, theirs in ((self.values, other.values), (self.censored, other.censored))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.query, self.noise, self.id, self.values.size))
+
+    def _plain_fields(self) -> tuple[object, ...]:
+        fields = (self.query, self.noise, self.id, self.kind, self.clipped, self.threshold, self.round, self.extra)
+        return fields
+
+
+def _equal_arrays(mine: NDArray[Any] | None, theirs: NDArray[Any] | None) -> bool:
+    if mine is None or theirs is None:
+        return mine is theirs
+    return np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
+
+
+def _as_values(values: Any, name: str) -> NDArray[np.float64]:
+    """A flat copy in C order, of numbers only."""
+    if np.ma.isMaskedArray(values):
+        raise MeasurementError(
+            f"measurement {name} was given a masked array; mark missing values with censored= instead"
+        )
+    try:
+        found = np.asarray(values)
+        if found.dtype.kind not in "iufO":
+            raise TypeError(f"the type {found.dtype}")
+        return np.array(found, dtype=np.float64, order="C").reshape(-1)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise MeasurementError(f"the values of measurement {name} must be numbers, found {error}") from None
+
+
+def _as_marks(censored: Any, values: NDArray[np.float64], name: str) -> NDArray[np.bool_] | None:
+    """A flat copy of the marks, or None when nothing is censored."""
+    if censored is None:
+        return None
+    marks = np.array(censored)
+    if marks.dtype != np.bool_ or marks.size != values.size:
+        raise MeasurementError(
+            f"measurement {name}: censored must be {values.size} truth values, one for each value, "
+            f"found {marks.size} of type {marks.dtype}"
+        )
+    return marks.reshape(-1) if marks.any() else None
+
+
+def _as_number(value: Any, what: str) -> float:
+    plain = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not plain or not np.isfinite(value):
+        raise MeasurementError(f"{what} must be a finite number, found {value!r}")
+    return float(value)

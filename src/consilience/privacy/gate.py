@@ -1,0 +1,250 @@
+"""The Gate: the one way from a plan to the data.
+
+A plan is handed a gate and asks it to `measure` queries and to `select` among candidates. Every such step is priced,
+checked against what the run may spend, drawn, and recorded in the ledger before its outcome is shown. A step that the
+ledger already holds is answered from there. A plan never sees an exact count.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.sensitivity import Neighbours
+from consilience.errors import BudgetExceeded, LedgerError
+from consilience.measurements import Measurement
+from consilience.numerics.linear_maps import Kronecker, LinearMap, SparseMap
+from consilience.privacy.budgets import Budget, exact_difference, exact_sum
+from consilience.privacy.ledger import Reservation
+from consilience.privacy.noise import NoiseSource
+from consilience.privacy.pricing import Price, PricedQuery, price_queries
+from consilience.privacy.scores import Score
+from consilience.privacy.selection import Selector, epsilon_for_rho, select
+from consilience.source import Source
+
+Progress = Callable[[str, int, int], None]
+"""Told (what is going on, how much of it is done, out of how much); only publicly known sizes."""
+
+
+class Gate(Protocol):
+    """What a plan gets."""
+
+    @property
+    def domain(self) -> Domain:
+        """The public description of the table."""
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """What the whole run may spend."""
+        ...
+
+    def measure(
+        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        """Noisy answers to queries measured together at this price."""
+        ...
+
+    def select(self, score: Score, budget: Budget, *, selector: Selector = "permute-and-flip") -> tuple[str, ...]:
+        """The candidate that a private selection with this score chose at this price."""
+        ...
+
+
+class _Account:
+    """What a run has spent of its own budget; refuses a step that would exceed it."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.spent: list[Decimal] = []
+
+    def charge(self, cost: Budget) -> None:
+        amount = cost.cost_in(self.budget.unit)
+        remaining = exact_difference(self.budget.amount, exact_sum(self.spent))
+        if amount > remaining:
+            raise BudgetExceeded(
+                f"the plan asked for {cost.describe()}, {remaining} of its {self.budget.describe()} remains; "
+                "its steps must sum to what the run was given"
+            )
+        self.spent.append(amount)
+
+
+class PricingGate:
+    """A gate without data, for dry runs: it prices every step and answers with zeros."""
+
+    def __init__(self, domain: Domain, budget: Budget, *, neighbours: Neighbours, rows_per_unit: int) -> None:
+        self.domain = domain
+        self.budget = budget
+        self.prices: list[Price] = []
+        self.selections: list[Budget] = []
+        self._neighbours: Neighbours = neighbours
+        self._rows_per_unit = rows_per_unit
+        self._account = _Account(budget)
+
+    def measure(
+        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        price = price_queries(
+            _as_list(queries),
+            self.domain,
+            budget,
+            shares=shares,
+            neighbours=self._neighbours,
+            rows_per_unit=self._rows_per_unit,
+        )
+        self._account.charge(budget)
+        self.prices.append(price)
+        return tuple(zero_measurement(each) for each in price.queries)
+
+    def select(self, score: Score, budget: Budget, *, selector: Selector = "permute-and-flip") -> tuple[str, ...]:
+        score.check(self.domain)
+        self._account.charge(budget)
+        self.selections.append(budget)
+        return score.candidates[0]
+
+
+class DataGate:
+    """The gate to a source: noise is drawn, recorded in the ledger, and only then shown."""
+
+    def __init__(
+        self,
+        source: Source,
+        budget: Budget,
+        *,
+        neighbours: Neighbours,
+        noise: NoiseSource,
+        reservation: Reservation | None,
+        release_id: str,
+        progress: Progress | None = None,
+    ) -> None:
+        self.domain = source.domain
+        self.budget = budget
+        self.measurements: list[Measurement] = []
+        self._source = source
+        self._neighbours: Neighbours = neighbours
+        self._noise = noise
+        self._reservation = reservation
+        self._release_id = release_id
+        self._progress = progress or (lambda what, done, total: None)
+        self._account = _Account(budget)
+        self._step = 0
+
+    def measure(
+        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        price = price_queries(
+            _as_list(queries),
+            self.domain,
+            budget,
+            shares=shares,
+            neighbours=self._neighbours,
+            rows_per_unit=self._source.max_rows_per_unit,
+        )
+        described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
+        self._account.charge(budget)
+        recorded = self._recorded(["measure", budget.to_json(), described])
+        noisy = recorded if recorded is not None else self._draw(price, described)
+        step = self._next_step()
+        found = tuple(
+            _measurement(each, np.array(values, dtype=np.int64), f"{self._release_id}/{step}.{i}")
+            for i, (each, values) in enumerate(zip(price.queries, noisy, strict=True))
+        )
+        self.measurements.extend(found)
+        return found
+
+    def select(self, score: Score, budget: Budget, *, selector: Selector = "permute-and-flip") -> tuple[str, ...]:
+        score.check(self.domain)
+        self._account.charge(budget)
+        request = ["select", budget.to_json(), selector, list(score.fingerprint())]
+        recorded = self._recorded(request)
+        if recorded is not None:
+            chosen = int(recorded)
+        else:
+            chosen = self._choose(score, budget, selector)
+            self._record(request, chosen)
+        self._next_step()
+        return score.candidates[chosen]
+
+    def _choose(self, score: Score, budget: Budget, selector: Selector) -> int:
+        amount = float(budget.amount)
+        epsilon = amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)
+        self._progress("counting", 0, 1)
+        scores = score.values(self._source.exact_counts(list(score.candidates)))
+        sensitivity = score.sensitivity(self._neighbours) * self._source.max_rows_per_unit
+        return select(scores, sensitivity=sensitivity, epsilon=epsilon, selector=selector, noise=self._noise)
+
+    def _draw(self, price: Price, described: list[list[dict[str, object]]]) -> list[list[int]]:
+        """Noisy answers in lattice units, recorded in the ledger before they are returned."""
+        self._progress("counting", 0, 1)
+        sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
+        tables = dict(zip(sets, self._source.exact_counts(sets), strict=True))
+        total = sum(each.bound.size for each in price.queries)
+        done = 0
+        noisy: list[list[int]] = []
+        for each in price.queries:
+            exact = _exact_answers(each.bound, tables[each.bound.attributes])
+            add = self._noise.laplace if price.budget.additive_unit == "epsilon" else self._noise.gaussian
+            noisy.append(add(exact, each.unit_scale).tolist())
+            done += each.bound.size
+            self._progress("drawing noise", done, total)
+        self._record(["measure", price.budget.to_json(), described], noisy)
+        return noisy
+
+    def _recorded(self, request: object) -> Any:
+        """The recorded outcome of this step, if the ledger has one for the same request."""
+        if self._reservation is None:
+            return None
+        found = self._reservation.recorded(self._step)
+        if found is None:
+            return None
+        fingerprint, payload = found
+        if fingerprint != _digest(request):
+            raise LedgerError(
+                f"step {self._step} of release {self._release_id!r} was recorded for another request; the plan or its "
+                "software changed since: use a new id, which is charged anew"
+            )
+        return json.loads(payload)
+
+    def _record(self, request: object, outcome: object) -> None:
+        if self._reservation is not None:
+            self._reservation.record(self._step, fingerprint=_digest(request), payload=json.dumps(outcome))
+
+    def _next_step(self) -> int:
+        self._step += 1
+        return self._step - 1
+
+
+def _as_list(queries: Query | Sequence[Query]) -> list[Query]:
+    return [queries] if isinstance(queries, Query) else list(queries)
+
+
+def _digest(request: object) -> str:
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+
+
+def zero_measurement(priced: PricedQuery) -> Measurement:
+    """A measurement of this query with zeros for answers."""
+    return _measurement(priced, np.zeros(priced.bound.size, np.int64), "")
+
+
+def _measurement(priced: PricedQuery, units: NDArray[np.int64], identity: str) -> Measurement:
+    values = np.ldexp(units.astype(np.float64), -priced.bits)
+    return Measurement(query=priced.bound.query, values=values, noise=priced.noise, id=identity)
+
+
+def _exact_answers(bound: BoundQuery, table: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The answers as exact integers in lattice units, flattened."""
+    operator = Kronecker(tuple(_in_lattice_units(each) for each in bound.maps))
+    return np.ascontiguousarray(operator.apply(table), dtype=np.int64).ravel()
+
+
+def _in_lattice_units(each: LinearMap) -> LinearMap:
+    if not each.lattice_bits or not isinstance(each, SparseMap):
+        return each
+    return SparseMap(each.matrix * math.ldexp(1.0, each.lattice_bits))

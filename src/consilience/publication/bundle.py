@@ -1,0 +1,159 @@
+"""The release bundle: a directory with everything a release publishes, and nothing that must stay.
+
+    release.json           what this is: tool, method, privacy statement, a checksum for every file
+    domain.toml            the public description of the table
+    measurements.parquet   the noisy measurements
+    model.parquet          the estimate
+    tables/*.csv           one-way margins and the measured tables: labels, estimate, noisy
+
+A bundle is written beside its place and renamed, so that it is there whole or not at all.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from consilience.domain.queries import Query
+from consilience.errors import FileFormatError
+from consilience.estimators import Estimate, restore
+from consilience.measurements import MeasurementSet
+from consilience.publication.answers import AnswerTable, answer_table
+from consilience.publication.models import load_model, save_model
+
+FORMAT = "release"
+VERSION = 1
+LARGEST_CSV = 100_000
+"""Measured tables with more rows than this stay in the measurement file and are not written as CSV."""
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """An opened bundle."""
+
+    path: Path
+    manifest: dict[str, Any]
+    estimate: Estimate
+
+
+def release(estimate: Estimate, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write the bundle of an estimate to a directory, and return its path."""
+    target = Path(path)
+    if target.exists() and not (overwrite and is_bundle(target)):
+        hint = "choose another name" if not is_bundle(target) else "choose another name, or overwrite it on purpose"
+        raise FileFormatError(f"{target} exists already; {hint}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        _fill(estimate, building)
+        building.chmod(0o755)
+        if target.exists():
+            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+            os.replace(target, retired / "bundle")
+            os.replace(building, target)
+            shutil.rmtree(retired)
+        else:
+            os.replace(building, target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return target
+
+
+def is_bundle(path: Path) -> bool:
+    return path.is_dir() and (path / "release.json").is_file()
+
+
+def open_release(path: str | os.PathLike[str]) -> Release:
+    """The bundle at a path, checked: every file there with its checksum, and nothing that must not be there."""
+    directory = Path(path)
+    manifest = check_bundle(directory)
+    measured = MeasurementSet.load(directory / "measurements.parquet")
+    return Release(directory, manifest, restore(load_model(directory / "model.parquet"), measured))
+
+
+def check_bundle(directory: Path) -> dict[str, Any]:
+    """The manifest of a bundle that is whole and holds nothing foreign."""
+    if not is_bundle(directory):
+        raise FileFormatError(f"{directory} is no release bundle: it has no release.json")
+    try:
+        manifest = json.loads((directory / "release.json").read_text(encoding="utf-8"))
+        files: dict[str, str] = dict(manifest["files"])
+        known = manifest["format"] == FORMAT and manifest["version"] == VERSION
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise FileFormatError(f"{directory / 'release.json'} cannot be read; write the bundle anew") from None
+    if not known:
+        raise FileFormatError(f"{directory} is a bundle of another version than {VERSION}; upgrade consilience")
+    present = {str(each.relative_to(directory)) for each in directory.rglob("*") if not each.is_dir()} - {
+        "release.json"
+    }
+    for name in sorted(present - set(files)):
+        raise FileFormatError(
+            f"{directory} holds {name}, which is no part of the release; a bundle must not hold a ledger, a source or "
+            "anything else: remove it before you publish"
+        )
+    for name, digest in files.items():
+        if name not in present:
+            raise FileFormatError(f"{directory} lacks {name}; write the bundle anew")
+        if _digest(directory / name) != digest:
+            raise FileFormatError(f"{name} in {directory} differs from what was released; write the bundle anew")
+    return manifest
+
+
+def _fill(estimate: Estimate, directory: Path) -> None:
+    estimate.domain.save(directory / "domain.toml")
+    estimate.measurements.save(directory / "measurements.parquet")
+    save_model(estimate, directory / "model.parquet")
+    (directory / "tables").mkdir()
+    names: set[str] = set()
+    for table in _tables(estimate):
+        name = _file_name(table.query, names)
+        (directory / "tables" / name).write_text(table.to_csv(), encoding="utf-8")
+    files = sorted(each for each in directory.rglob("*") if each.is_file())
+    digests = {str(each.relative_to(directory)): _digest(each) for each in files}
+    manifest = json.dumps(_manifest(estimate) | {"files": digests}, indent=2, ensure_ascii=False)
+    (directory / "release.json").write_text(manifest + "\n", encoding="utf-8")
+
+
+def _tables(estimate: Estimate) -> list[AnswerTable]:
+    """The total, every one-way margin, and each measured table of a printable size."""
+    queries = [Query.marginal(), *(Query.marginal(name) for name in estimate.domain.counted_names)]
+    queries += [each.query for each in estimate.measurements if each.values.size <= LARGEST_CSV]
+    return [answer_table(estimate, query) for query in dict.fromkeys(queries)]
+
+
+def _file_name(query: Query, taken: set[str]) -> str:
+    """A file name from the query's own words, unique within the bundle."""
+    words = re.sub(r"[^\w.-]+", "-", query.describe()).strip("-.")[:80] or "table"
+    name, copy = f"{words}.csv", 2
+    while name.lower() in taken:
+        name, copy = f"{words}-{copy}.csv", copy + 1
+    taken.add(name.lower())
+    return name
+
+
+def _manifest(estimate: Estimate) -> dict[str, Any]:
+    measured = estimate.measurements
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "dataset": estimate.domain.name,
+        "private": estimate.private,
+        "tool": f"consilience {version('consilience')}",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "privacy": measured.privacy.to_json(),
+        "provenance": dict(measured.provenance),
+        "method": dict(estimate.method),
+        "status": estimate.status.value,
+        "stats": dict(estimate.stats),
+    }
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,188 @@
+"""Columns into codes: the domain's public rule, carried out for every value there can be.
+
+Each coder turns a column into the codes of its attribute, of the narrowest type that also holds one mark more: `size`
+marks a value whose record is dropped. A missing value is one that is null, NaN, or empty in delimited text.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
+from consilience.numerics.counting import WIDTHS, width_of
+from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, plain, positions, texts_of
+
+WIDEST_TABLE = 2**20
+"""Whole numbers are coded by a table where those that matter span no more than this."""
+
+TRUTH_LABELS = (("false", "true"), ("False", "True"), ("0", "1"))
+"""How labels may write truth values; the first pair of which a label is declared is meant."""
+
+
+class Coder(ABC):
+    """Turns columns of any type into the codes of one attribute.
+
+    `span` says that whole numbers below the first are all coded alike, and those above the second; None that whole
+    numbers are not coded by table.
+    """
+
+    def __init__(self, *, size: int, missing: int, unlisted: int, drops: bool, span: tuple[int, int] | None) -> None:
+        self.size = size
+        self.drops = drops
+        self.width = width_of(size + 1)
+        self.kind = WIDTHS[self.width]
+        self.missing = size if missing == DROP else missing
+        self.unlisted = size if unlisted == DROP else unlisted
+        self._span = span
+        self._tables: dict[np.dtype[Any], tuple[int, NDArray[Any]]] = {}
+
+    def codes(self, array: Any) -> NDArray[Any]:
+        """The code of each value, or the mark `size`."""
+        array = plain(array)
+        if pa.types.is_null(array.type):
+            return np.full(len(array), self.missing, dtype=self.kind)
+        if pa.types.is_dictionary(array.type):
+            table = np.append(self.codes(array.dictionary), self.kind(self.missing))
+            return np.take(table, positions(array), mode="clip")
+        found = self._codes_of_integers(array) if self._has_table(array.type) else self.codes_of_plain(array)
+        if array.null_count:
+            found[nulls(array)] = self.missing
+        return found
+
+    @abstractmethod
+    def codes_of_plain(self, array: Any) -> NDArray[Any]:
+        """The codes of a plain array; what it says of nulls does not matter."""
+
+    def _has_table(self, kind: Any) -> bool:
+        if self._span is None or not pa.types.is_integer(kind):
+            return False
+        return kind.bit_width <= 16 or self._span[1] - self._span[0] <= WIDEST_TABLE
+
+    def _codes_of_integers(self, array: Any) -> NDArray[Any]:
+        """Codes by table: of all 8- and 16-bit numbers, or of those within the span, to which others are moved."""
+        values = array.fill_null(0).to_numpy()
+        first, table = self._table(values.dtype)
+        if values.itemsize <= 2:
+            return np.take(table, values.view(f"u{values.itemsize}"), mode="clip")
+        places = np.clip(values, first, first + len(table) - 1)
+        places -= values.dtype.type(first)
+        return np.take(table, places.astype(np.int64, copy=False), mode="clip")
+
+    def _table(self, dtype: np.dtype[Any]) -> tuple[int, NDArray[Any]]:
+        """The codes of the whole numbers from the first on."""
+        if dtype not in self._tables:
+            if dtype.itemsize <= 2:
+                numbers = np.arange(2 ** (8 * dtype.itemsize)).astype(f"u{dtype.itemsize}").view(dtype)
+            else:
+                least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+                low, high = (max(least, min(end, most)) for end in self._span or (0, 0))
+                numbers = np.array(range(low, high + 1), dtype=dtype)
+            self._tables[dtype] = int(numbers[0]), self.codes_of_plain(pa.array(numbers))
+        return self._tables[dtype]
+
+
+class LabelCoder(Coder):
+    """Codes by the texts of labels, for categorical attributes and hierarchies."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        missing, unlisted = attribute.missing_code, attribute.unlisted_code
+        whole = [int(label) for label in attribute.labels if _is_whole(label)]
+        super().__init__(
+            size=attribute.size,
+            missing=missing,
+            unlisted=unlisted,
+            drops=DROP in (missing, unlisted),
+            span=(min(whole, default=0) - 1, max(whole, default=0) + 1),
+        )
+        known = attribute.codes_by_label
+        truths = next((pair for pair in TRUTH_LABELS if known.keys() & set(pair)), TRUTH_LABELS[0])
+        self._texts = [label.encode("utf-8", "surrogatepass") for label in attribute.labels] + [*TRUTH_TEXTS]
+        truth_codes = [known.get(text, self.unlisted) for text in truths]
+        self._code_at = np.array([*range(self.size), *truth_codes, self.unlisted], dtype=self.kind)
+
+    def codes_of_plain(self, array: Any) -> NDArray[Any]:
+        texts = texts_of(array)
+        found = texts.index_in(value_set=pa.array(self._texts, texts.type))
+        return np.take(self._code_at, found.fill_null(len(self._texts)).to_numpy(), mode="clip")
+
+
+class BinCoder(Coder):
+    """Codes by the bins of a numeric attribute: [edge, next edge), the last one closed unless integer."""
+
+    def __init__(self, attribute: Numeric) -> None:
+        missing, unlisted = attribute.missing_code, attribute.unlisted_code
+        super().__init__(
+            size=attribute.size,
+            missing=missing,
+            unlisted=unlisted,
+            drops=missing == DROP or (unlisted == DROP and not attribute.clips),
+            span=(math.floor(attribute.edges[0]) - 1, math.ceil(attribute.edges[-1]) + 1),
+        )
+        bins = len(attribute.edges) - 1
+        below, above = (0, bins - 1) if attribute.clips else (self.unlisted, self.unlisted)
+        self._edges = np.array(attribute.edges)
+        self._closed = not attribute.integer
+        self._code_at = np.array([below, *range(bins), above], dtype=self.kind)
+
+    def codes_of_plain(self, array: Any) -> NDArray[Any]:
+        numbers = numbers_of(array)
+        found = np.take(self._code_at, np.searchsorted(self._edges, numbers, side="right"), mode="clip")
+        if self._closed:
+            found[numbers == self._edges[-1]] = len(self._edges) - 2
+        found[np.isnan(numbers)] = self.missing
+        return found
+
+
+class BoundsCoder(Coder):
+    """Code 0 for a point that a continuous attribute keeps; the mark for one that it drops."""
+
+    def __init__(self, attribute: Continuous) -> None:
+        super().__init__(size=1, missing=DROP, unlisted=DROP, drops=True, span=None)
+        self._low, self._high = attribute.bounds
+        self._clips = attribute.unlisted == "clip"
+
+    def codes_of_plain(self, array: Any) -> NDArray[Any]:
+        numbers = numbers_of(array)
+        dropped = np.isnan(numbers)
+        if not self._clips:
+            dropped |= (numbers < self._low) | (numbers > self._high)
+        return dropped.astype(self.kind)
+
+    def points(self, array: Any) -> NDArray[np.float64]:
+        """The numbers, moved to the bounds; of no meaning where the code is the mark."""
+        array = plain(array)
+        if pa.types.is_dictionary(array.type):
+            return np.append(self.points(array.dictionary), np.nan)[positions(array)]
+        return np.clip(numbers_of(array), self._low, self._high)
+
+
+def coder_of(attribute: Attribute) -> Coder:
+    """The coder that carries out an attribute's rule."""
+    if isinstance(attribute, Numeric):
+        return BinCoder(attribute)
+    return BoundsCoder(attribute) if isinstance(attribute, Continuous) else LabelCoder(attribute)
+
+
+def unsuitable(attribute: Attribute | None, kind: Any) -> str | None:
+    """What a column's type holds that the attribute (None: a unit) can never match, or None if it can."""
+    if pa.types.is_dictionary(kind):
+        return unsuitable(attribute, kind.value_type)
+    if pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind):
+        return "nested values"
+    if isinstance(attribute, Numeric | Continuous) and pa.types.is_temporal(kind):
+        return "dates, times or durations"
+    return None
+
+
+def _is_whole(label: str) -> bool:
+    """True of the decimal texts of whole numbers.
+
+    >>> [_is_whole(text) for text in ("12", "-3", "007", "1.0", "٣")]
+    [True, True, False, False, False]
+    """
+    digits = label.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 20 and str(int(label)) == label

@@ -1,0 +1,145 @@
+"""Delimited text: CSV and its relatives, also compressed with gzip.
+
+The first record is the header. The delimiter is the comma, semicolon, tab or bar with which the header names most
+declared columns; nothing else is guessed, and every value is read as text. Text is UTF-8; whitespace around values is
+dropped, and an empty value is missing. `numerics.counting` gives the grammar, which has a meaning for every sequence of
+bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs at most the
+records up to the next one.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from consilience.errors import SourceError
+from consilience.numerics.counting import Fields, gather_fields, split_records
+from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
+from consilience.source.records import Batch
+from consilience.source.refusals import attempt, attempt_each
+
+DELIMITERS = ",;\t|"
+BYTES_PER_BATCH = 2**23
+LONGEST_RECORD = 2**20
+"""Records, and the header, are read up to this many bytes."""
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first record of a file says: how fields are separated, and their names."""
+
+    delimiter: str
+    names: tuple[str, ...]
+
+
+class DelimitedReader:
+    """Reads delimited text files in the order given."""
+
+    def __init__(self, shown: str, paths: Sequence[Path], required: Required) -> None:
+        self._refusal = f"{shown} cannot be read; check that every file is whole and that you may read it"
+        self._headers: dict[Path, Header] = {}
+        for path in paths:
+            beginning = attempt(lambda path=path: _beginning(path), self._refusal)
+            header = read_header(beginning, wanted=tuple(required))
+            if header is None:
+                raise SourceError(
+                    f"{shown} does not begin with a header; save it as UTF-8 text whose first line names the columns"
+                )
+            check_columns(shown, header.names, required)
+            self._headers[path] = header
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        return attempt_each(self._batches(tuple(names)), self._refusal)
+
+    def _batches(self, names: tuple[str, ...]) -> Generator[Batch]:
+        for path, header in self._headers.items():
+            with _open(path) as file:
+                yield from read_records(file, header, names)
+
+
+def read_header(beginning: bytes, *, wanted: Sequence[str]) -> Header | None:
+    """The header at the beginning of a file, or None where there is no text.
+
+    >>> read_header(b"age; sex; region\\n17; F; north\\n", wanted=["age", "sex"])
+    Header(delimiter=';', names=('age', 'sex', 'region'))
+    """
+    text = beginning.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "surrogateescape")
+    readings = [Header(delimiter, _first_record(text, delimiter)) for delimiter in DELIMITERS]
+    best = max(readings, key=lambda header: len(set(wanted).intersection(header.names)))
+    return None if not best.names or any("\0" in name for name in best.names) else best
+
+
+def _first_record(text: str, delimiter: str) -> tuple[str, ...]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    try:
+        return tuple(name.strip() for name in next(filter(None, reader), ()))
+    except csv.Error:
+        return ()
+
+
+def read_records(file: BinaryIO, header: Header, names: Sequence[str]) -> Generator[Batch]:
+    """The records after the header, in batches limited in bytes and in rows."""
+    slots = np.full(len(header.names), -1, dtype=np.int64)
+    for slot, name in enumerate(names):
+        slots[header.names.index(name)] = slot
+    chunk = file.read(BYTES_PER_BATCH).removeprefix(BYTE_ORDER_MARK)
+    rest, skipping, headers = b"", False, 1
+    while chunk or rest:
+        text = np.frombuffer(rest + chunk, dtype=np.uint8)
+        while True:
+            fields = split_records(
+                text,
+                delimiter=ord(header.delimiter),
+                slots=slots,
+                longest=LONGEST_RECORD,
+                limit=ROWS_PER_BATCH,
+                final=not chunk,
+                skipping=skipping,
+            )
+            yield TextBatch(text, fields, names, first=headers)
+            headers = max(headers - fields.records, 0)
+            text, skipping = text[fields.consumed :], fields.skipping
+            if fields.records < ROWS_PER_BATCH:
+                break
+        rest = text.tobytes()
+        chunk = file.read(BYTES_PER_BATCH) if chunk else b""
+
+
+class TextBatch:
+    """Records of delimited text; a column's bytes are put together when it is asked for."""
+
+    def __init__(self, text: NDArray[np.uint8], fields: Fields, names: Sequence[str], *, first: int) -> None:
+        self._text = text
+        self._starts = fields.starts[:, first:]
+        self._ends = fields.ends[:, first:]
+        self._slots = {name: slot for slot, name in enumerate(names)}
+
+    @property
+    def num_rows(self) -> int:
+        return self._starts.shape[1]
+
+    def column(self, name: str, /) -> Any:
+        slot = self._slots[name]
+        gathered, offsets = gather_fields(self._text, self._starts[slot], self._ends[slot])
+        present = offsets[1:] > offsets[:-1]
+        validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(gathered)]
+        return pa.Array.from_buffers(pa.binary(), self.num_rows, buffers)
+
+
+def _open(path: Path) -> BinaryIO:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _beginning(path: Path) -> bytes:
+    with _open(path) as file:
+        return file.read(LONGEST_RECORD)

@@ -1,0 +1,94 @@
+"""DuckDB databases, opened for reading alone.
+
+The connection reads nothing but the database: no other file, no extension, no network, and it writes nothing, not even
+when a query needs more memory than there is.
+"""
+
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from consilience.errors import DeclarationError
+from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
+from consilience.source.records import Batch
+from consilience.source.refusals import attempt, attempt_each
+
+CONFINEMENT = (
+    "temp_directory = ''",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "python_enable_replacements = false",
+    "enable_external_access = false",
+    "lock_configuration = true",
+)
+"""Settings in the order in which they can be made: each of the last two closes the way for others."""
+
+
+class DuckDBReader:
+    """Reads a table, or the result of a query, which is then what the privacy statement is about."""
+
+    def __init__(self, shown: str, path: Path, required: Required, *, table: str | None, query: str | None) -> None:
+        self._path = path
+        self._refusal = (
+            f"{shown} cannot be read; check that its version is known to the installed DuckDB, that no other program "
+            "holds it open for writing, and that the table or query exists and runs without errors"
+        )
+        self._refuse_other_statements(query)
+        self._query = query if query is not None else f"SELECT * FROM {_quoted_table(table or '')}"
+        self._projects = query is None
+        columns, types = attempt(self._schema, self._refusal)
+        check_columns(shown, columns, required)
+        check_types(shown, dict(zip(columns, types, strict=True)), required)
+
+    def _refuse_other_statements(self, query: str | None) -> None:
+        if query is None:
+            return
+        kinds = attempt(lambda: _statement_kinds(query), "query= is no SQL that DuckDB can parse; correct it")
+        if kinds != ["SELECT"]:
+            raise DeclarationError("query= must be one SELECT statement; give that alone")
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        return attempt_each(self._batches(names), self._refusal)
+
+    def _batches(self, names: Sequence[str]) -> Generator[Batch]:
+        with self._connect() as connection:
+            relation = connection.sql(self._query)
+            if self._projects:
+                relation = relation.project(", ".join(_quoted(name) for name in names))
+            yield from _batch_reader(relation)
+
+    def _schema(self) -> tuple[list[str], list[Any]]:
+        with self._connect() as connection:
+            relation = connection.sql(self._query)
+            types = [field.type for field in _batch_reader(relation.limit(0)).schema]
+            return list(relation.columns), types
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(str(self._path), read_only=True)
+        connection.execute(f"SET threads = {os.cpu_count() or 1}")
+        for setting in CONFINEMENT:
+            connection.execute(f"SET {setting}")
+        return connection
+
+
+def _batch_reader(relation: Any) -> Any:
+    """The relation's result as a stream of Arrow batches, under the name this version of DuckDB has for it."""
+    stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+    return stream(ROWS_PER_BATCH)
+
+
+def _statement_kinds(query: str) -> list[str]:
+    with duckdb.connect(":memory:") as connection:
+        return [statement.type.name for statement in connection.extract_statements(query)]
+
+
+def _quoted_table(table: str) -> str:
+    """A table's name as SQL; points separate a schema from its table."""
+    return ".".join(_quoted(part) for part in table.split("."))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,91 @@
+"""Data frames in memory: pyarrow tables as they are, polars and pandas through narwhals.
+
+A pandas column of Python objects has no type of its own. Its values are read one by one, never by a type that is
+guessed from all of them.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+from consilience.errors import DeclarationError
+from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
+from consilience.source.records import Batch
+from consilience.source.refusals import attempt, attempt_each
+from consilience.source.values import array_of_values
+
+SHOWN = "the data frame"
+REFUSAL = (
+    f"{SHOWN} cannot be read; check that it can be converted to an Arrow table, or save it as Parquet and open that"
+)
+
+
+class FrameReader:
+    """Reads a frame that stays where it is: nothing is copied before it is counted."""
+
+    def __init__(self, data: object, required: Required) -> None:
+        if isinstance(data, pa.RecordBatch):
+            data = pa.Table.from_batches([data])
+        check_columns(SHOWN, _column_names(data), required)
+        self._frame = attempt(lambda: _wrapped(data), REFUSAL)
+        check_types(SHOWN, attempt(lambda: self._types(tuple(required)), REFUSAL), required)
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        return attempt_each(self._batches(list(names)), REFUSAL)
+
+    def _batches(self, names: list[str]) -> Generator[Batch]:
+        frame = _collected(self._frame.select(names))
+        if not _is_pandas_like(frame):
+            yield from frame.to_arrow().to_batches(max_chunksize=ROWS_PER_BATCH)
+            return
+        for begin in range(0, len(frame), ROWS_PER_BATCH):
+            part = frame[begin : begin + ROWS_PER_BATCH]
+            yield pa.RecordBatch.from_arrays([_pandas_array(part[name]) for name in names], names=names)
+
+    def _types(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """The columns' types as their frame declares them; null where it declares none."""
+        frame = _collected(self._frame.select(list(names)).head(0))
+        if not _is_pandas_like(frame):
+            schema = frame.to_arrow().schema
+            return {name: schema.field(name).type for name in names}
+        return {name: _pandas_array(frame[name]).type for name in names}
+
+
+def _column_names(data: Any) -> list[str]:
+    """The names of a frame's columns, repeated ones included, before a library refuses them."""
+    if isinstance(data, pa.Table):
+        return data.schema.names
+    if isinstance(columns := getattr(data, "columns", None), Sequence) or hasattr(columns, "tolist"):
+        return list(columns)  # type: ignore[arg-type]
+    return attempt(lambda: _wrapped(data).collect_schema().names(), REFUSAL)
+
+
+def _wrapped(data: Any) -> Any:
+    try:
+        return nw.from_native(data)
+    except TypeError:
+        kind = f"{type(data).__module__}.{type(data).__qualname__}"
+    raise DeclarationError(
+        f"a table is a path, or a pandas, polars or pyarrow frame, not a {kind}; convert it to one of these"
+    )
+
+
+def _collected(frame: Any) -> Any:
+    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+
+
+def _is_pandas_like(frame: Any) -> bool:
+    return frame.implementation.is_pandas_like()
+
+
+def _pandas_array(series: Any) -> Any:
+    native = series.to_native()
+    if hasattr(native, "cat"):
+        categories = array_of_values(native.cat.categories.tolist())
+        codes = native.cat.codes.to_numpy()
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), categories)
+    if native.dtype == object:
+        return array_of_values(series.to_list(), missing=series.is_null().to_list())
+    return series.to_arrow()

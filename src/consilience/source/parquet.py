@@ -1,0 +1,43 @@
+"""Parquet files, read one after another in batches of the columns that are needed."""
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
+from consilience.source.records import Batch
+from consilience.source.refusals import attempt, attempt_each
+
+parquet: Any = pyarrow.parquet
+
+
+class ParquetReader:
+    """Reads Parquet files in the order given; texts arrive as dictionaries, as Parquet stores them."""
+
+    def __init__(self, shown: str, paths: Sequence[Path], required: Required) -> None:
+        self._paths = tuple(paths)
+        self._refusal = (
+            f"{shown} cannot be read as Parquet; check that every file is whole, is Parquet, and may be read"
+        )
+        self._texts: dict[Path, list[str]] = {}
+        for path in paths:
+            schema = attempt(lambda path=path: _schema(path), self._refusal)
+            check_columns(shown, schema.names, required)
+            check_types(shown, {name: schema.field(name).type for name in required}, required)
+            self._texts[path] = [name for name in required if pa.types.is_string(schema.field(name).type)]
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        return attempt_each(self._batches(names), self._refusal)
+
+    def _batches(self, names: Sequence[str]) -> Generator[Batch]:
+        for path in self._paths:
+            with parquet.ParquetFile(path, read_dictionary=self._texts[path]) as file:
+                yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(names))
+
+
+def _schema(path: Path) -> Any:
+    with parquet.ParquetFile(path) as file:
+        return file.schema_arrow

@@ -1,0 +1,136 @@
+"""What every reader of a source is, and which one reads what the user gave.
+
+A reader knows the columns when it is made, which is when a source without a declared column is refused, and yields the
+records of the columns it is asked for, batch by batch, always in the same order. The columns' own names never appear
+in a message: only declared ones do.
+"""
+
+import glob
+import os
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from consilience.domain.attributes import Attribute
+from consilience.errors import DeclarationError, SourceError
+from consilience.source.coding import unsuitable
+from consilience.source.records import Batch
+from consilience.source.refusals import attempt
+
+ROWS_PER_BATCH = 2**18
+"""Records per batch: 32 columns of codes take 8 MB, their values up to 64 MB."""
+
+Required = Mapping[str, Attribute | None]
+"""The columns a source must have: attributes by their names, and the unit's column, which may be no attribute."""
+
+DELIMITED = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PARQUET = (".parquet", ".pq")
+DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
+
+
+class Reader(Protocol):
+    """A confidential source, opened."""
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        """The records, with at least the columns named, in the order of the source."""
+        ...
+
+
+def check_columns(shown: str, columns: Sequence[str], required: Required) -> None:
+    """Refuse a source in which a declared column is absent or there twice."""
+    absent = [name for name in required if name not in columns]
+    if absent:
+        raise SourceError(
+            f"{shown} has no column {_named(absent)}, which the declaration needs; names must agree exactly, upper and "
+            "lower case included: rename the column or correct the declaration"
+        )
+    repeated = [name for name in required if list(columns).count(name) > 1]
+    if repeated:
+        raise SourceError(
+            f"{shown} has more than one column {_named(repeated)}; rename or remove all but the declared one"
+        )
+
+
+def check_types(shown: str, types: Mapping[str, Any], required: Required) -> None:
+    """Refuse columns whose declared type holds nothing that their attribute could match."""
+    for name, attribute in required.items():
+        found = unsuitable(attribute, types[name])
+        if found is not None:
+            wanted = "a unit" if attribute is None else f"a {attribute.kind} attribute"
+            raise SourceError(
+                f"the column {name!r} of {shown} holds {found}, but is declared as {wanted}; "
+                "convert the column or declare it as what it is"
+            )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def reader_of_path(given: str, required: Required, *, table: str | None, query: str | None) -> Reader:
+    """The reader of a file, of the files that match a pattern, or of a database."""
+    suffix = _suffix(given)
+    if suffix in DATABASES:
+        return _database(given, required, table=table, query=query)
+    if table is not None or query is not None:
+        raise DeclarationError(f"table= and query= are for databases, but {given!r} is none; open it without them")
+    paths = _matching(given)
+    for path in paths:
+        if path.is_dir():
+            raise SourceError(f"{given!r} names a directory; name its files, as in 'directory/*.parquet'")
+    if suffix in PARQUET:
+        from consilience.source.parquet import ParquetReader
+
+        return ParquetReader(f"the source {given!r}", paths, required)
+    from consilience.source.delimited import DelimitedReader
+
+    return DelimitedReader(f"the source {given!r}", paths, required)
+
+
+def _suffix(given: str) -> str:
+    known = (*DELIMITED, *PARQUET, *DATABASES)
+    found = next((suffix for suffix in known if given.lower().endswith(suffix)), None)
+    if found is None:
+        raise DeclarationError(
+            f"the kind of source {given!r} is not known by its name; files end in {', '.join(known)}"
+        )
+    return found
+
+
+def _matching(given: str) -> list[Path]:
+    """The file of that name, or the files that match the pattern, in the order of their names."""
+    if os.path.exists(given):
+        return [Path(given)]
+    found = sorted(glob.glob(given, recursive=True))
+    if not found:
+        what = f"no file matches {given!r}" if glob.has_magic(given) else f"there is no file {given!r}"
+        raise SourceError(f"{what}; check the path")
+    return [Path(path) for path in found]
+
+
+def _database(given: str, required: Required, *, table: str | None, query: str | None) -> Reader:
+    if (table is None) == (query is None):
+        asked = "neither was" if table is None else "both were"
+        raise DeclarationError(
+            f"{given!r} is a database: name a table with table= or give SQL with query=; {asked} given"
+        )
+    paths = _matching(given)
+    if len(paths) > 1:
+        raise DeclarationError(f"{given!r} matches several databases; open one at a time")
+    shown = f"the database {given!r}"
+    refusal = f"{shown} cannot be opened; check that it is a file you may read"
+    beginning = attempt(lambda: _first_bytes(paths[0], 16), refusal)
+    if beginning.startswith(b"SQLite format 3"):
+        from consilience.source.sqlite import SQLiteReader
+
+        return SQLiteReader(shown, paths[0], required, table=table, query=query)
+    if beginning[8:12] == b"DUCK":
+        from consilience.source.duckdb import DuckDBReader
+
+        return DuckDBReader(shown, paths[0], required, table=table, query=query)
+    raise SourceError(f"{shown} is neither a DuckDB nor an SQLite database; export it as Parquet or CSV and open that")
+
+
+def _first_bytes(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)

@@ -1,0 +1,77 @@
+"""SQLite databases, opened for reading alone, through Python's own library.
+
+SQLite stores a type with every value, not with a column, so each value is read by itself.
+"""
+
+import sqlite3
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from consilience.source.readers import Required, check_columns
+from consilience.source.records import Batch
+from consilience.source.refusals import attempt, attempt_each
+from consilience.source.values import array_of_values
+
+ROWS_PER_FETCH = 2**16
+"""Python objects are larger than columns, so fewer rows are held at a time."""
+
+READING = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+"""What a statement may do: anything else is denied before it runs."""
+
+
+class SQLiteReader:
+    """Reads a table, or the result of a query, which is then what the privacy statement is about."""
+
+    def __init__(self, shown: str, path: Path, required: Required, *, table: str | None, query: str | None) -> None:
+        self._path = path
+        self._refusal = (
+            f"{shown} cannot be read; check that it is whole, that you may read it, and that the table or query "
+            "exists, is one SELECT statement and runs without errors"
+        )
+        self._query = query if query is not None else f"SELECT * FROM {_quoted(table or '')}"
+        self._projects = query is None
+        check_columns(shown, attempt(self._columns, self._refusal), required)
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        return attempt_each(self._batches(names), self._refusal)
+
+    def _batches(self, names: Sequence[str]) -> Generator[Batch]:
+        query = self._query
+        if self._projects:
+            query = query.replace("*", ", ".join(_quoted(name) for name in names), 1)
+        with closing(self._connect()) as connection:
+            cursor = connection.execute(query)
+            found = [column[0] for column in cursor.description]
+            wanted = [found.index(name) for name in names]
+            while rows := cursor.fetchmany(ROWS_PER_FETCH):
+                columns = list(zip(*rows, strict=True))
+                arrays = [array_of_values(columns[place]) for place in wanted]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def _columns(self) -> list[str]:
+        with closing(self._connect()) as connection:
+            return [column[0] for column in connection.execute(self._query).description]
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        connection.text_factory = bytes
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.set_authorizer(_authorize)
+        return connection
+
+
+def _authorize(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,237 @@
+"""Opening a confidential table, and counting it."""
+
+import glob
+import os
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.attributes import Continuous
+from consilience.domain.domains import Domain
+from consilience.errors import DeclarationError, TooLarge
+from consilience.source.refusals import attempt
+
+if TYPE_CHECKING:
+    from consilience.source.readers import Reader, Required
+    from consilience.source.records import Batch, CodedRecords, RecordCoder
+
+LARGEST_COUNTS = 2 * 2**30
+"""The most bytes that the counts of one call may take."""
+
+CANNOT_COUNT = "the source could not be counted; check that it is whole and unchanged since it was opened"
+
+
+class Unit(NamedTuple):
+    """What is protected: a value of this column, with at most this many rows."""
+
+    column: str
+    max_rows: int
+
+
+class Source:
+    """A confidential table with its public declaration. What it shows of itself is public.
+
+    `exact_counts` and `exact_points` are the only ways to its records, and their results are confidential.
+    """
+
+    __slots__ = ("_domain", "_ledger_path", "_reader", "_unit")
+
+    def __init__(self, reader: "Reader", domain: Domain, *, unit: Unit | None, ledger_path: Path | None) -> None:
+        self._reader = reader
+        self._domain = domain
+        self._unit = unit
+        self._ledger_path = ledger_path
+
+    def __repr__(self) -> str:
+        unit = "" if self._unit is None else f", unit={self.unit!r}, max_rows_per_unit={self.max_rows_per_unit}"
+        return f"Source({self.name!r}{unit})"
+
+    @property
+    def domain(self) -> Domain:
+        return self._domain
+
+    @property
+    def name(self) -> str:
+        """The dataset's name, as its domain declares it."""
+        return self._domain.name
+
+    @property
+    def unit(self) -> str | None:
+        """The column whose values are protected, or None where each row is."""
+        return None if self._unit is None else self._unit.column
+
+    @property
+    def max_rows_per_unit(self) -> int:
+        """How many rows one protected unit has at most: the factor on every sensitivity."""
+        return 1 if self._unit is None else self._unit.max_rows
+
+    @property
+    def default_ledger_path(self) -> Path | None:
+        """Where the ledger lies unless told otherwise: beside the data; None for data in memory."""
+        return self._ledger_path
+
+    def exact_counts(
+        self, marginals: Sequence[tuple[str, ...]], *, threads: int | None = None
+    ) -> list[NDArray[np.int64]]:
+        """The number of records in each cell of each marginal, its axes in the order named. Confidential.
+
+        All marginals are counted in one pass over the data. Memory is bounded by the counts and a few batches; counts
+        that would take too much are refused before the data is touched.
+        """
+        _check_marginals(self._domain, marginals)
+        _check_memory(self._domain, marginals)
+        return attempt(lambda: self._count(marginals, threads or _cores()), CANNOT_COUNT)
+
+    def exact_points(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """The records as points over continuous attributes, one row for each record kept. Confidential."""
+        for name in self._domain.ordered(names):
+            if not isinstance(self._domain[name], Continuous):
+                raise DeclarationError(
+                    f"attribute {name!r} is {self._domain[name].kind}; only continuous attributes give points"
+                )
+        if not names:
+            raise DeclarationError("points need at least one continuous attribute; name one")
+        return attempt(lambda: self._collect_points(tuple(names)), CANNOT_COUNT)
+
+    def _count(self, marginals: Sequence[tuple[str, ...]], threads: int) -> list[NDArray[np.int64]]:
+        from consilience.numerics.counting import MarginalLayout, add_counts
+        from consilience.source.records import RecordCoder
+
+        columns = list(dict.fromkeys(name for names in marginals for name in names))
+        coder = RecordCoder(self._domain, columns)
+        layout = MarginalLayout.of(
+            [[columns.index(name) for name in names] for names in marginals],
+            self._domain.sizes(columns),
+            [coder.places[name] for name in columns],
+        )
+        counts = np.zeros(layout.offsets[-1], dtype=np.int64)
+        with ThreadPoolExecutor(threads) as workers:
+            shares = layout.shares(threads)
+            for _, (codes, kept) in self._coded(coder, workers):
+                tasks = [workers.submit(add_counts, layout, codes, kept, counts, chosen=share) for share in shares]
+                for task in tasks:
+                    task.result()
+        return layout.split(counts)
+
+    def _collect_points(self, names: tuple[str, ...]) -> NDArray[np.float64]:
+        from consilience.source.records import RecordCoder
+
+        coder = RecordCoder(self._domain, [])
+        with ThreadPoolExecutor(_cores()) as workers:
+            parts = [coder.points(batch, names, coded.kept) for batch, coded in self._coded(coder, workers)]
+        return np.concatenate([np.empty((0, len(names))), *parts])
+
+    def _coded(self, coder: "RecordCoder", workers: ThreadPoolExecutor) -> "Generator[tuple[Batch, CodedRecords]]":
+        """The batches of the source in order, each with its codes and the decision about its records."""
+        from consilience.source.records import UnitLimit
+
+        names = coder.names or self._domain.names[:1]
+        limit = None
+        if self._unit is not None:
+            names = tuple(dict.fromkeys((*names, self._unit.column)))
+            limit = UnitLimit(self._unit.max_rows)
+        with closing(_read_ahead(self._reader.batches(names))) as batches:
+            for batch in batches:
+                first = None
+                if limit is not None and self._unit is not None:
+                    first = limit.keep(batch.column(self._unit.column))
+                yield batch, coder.code(batch, first, workers)
+
+
+def open_table(
+    data: object,
+    domain: Domain,
+    *,
+    table: str | None = None,
+    query: str | None = None,
+    unit: str | None = None,
+    max_rows_per_unit: int | None = None,
+) -> Source:
+    """A source of exact counts: confidential, checked against its declaration, not yet read.
+
+    `data` is a path, or a pattern such as "part-*.parquet", to CSV or TSV (also .gz), to Parquet, or to a DuckDB or
+    SQLite database (with `table` or `query`); or a pandas, polars (also lazy) or pyarrow table. Every declared
+    attribute needs a column of exactly its name.
+
+    One row is what is protected, with `query` one row of its result. With `unit`, one value of that column is: the
+    first `max_rows_per_unit` rows of each value, in the order of the source, are kept, and rows without one dropped.
+    """
+    declared_unit = _declared_unit(unit, max_rows_per_unit)
+    required: Required = {attribute.name: attribute for attribute in domain.attributes}
+    if declared_unit is not None:
+        required = {declared_unit.column: None, **required}
+    if isinstance(data, str | os.PathLike):
+        from consilience.source.readers import reader_of_path
+
+        given = os.fsdecode(data)
+        reader = reader_of_path(given, required, table=table, query=query)
+        return Source(reader, domain, unit=declared_unit, ledger_path=_ledger_path(given))
+    if table is not None or query is not None:
+        raise DeclarationError("table= and query= are for databases; a data frame is opened without them")
+    from consilience.source.frames import FrameReader
+
+    return Source(FrameReader(data, required), domain, unit=declared_unit, ledger_path=None)
+
+
+def _declared_unit(unit: str | None, max_rows: int | None) -> Unit | None:
+    if unit is None and max_rows is None:
+        return None
+    if unit is None:
+        raise DeclarationError("max_rows_per_unit= was given without unit=; name the column of the units")
+    if not isinstance(max_rows, int) or isinstance(max_rows, bool) or max_rows < 1:
+        raise DeclarationError(
+            f"unit={unit!r} needs max_rows_per_unit=, a whole number from 1 up; {max_rows!r} was given"
+        )
+    return Unit(unit, max_rows)
+
+
+def _ledger_path(given: str) -> Path:
+    """The data's path with `.ledger`; for a pattern, beside the files, with its special characters replaced."""
+    path = Path(given)
+    if os.path.exists(given) or not glob.has_magic(given):
+        return path.with_name(path.name + ".ledger")
+    parts = path.parts
+    plain = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+    pattern = "-".join(parts[plain:])
+    return Path(*parts[:plain], "".join("_" if sign in "*?[]" else sign for sign in pattern) + ".ledger")
+
+
+def _check_marginals(domain: Domain, marginals: Sequence[tuple[str, ...]]) -> None:
+    for names in marginals:
+        if isinstance(names, str):
+            raise DeclarationError(f"a marginal is a tuple of attribute names; {names!r} is one text")
+        domain.sizes(domain.ordered(names))
+
+
+def _check_memory(domain: Domain, marginals: Sequence[tuple[str, ...]]) -> None:
+    """Refuse counts that would take more than LARGEST_COUNTS bytes: 8 for each cell."""
+    from math import prod
+
+    cells = [prod(domain.sizes(names)) for names in marginals]
+    needed = 8 * sum(cells)
+    if needed > LARGEST_COUNTS:
+        largest = max(range(len(cells)), key=cells.__getitem__)
+        raise TooLarge(
+            f"the counts of {len(cells)} marginals would take {needed / 1e9:,.1f} GB, of which "
+            f"{8 * cells[largest] / 1e9:,.1f} GB for ({', '.join(marginals[largest])}); the limit is "
+            f"{LARGEST_COUNTS / 1e9:,.1f} GB: ask for fewer or smaller marginals, or declare coarser attributes"
+        )
+
+
+def _read_ahead(batches: "Generator[Batch]") -> "Generator[Batch]":
+    """The batches, each read while the one before it is being counted."""
+    finished = object()
+    with closing(batches), ThreadPoolExecutor(1) as reading:
+        ahead = reading.submit(next, batches, finished)
+        while (batch := ahead.result()) is not finished:
+            ahead = reading.submit(next, batches, finished)
+            yield batch  # type: ignore[misc]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

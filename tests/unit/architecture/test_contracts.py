@@ -1,0 +1,101 @@
+"""The architecture's contracts hold, and break when a forbidden import is planted."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PLANTS = {
+    "domain imports privacy": ("domain/queries.py", "import consilience.privacy.ledger\n"),
+    "an estimator imports the source": ("estimators/table.py", "import consilience.source\n"),
+    "publication imports plans": ("publication/answers.py", "import consilience.plans\n"),
+    "a plan imports the source": ("plans/marginals.py", "from consilience.source import open_table\n"),
+    "numerics imports domain": ("numerics/linear_maps.py", "import consilience.domain.domains\n"),
+    "numba outside numerics": ("privacy/pricing.py", "import numba\n"),
+    "a package that no layer names": ("stray/__init__.py", ""),
+}
+
+
+def lint_imports(project: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(project / "src")}
+    command = [
+        str(Path(sys.executable).with_name("lint-imports")),
+        "--config",
+        str(project / "pyproject.toml"),
+        "--no-cache",
+    ]
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_contracts_hold(project: Path) -> None:
+    outcome = lint_imports(project)
+    assert outcome.returncode == 0, outcome.stdout
+    assert "0 broken" in outcome.stdout
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda name: name.replace(" ", "-"))
+def test_a_planted_import_breaks_a_contract(project: Path, plant: str) -> None:
+    name, line = PLANTS[plant]
+    target = project / "src" / "consilience" / name
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(line + (target.read_text(encoding="utf-8") if target.exists() else ""), encoding="utf-8")
+    outcome = lint_imports(project)
+    assert outcome.returncode != 0, f"{plant} was not noticed"
+
+
+@pytest.mark.parametrize(
+    "line", ["import numpy.random\n", "import random\n", "import secrets\n", "from os import urandom\n"]
+)
+def test_randomness_is_banned_outside_its_two_modules(project: Path, line: str) -> None:
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    command = [ruff, "check", "--config", "pyproject.toml", "--select", "TID251", "--no-cache", "src"]
+    assert subprocess.run(command, cwd=project, capture_output=True, check=False).returncode == 0
+    victim = project / "src/consilience/estimators/table.py"
+    victim.write_text(line + victim.read_text(encoding="utf-8"), encoding="utf-8")
+    assert subprocess.run(command, cwd=project, capture_output=True, check=False).returncode != 0
+
+
+def test_no_module_draws_from_scipy() -> None:
+    for path in (ROOT / "src").rglob("*.py"):
+        assert ".rvs(" not in path.read_text(encoding="utf-8"), path
+
+
+def test_public_names_are_pinned() -> None:
+    import consilience
+
+    pinned = """
+        Attribute ConsilienceError DiscreteGaussian DiscreteLaplace Domain Estimate Gaussian Laplace Ledger
+        Measurement MeasurementSet Query Workload estimate estimators factors measure open_table plans release
+    """
+    assert sorted(consilience.__all__) == sorted(pinned.split())
+    for name in consilience.__all__:
+        assert getattr(consilience, name) is not None
+
+
+def test_importing_the_package_is_light() -> None:
+    script = (
+        "import sys, consilience\n"
+        "print(sorted({'numpy', 'numba', 'pyarrow', 'duckdb', 'opendp', 'scipy'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_command_line_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom consilience.cli.main import app\n"
+        "print(sorted({'numpy', 'numba', 'pyarrow', 'duckdb', 'opendp', 'scipy', 'pandas'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,225 @@
+"""The command line end to end: files in, files out, exit codes, and both faces of every result."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from consilience.cli.main import app, run
+
+DOMAIN = """
+name = "people"
+
+[attributes.age]
+kind = "numeric"
+edges = [0, 18, 65, 100]
+
+[attributes.sex]
+kind = "categorical"
+values = ["F", "M"]
+missing = "Unknown"
+
+[attributes.town]
+kind = "hierarchy"
+parents = { Aton = "North", Beton = "North", Ceton = "South" }
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.domain.toml").write_text(DOMAIN)
+    rows = ["age,sex,town"]
+    for i in range(300):
+        rows.append(f"{(i * 7) % 90},{'FM'[i % 2] if i % 17 else ''},{('Aton', 'Beton', 'Ceton')[i % 3]}")
+    (tmp_path / "people.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def call(*words: str, monkeypatch: pytest.MonkeyPatch | None = None) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the command, as the shell would see them."""
+    outcome = subprocess.run(
+        [sys.executable, "-m", "consilience.cli.main", *words], capture_output=True, text=True, check=False
+    )
+    return outcome.returncode, outcome.stdout, outcome.stderr
+
+
+def succeed(*words: str) -> str:
+    code, out, err = call(*words)
+    assert code == 0, err
+    return out
+
+
+RELEASE = ["release", "people.csv", "--domain", "people.domain.toml", "--epsilon", "1"]
+
+
+def test_release_answer_check_and_ledger(place: Path) -> None:
+    out = succeed(*RELEASE, "--out", "release")
+    assert "converged" in out
+    assert (place / "people.csv.ledger").exists()
+    table = succeed("answer", "release", "age=18..64 by sex")
+    assert "Unknown" in table
+    assert "estimate" in table
+    document = json.loads(succeed("answer", "release", "by town", "--json"))
+    assert [row["town"] for row in document["answers"]] == ["Aton", "Beton", "Ceton"]
+    rows = list(csv.DictReader(io.StringIO(succeed("answer", "release", "town=North by age", "--csv"))))
+    assert [row["age"] for row in rows] == ["0..17", "18..64", "65..99"]
+    assert "release bundle, valid" in succeed("check", "release")
+    for file in ("people.csv.ledger", "people.domain.toml", "release/measurements.parquet", "release/model.parquet"):
+        assert "valid" in succeed("check", file)
+    shown = json.loads(succeed("ledger", "show", "people.csv", "--json"))
+    assert (shown["spent"], shown["remaining"], len(shown["entries"])) == ("1", "0", 1)
+
+
+def test_two_releases_of_one_table_share_one_budget(place: Path) -> None:
+    succeed(*RELEASE, "--out", "one", "--budget", "1.5")
+    code, _, err = call(*RELEASE, "--out", "two", "--id", "another")
+    assert code == 1
+    assert "0.5 of 1.5 remains" in err
+    assert not (place / "two").exists()
+    succeed("release", "people.csv", "--domain", "people.domain.toml", "--epsilon", "0.5", "--out", "two")
+    assert json.loads(succeed("ledger", "show", "people.csv", "--json"))["remaining"] == "0"
+
+
+def test_repeating_a_release_gives_the_same_values_and_says_so(place: Path) -> None:
+    succeed(*RELEASE, "--out", "one")
+    code, _, err = call(*RELEASE, "--out", "two")
+    assert code == 0
+    assert "nothing was spent" in err
+    ask = ["total", "by sex", "by age, town"]
+    assert succeed("answer", "one", *ask, "--csv") == succeed("answer", "two", *ask, "--csv")
+    assert (place / "one/measurements.parquet").exists()
+
+
+def test_measure_estimate_and_answer_apart(place: Path) -> None:
+    succeed(
+        "measure", "people.csv", "--domain", "people.domain.toml", "--rho", "0.5", "--plan", "marginals age,sex; town",
+        "--ledger", "my.ledger", "--out", "m.parquet",
+    )  # fmt: skip
+    succeed("estimate", "m.parquet", "--out", "bundle")
+    assert succeed("answer", "bundle", "by town", "--csv") == succeed("answer", "m.parquet", "by town", "--csv")
+
+
+def test_dry_run_touches_nothing(place: Path) -> None:
+    before = sorted(place.iterdir())
+    shown = json.loads(succeed(*RELEASE, "--dry-run", "--json"))
+    assert shown["answers"] == 3 * 3 + 3 * 3 + 3 * 3
+    assert "2-way" not in shown
+    assert "stddev" in succeed("measure", "people.csv", "--domain", "people.domain.toml", "--rho", "1", "--dry-run")
+    assert sorted(place.iterdir()) == before
+
+
+def test_simulated_noise_is_stamped_everywhere(place: Path) -> None:
+    succeed(*RELEASE, "--simulate", "7", "--out", "play")
+    assert not (place / "people.csv.ledger").exists()
+    assert json.loads((place / "play/release.json").read_text())["private"] is False
+    _, _, err = call("answer", "play", "total")
+    assert "NOT PRIVATE" in err
+    assert json.loads(succeed("answer", "play", "total", "--json"))["private"] is False
+
+
+def test_domain_commands(place: Path) -> None:
+    assert "18..64" in succeed("domain", "show", "people.domain.toml")
+    assert json.loads(succeed("domain", "show", "people.domain.toml", "--json"))["cells"] == 27
+    assert "valid" in succeed("domain", "check", "people.domain.toml")
+    code, out, err = call("domain", "draft", "people.csv")
+    assert code == 0
+    assert "not private" in err
+    (place / "drafted.toml").write_text(out)
+    assert "valid" in succeed("domain", "check", "drafted.toml")
+
+
+def test_a_bundle_with_a_ledger_in_it_is_refused(place: Path) -> None:
+    succeed(*RELEASE, "--out", "release")
+    (place / "release/people.csv.ledger").write_bytes((place / "people.csv.ledger").read_bytes())
+    code, _, err = call("check", "release")
+    assert code == 1
+    assert "must not hold a ledger" in err
+
+
+MISTAKES = {
+    "no epsilon": (["release", "people.csv", "--domain", "people.domain.toml", "--out", "r"], "epsilon"),
+    "epsilon zero": ([*RELEASE[:-1], "0", "--out", "r"], "epsilon"),
+    "no such domain": (["release", "people.csv", "--domain", "none.toml", "--epsilon", "1", "--out", "r"], "none.toml"),
+    "no such data": (
+        ["release", "none.csv", "--domain", "people.domain.toml", "--epsilon", "1", "--out", "r"],
+        "none.csv",
+    ),
+    "no such plan": ([*RELEASE, "--plan", "everything", "--out", "r"], "everything"),
+    "no such method": ([*RELEASE, "--method", "tabel", "--out", "r"], "table"),
+    "attribute misspelt in plan": ([*RELEASE, "--plan", "marginals agee", "--out", "r"], "did you mean 'age'"),
+    "neighbours misspelt": ([*RELEASE, "--neighbours", "add", "--out", "r"], "replace-one"),
+    "out exists": ([*RELEASE, "--out", "people.csv"], "exists already"),
+    "unit without a bound": ([*RELEASE, "--unit", "sex", "--out", "r"], "max_rows_per_unit"),
+    "no such query": (["answer", "none", "total"], "none"),
+    "nothing to check": (["check", "none"], "none"),
+    "foreign file": (["check", "people.csv"], "none of our files"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda name: name.replace(" ", "-"))
+def test_mistakes_exit_with_1_say_why_and_spend_nothing(place: Path, mistake: str) -> None:
+    words, expected = MISTAKES[mistake]
+    code, out, err = call(*words)
+    assert (code, out) == (1, "")
+    assert expected in err
+    assert "Traceback" not in err
+    assert not (place / "people.csv.ledger").exists()
+    assert not (place / "r").exists()
+
+
+def test_wrong_usage_exits_with_2(place: Path) -> None:
+    assert call("release", "people.csv")[0] == 2
+    assert call("nonsense")[0] == 2
+    assert call("answer", "release")[0] == 2
+
+
+def verbs() -> list[list[str]]:
+    from typer.main import get_command
+
+    root = get_command(app)
+    found: list[list[str]] = [[]]
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        found.append([name])
+        found += [[name, inner] for inner in getattr(command, "commands", {})]
+    return found
+
+
+@pytest.mark.parametrize("words", verbs(), ids=lambda words: "-".join(words) or "root")
+def test_every_verb_has_help_with_an_example(words: list[str]) -> None:
+    shown = CliRunner().invoke(app, [*words, "--help"])
+    assert shown.exit_code == 0
+    assert "consilience" in shown.output
+    if len(words) == 2 or (words and words[0] not in ("domain", "ledger")):
+        assert "Example: consilience " + " ".join(words) in " ".join(shown.output.split())
+
+
+def test_version_and_quick_help() -> None:
+    start = time.perf_counter()
+    code, out, _ = call("--help")
+    seconds = time.perf_counter() - start
+    assert code == 0
+    assert seconds < 5, "start-up should take a fraction of a second; the limit allows for a busy machine"
+    assert call("--version")[1].startswith("consilience ")
+    assert "release" in out
+
+
+def test_an_unexpected_error_does_not_show_its_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def explode() -> None:
+        raise ValueError("a secret value")
+
+    monkeypatch.setattr("consilience.cli.main.app", explode)
+    with pytest.raises(SystemExit) as left:
+        run()
+    shown = capsys.readouterr()
+    assert left.value.code == 1
+    assert "secret" not in shown.out + shown.err
+    assert "ValueError" in shown.err

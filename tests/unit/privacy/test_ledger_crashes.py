@@ -1,0 +1,214 @@
+"""Processes killed with SIGKILL at random moments, four at once against one ledger: nothing is lost or overspent."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from consilience.privacy.budgets import budget
+from consilience.privacy.ledger import Ledger, Reservation
+
+STEPS = 3
+COST = "0.01"
+NEW_IDS_PER_WAVE = 16
+
+# What a measuring process does: reserve, draw, record, show (here: print), complete. One line is one atomic write.
+WORKER = f"""
+import itertools, json, os, random, sys
+from consilience.privacy.ledger import BudgetExceeded, Ledger, LedgerError, budget
+
+def tell(*words):
+    os.write(1, (json.dumps(words) + "\\n").encode())
+
+path, seed, ids, until_killed = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4] == "until killed"
+random.Random(seed).shuffle(ids)
+ledger = Ledger.open(path)
+cost = budget(epsilon="{COST}")
+tell("ready")
+for id in itertools.cycle(ids) if until_killed else ids:
+    try:
+        with ledger.reserve(id, fingerprint="plan of " + id, cost=cost, description="killed?") as held:
+            tell("reserved", id)
+            for step in range({STEPS}):
+                known = held.recorded(step)
+                if known is None:
+                    payload = json.dumps([random.SystemRandom().randrange(10**6) for _ in range(200)])
+                    held.record(step, fingerprint="query %d" % step, payload=payload)
+                else:
+                    payload = known[1]
+                tell("shown", id, step, payload)
+            held.complete()
+            tell("completed", id)
+    except BudgetExceeded:
+        tell("refused", id)
+    except LedgerError as error:
+        tell("in progress" if "in progress by another process" in str(error) else "failed", id, str(error))
+"""
+
+CREATOR = """
+import itertools, os, sys
+from consilience.privacy.ledger import Ledger, budget
+os.write(1, b'"ready"\\n')
+for number in itertools.count():
+    Ledger.create(os.path.join(sys.argv[1], f"{number}.ledger"), dataset="adult", total=budget(epsilon=1))
+"""
+
+
+class Worker:
+    """A running process whose words go to a file, where they outlive it."""
+
+    def __init__(self, script: str, *arguments: str) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `words`)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", script, *arguments], stdout=self._output, stderr=subprocess.PIPE
+        )
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + 30
+        while os.fstat(self._output.fileno()).st_size == 0:
+            assert self.process.poll() is None, "the worker ended before it began"
+            assert time.monotonic() < deadline, "the worker did not begin"
+            time.sleep(0.001)
+
+    def words(self) -> tuple[list[list[object]], str]:
+        """Every line it wrote, and what it complained about, once it has ended."""
+        _, errors = self.process.communicate(timeout=60)
+        self._output.seek(0)
+        lines = [json.loads(line) for line in self._output.read().splitlines()]
+        self._output.close()
+        return lines, errors.decode()
+
+
+def measuring(path: Path, seed: int, ids: list[str], *, until_killed: bool = False) -> Worker:
+    return Worker(WORKER, str(path), str(seed), json.dumps(ids), "until killed" if until_killed else "once")
+
+
+@dataclass
+class Told:
+    """Everything the workers said before they died."""
+
+    kills: int = 0
+    reserved: set[str] = field(default_factory=set)
+    shown: dict[tuple[str, int], set[str]] = field(default_factory=lambda: defaultdict(set))
+    completed: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+
+    def hear(self, worker: Worker) -> None:
+        lines, errors = worker.words()
+        self.kills += worker.process.returncode == -9
+        self.failures += [errors] if errors else []
+        for line in lines:
+            match line:
+                case ["reserved", str(name)]:
+                    self.reserved.add(name)
+                case ["shown", str(name), int(step), str(payload)]:
+                    self.shown[name, step].add(payload)
+                case ["completed", str(name)]:
+                    self.completed.add(name)
+                case ["refused", str(name)]:
+                    self.refused.add(name)
+                case ["failed", str(name), str(message)]:
+                    self.failures.append(f"{name}: {message}")
+                case _:
+                    pass
+
+
+def kill_in_waves(path: Path, *, waves: int, rng: random.Random) -> Told:
+    """What was told by four workers per wave, each killed at a random moment of its work."""
+    told = Told()
+    previous: list[str] = []
+    for wave in range(waves):
+        new = [f"release {wave}-{number}" for number in range(NEW_IDS_PER_WAVE)]
+        workers = [measuring(path, rng.randrange(10**9), previous + new, until_killed=True) for _ in range(4)]
+        for worker in workers:
+            worker.wait_until_ready()
+        began = time.monotonic()
+        moments = sorted((rng.uniform(0, 0.2), number) for number in range(4))
+        for moment, number in moments:
+            time.sleep(max(0.0, began + moment - time.monotonic()))
+            workers[number].process.kill()
+        for worker in workers:
+            told.hear(worker)
+        previous = new
+    return told
+
+
+def replay(ledger: Ledger, name: str) -> Reservation:
+    return ledger.reserve(name, fingerprint=f"plan of {name}", cost=budget(epsilon=COST), description="")
+
+
+def soak(path: Path, *, kills: int, seed: int) -> None:
+    waves = -(-kills // 4)
+    total = Decimal(COST) * (NEW_IDS_PER_WAVE * waves * 3 // 4)  # the last waves may find too little left
+    ledger = Ledger.create(path, dataset="adult", total=budget(epsilon=total))
+    told = kill_in_waves(path, waves=waves, rng=random.Random(seed))
+    assert told.failures == []
+    assert told.kills == 4 * waves >= kills
+
+    entries = {entry.id: entry for entry in ledger.entries()}
+    spent = ledger.spent
+    assert spent == len(entries) * Decimal(COST) <= total
+    assert told.reserved <= set(entries)
+    assert all(entries[name].state == "committed" for name in told.completed)
+    assert any(entry.state == "reserved" for entry in entries.values())  # else the kills came too late
+
+    finisher = measuring(path, seed, sorted(entries))
+    told.hear(finisher)
+    assert told.failures == []
+    assert finisher.process.returncode == 0
+    assert {entry.state for entry in ledger.entries()} == {"committed"}
+    assert ledger.spent == spent
+
+    for name in entries:
+        replayed = replay(ledger, name)
+        assert replayed.replayed
+        for step in range(STEPS):
+            (payload,) = told.shown[name, step]  # whoever showed a step, showed the same values
+            assert replayed.recorded(step) == (f"query {step}", payload)
+    assert ledger.spent == spent
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_killed_processes_lose_no_reservation_and_overspend_nothing(tmp_path: Path):
+    soak(tmp_path / "adult.ledger", kills=25, seed=1)
+
+
+@pytest.mark.slow
+def test_two_hundred_kills_lose_no_reservation_and_overspend_nothing(tmp_path: Path):
+    soak(tmp_path / "adult.ledger", kills=200, seed=2)
+
+
+def test_four_processes_spend_a_budget_to_the_last_unit_and_no_further(tmp_path: Path):
+    ledger = Ledger.create(tmp_path / "adult.ledger", dataset="adult", total=budget(epsilon="0.2"))
+    told = Told()
+    workers = [measuring(ledger.path, seed, [f"{seed}-{number}" for number in range(8)]) for seed in range(4)]
+    for worker in workers:
+        told.hear(worker)
+    assert told.failures == []
+    assert (len(told.completed), len(told.refused)) == (20, 12)
+    assert ledger.remaining == 0
+
+
+def test_a_killed_creation_leaves_a_sound_ledger_or_none(tmp_path: Path):
+    rng = random.Random(3)
+    for run in range(6):
+        directory = tmp_path / str(run)
+        directory.mkdir()
+        creator = Worker(CREATOR, str(directory))
+        creator.wait_until_ready()
+        time.sleep(rng.uniform(0.01, 0.05))
+        creator.process.kill()
+        _, errors = creator.words()
+        assert (creator.process.returncode, errors) == (-9, "")
+        made = sorted(directory.glob("[0-9]*.ledger"))
+        assert all(Ledger.open(path).remaining == 1 for path in made)

@@ -1,0 +1,144 @@
+"""Killed at random moments and run four at a time, measuring never overspends and loses nothing.
+
+Workers are forked from a process that has everything imported, so that a kill lands inside the measuring itself.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import sqlite3
+import struct
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from consilience.domain import Domain
+from consilience.errors import BudgetExceeded, LedgerError
+from consilience.plans import Flat, Marginals
+from consilience.privacy.budgets import budget
+from consilience.privacy.ledger import Ledger
+from consilience.privacy.measure import measure
+from consilience.source import open_table
+
+DOMAIN = Domain.from_sizes({"a": 2, "b": 3}, name="town")
+EXACT = np.array([[98765, 4321, 77777], [65432, 0, 11111]])
+IDS = [f"release-{i}" for i in range(40)]
+COST = 0.001
+TOTAL = 0.03  # thirty of the forty fit
+
+
+def request(identity: str):
+    """The plan of an id: always the same for the same id."""
+    return Flat() if int(identity.split("-")[1]) % 2 else Marginals(["a", ("b", "a")])
+
+
+def measure_all(folder: Path, seed: int) -> None:
+    """Measure the ids in random order, logging what came out; refusals by the ledger are part of the game."""
+    order = random.Random(seed).sample(IDS, len(IDS))
+    source = open_table(str(folder / "town.parquet"), DOMAIN)
+    ledger = Ledger.open(folder / "town.ledger")
+    log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for identity in order:
+        try:
+            measured = measure(source, request(identity), ledger=ledger, epsilon=COST, id=identity)
+        except (BudgetExceeded, LedgerError):
+            continue
+        values = [each.values.tolist() for each in measured]
+        os.write(log, (json.dumps([identity, values]) + "\n").encode())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    a, b = np.indices(EXACT.shape)
+    columns = {
+        "a": pa.array(np.repeat(a.ravel(), EXACT.ravel()).astype(np.int8)),
+        "b": pa.array(np.repeat(b.ravel(), EXACT.ravel()).astype(np.int8)),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "town.parquet")
+    Ledger.create(tmp_path / "town.ledger", dataset="town", total=budget(epsilon=TOTAL))
+    return tmp_path
+
+
+def start(folder: Path, seed: int):
+    process = multiprocessing.get_context("fork").Process(target=measure_all, args=(folder, seed), daemon=True)
+    process.start()
+    return process
+
+
+def logged(folder: Path) -> dict[str, list[list[list[float]]]]:
+    """Every outcome that any process saw, by id; a line cut by a kill is not an outcome."""
+    outcomes: dict[str, list[list[list[float]]]] = {}
+    if not (folder / "log").exists():
+        return outcomes
+    for line in (folder / "log").read_text().splitlines():
+        identity, values = json.loads(line)
+        outcomes.setdefault(identity, []).append(values)
+    return outcomes
+
+
+def survive(folder: Path, kills: int) -> None:
+    open_table(str(folder / "town.parquet"), DOMAIN).exact_counts([("a", "b")])
+    rng = random.Random(0)
+    running = [start(folder, seed) for seed in range(4)]
+    for kill in range(kills):
+        time.sleep(rng.uniform(0, 0.08))
+        victim = rng.randrange(4)
+        os.kill(running[victim].pid, signal.SIGKILL)
+        running[victim].join()
+        assert Ledger.open(folder / "town.ledger").spent <= Ledger.open(folder / "town.ledger").total.amount
+        running[victim] = start(folder, 1000 + kill)
+    for process in running:
+        process.join(60)
+        assert process.exitcode == 0
+
+
+def check_outcomes(folder: Path) -> None:
+    ledger = Ledger.open(folder / "town.ledger")
+    spent, entries = ledger.spent, {entry.id: entry for entry in ledger.entries()}
+    outcomes = logged(folder)
+    assert spent <= ledger.total.amount
+    assert len(entries) == 30
+    assert spent == sum(entry.cost for entry in entries.values())
+    assert set(outcomes) <= set(entries), "a reservation was lost"
+    source = open_table(str(folder / "town.parquet"), DOMAIN)
+    for identity in entries:
+        again = measure(source, request(identity), ledger=ledger, epsilon=COST, id=identity)
+        for seen in outcomes.get(identity, []):
+            assert seen == [each.values.tolist() for each in again], "one id gave two outcomes"
+    assert ledger.spent == spent
+    with pytest.raises(BudgetExceeded):
+        measure(source, Flat(), ledger=ledger, epsilon=COST, id="one too many")
+    identity = next(iter(entries))
+    with pytest.raises(LedgerError, match="release-"):
+        measure(source, Marginals(["b"]), ledger=ledger, epsilon=COST, id=identity)
+
+
+def check_no_secret_on_disk(folder: Path) -> None:
+    """No file but the data holds an exact count or a noise value: not as text and not as 8 binary bytes."""
+    exact = {int(count) for count in [*EXACT.ravel(), *EXACT.sum(0), *EXACT.sum(1), EXACT.sum()] if count}
+    with sqlite3.connect(folder / "town.ledger") as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        cells = [cell for table in tables for row in connection.execute(f"SELECT * FROM {table}") for cell in row]
+    numbers = [int(token) for cell in cells for token in re.findall(r"(?<![\w.])-?\d+(?![\w.])", str(cell))]
+    assert sum(number in exact for number in numbers) <= 2, "noisy values may meet an exact count by chance, rarely"
+    for path in folder.iterdir():
+        if path.name == "town.parquet":
+            continue
+        content = path.read_bytes()
+        for count in exact:
+            assert struct.pack("<q", count) not in content
+            assert struct.pack("<d", count) not in content
+
+
+@pytest.mark.parametrize("kills", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_killed_and_concurrent_measuring_keeps_the_books(folder: Path, kills: int) -> None:
+    survive(folder, kills)
+    check_outcomes(folder)
+    check_no_secret_on_disk(folder)

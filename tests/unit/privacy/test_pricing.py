@@ -1,0 +1,118 @@
+"""Noise scales are exactly what the budget buys: no more privacy loss, and no more noise than needed."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consilience.domain import Domain, Query, factors
+from consilience.errors import DeclarationError
+from consilience.privacy.budgets import budget
+from consilience.privacy.pricing import price_queries
+
+DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4})
+QUERIES = [
+    Query.marginal("a", "b"),
+    Query.marginal("c"),
+    Query.of({"c": factors.Prefix(), "b": factors.Identity()}),
+    Query.of({"c": factors.Haar()}),
+    Query.of({"a": factors.Value("0"), "c": factors.Identity()}),
+    Query.of({"a": factors.Value("1"), "b": factors.Identity()}),
+    Query(()),
+]
+
+
+def column(query: Query, cell: tuple[int, ...]) -> np.ndarray:
+    table = np.zeros(DOMAIN.shape)
+    table[cell] = 1
+    return query.bind(DOMAIN).answer_full(table).ravel()
+
+
+def worst_loss(priced, *, pure: bool, replace: bool, rows: int) -> float:
+    """max over neighbours of Σ |change| / scale, or of Σ change² / (2 stddev²), by enumeration."""
+    cells = list(itertools.product(*map(range, DOMAIN.shape)))
+    changes = [[column(each.bound.query, cell) for each in priced.queries] for cell in cells]
+    if replace:
+        pairs = [[x - y for x, y in zip(one, two, strict=True)] for one in changes for two in changes]
+    else:
+        pairs = changes
+    losses = []
+    for change in pairs:
+        if pure:
+            parts = [rows * np.abs(c).sum() / q.noise.scale for c, q in zip(change, priced.queries, strict=True)]
+        else:
+            parts = [
+                (rows * c) @ (rows * c) / (2 * q.noise.stddev**2) for c, q in zip(change, priced.queries, strict=True)
+            ]
+        losses.append(sum(parts))
+    return max(losses)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    chosen=st.lists(st.sampled_from(QUERIES), min_size=1, max_size=4, unique=True),
+    shares=st.lists(st.floats(0.1, 10), min_size=4, max_size=4),
+    pure=st.booleans(),
+    replace=st.booleans(),
+    amount=st.floats(0.01, 5),
+    rows=st.integers(1, 3),
+)
+def test_the_price_is_the_worst_privacy_loss(chosen, shares, pure, replace, amount, rows) -> None:
+    asked = budget(epsilon=amount) if pure else budget(rho=amount)
+    relation = "replace-one" if replace else "add-remove"
+    if replace and all(not query.factors for query in chosen):
+        with pytest.raises(DeclarationError, match="do not depend"):
+            price_queries(chosen, DOMAIN, asked, neighbours=relation)
+        return
+    priced = price_queries(chosen, DOMAIN, asked, shares=shares[: len(chosen)], neighbours=relation, rows_per_unit=rows)
+    loss = worst_loss(priced, pure=pure, replace=replace, rows=rows)
+    assert loss <= float(asked.amount)
+    assert loss == pytest.approx(float(asked.amount), rel=1e-9)
+    assert priced.sensitivity.exact
+
+
+def test_shares_divide_the_budget_of_overlapping_queries() -> None:
+    priced = price_queries([Query.marginal("a"), Query.marginal("b")], DOMAIN, budget(epsilon=1), shares=[3, 1])
+    assert [each.noise.scale for each in priced.queries] == pytest.approx([4 / 3, 4])
+    priced = price_queries([Query.marginal("a"), Query.marginal("b")], DOMAIN, budget(rho=0.5), shares=[3, 1])
+    assert [each.noise.stddev for each in priced.queries] == pytest.approx([math.sqrt(4 / 3), 2])
+
+
+def test_disjoint_queries_are_measured_in_parallel() -> None:
+    halves = [Query.of({"b": factors.Value(label), "a": factors.Identity()}) for label in "01"]
+    priced = price_queries(halves, DOMAIN, budget(epsilon=1), shares=[1, 1])
+    assert [each.noise.scale for each in priced.queries] == pytest.approx([1, 1])
+
+
+def test_real_valued_queries_are_put_on_a_lattice() -> None:
+    matrix = factors.Matrix.of(np.array([[0.1, 1 / 3, math.pi, 0.0]]))
+    priced = price_queries([Query.of({"c": matrix})], DOMAIN, budget(epsilon=1))
+    query = priced.queries[0]
+    entries = query.bound.maps[0].dense() * 2.0**query.bits
+    assert np.array_equal(entries, np.round(entries))
+    assert query.noise.step == 2.0**-query.bits
+    assert query.noise.scale >= query.bound.maps[0].dense().max()
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"), [([1.0], "give one for each"), ([1.0, 0.0], "above 0"), ([1.0, math.nan], "above 0")]
+)
+def test_bad_shares_are_refused(shares: list[float], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        price_queries([Query.marginal("a"), Query.marginal("b")], DOMAIN, budget(epsilon=1), shares=shares)
+
+
+def test_nothing_to_measure_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="nothing to measure"):
+        price_queries([], DOMAIN, budget(epsilon=1))
+
+
+def test_entries_too_wide_for_exact_arithmetic_are_refused() -> None:
+    wide = factors.Matrix.of(np.array([[1e7, 0.3, 0.0, 0.0]]))
+    with pytest.raises(DeclarationError, match="exact arithmetic"):
+        price_queries(
+            [Query.of({"c": wide, "a": factors.Matrix.of(np.array([[1e9, 0.1, 0.2]]))})], DOMAIN, budget(epsilon=1)
+        )

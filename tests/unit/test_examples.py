@@ -1,0 +1,218 @@
+"""The examples run as a newcomer would run them, and the town is what it claims to be."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.domain import Domain
+from consilience.domain.attributes import Hierarchy, Numeric
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import town  # noqa: E402
+
+SMALL = "2000"
+
+
+def run_example(name: str, *arguments: str, folder: Path, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd=folder,
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def columns() -> dict[str, list[str]]:
+    return town.make_town()
+
+
+@pytest.fixture(scope="module")
+def domain() -> Domain:
+    return Domain.load(EXAMPLES / "town.domain.toml")
+
+
+class TestTheTown:
+    def test_has_fifty_thousand_people_in_every_column(self, columns: dict[str, list[str]]) -> None:
+        assert {len(column) for column in columns.values()} == {50_000}
+        assert len(set(columns["person"])) == 50_000
+
+    def test_is_the_same_bytes_twice_and_other_bytes_for_another_seed(self, tmp_path: Path) -> None:
+        first = town.write_town(tmp_path / "a.csv", people=3000).read_bytes()
+        assert town.write_town(tmp_path / "b.csv", people=3000).read_bytes() == first
+        assert town.write_town(tmp_path / "c.csv", people=3000, seed=1).read_bytes() != first
+
+    def test_file_reads_back_as_the_columns(self, tmp_path: Path) -> None:
+        expected = town.make_town(500)
+        with town.write_town(tmp_path / "town.csv", people=500).open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        assert {name: [row[name] for row in rows] for name in rows[0]} == expected
+
+    def test_every_declared_label_occurs(self, columns: dict[str, list[str]], domain: Domain) -> None:
+        for attribute in domain.attributes:
+            found = labels_of(columns[attribute.name], domain, attribute.name)
+            assert found == set(attribute.labels), attribute.name
+
+    def test_some_answers_are_missing_and_a_few_are_odd(self, columns: dict[str, list[str]], domain: Domain) -> None:
+        for name in ("income", "education"):
+            assert 0.01 < columns[name].count("") / 50_000 < 0.15
+        assert max(int(age) for age in columns["age"]) == 999
+        assert min(int(income) for income in columns["income"] if income) < 0
+        districts = domain["district"]
+        assert isinstance(districts, Hierarchy)
+        assert 0 < sum(value not in districts.values for value in columns["district"]) < 500
+        assert {"Scooter", "Kayak"} <= set(columns["commute"])
+
+    def test_nobody_lives_in_an_impossible_cell(self, columns: dict[str, list[str]]) -> None:
+        children = [job for age, job in zip(columns["age"], columns["employment"], strict=True) if int(age) < 16]
+        assert set(children) == {"Student", "At home"}
+
+    def test_attributes_depend_on_each_other(self, columns: dict[str, list[str]]) -> None:
+        pairs = [("age", "employment"), ("education", "employment"), ("district", "commute"), ("employment", "income")]
+        for one, other in pairs:
+            assert dependence(columns[one], columns[other]) > 0.05, (one, other)
+        assert dependence(columns["person"][::-1], columns["sex"]) > 0.5  # the measure itself can tell
+        rng = np.random.default_rng(0)
+        shuffled = [columns["commute"][i] for i in rng.permutation(50_000)]
+        assert dependence(columns["district"], shuffled) < 0.01
+
+    def test_incomes_have_a_heavy_tail_and_follow_education(self, columns: dict[str, list[str]]) -> None:
+        stated = [(int(i), e) for i, e in zip(columns["income"], columns["education"], strict=True) if i]
+        incomes = np.array([income for income, _ in stated])
+        assert incomes.max() > 20 * np.median(incomes)
+        medians = {level: np.median([i for i, e in stated if e == level]) for level in town.EDUCATIONS}
+        assert medians["University"] > medians["Secondary"] > medians["Basic"] > medians["At school"]
+
+    def test_domain_is_small_enough_to_fit_and_matches_the_generator(self, domain: Domain) -> None:
+        assert domain.name == "town"
+        assert domain.cells <= 2_000_000
+        assert not domain.public
+        assert len(domain.impossible) == 1
+        districts = domain["district"]
+        assert isinstance(districts, Hierarchy)
+        assert dict(districts.parents) == town.DISTRICTS
+        assert len(set(town.DISTRICTS.values())) == 3
+
+
+def labels_of(column: Iterable[str], domain: Domain, name: str) -> set[str]:
+    """The labels that a column's values have by the domain's rules, computed the slow way."""
+    attribute = domain[name]
+    found = set()
+    for value in set(column):
+        if value == "":
+            found.add(attribute.missing)
+        elif isinstance(attribute, Numeric):
+            number = min(max(float(value), attribute.edges[0]), attribute.edges[-1] - 1)
+            position = int(np.searchsorted(attribute.edges, number, side="right")) - 1
+            found.add(attribute.labels[position])
+        elif value in attribute.ordinary_labels:
+            found.add(value)
+        elif attribute.unlisted != "drop":
+            found.add(attribute.unlisted)
+    return found
+
+
+def dependence(one: list[str], other: list[str]) -> float:
+    """The mutual information of two columns in nats: 0 when they are independent."""
+    people = len(one)
+    joint, left, right = Counter(zip(one, other, strict=True)), Counter(one), Counter(other)
+    return sum(
+        count / people * np.log(count * people / (left[a] * right[b])) for (a, b), count in joint.items()
+    )
+
+
+class TestTheScripts:
+    def test_town_script_writes_a_file(self, tmp_path: Path) -> None:
+        run_example("town.py", "made.csv", "--people", "50", folder=tmp_path)
+        assert len((tmp_path / "made.csv").read_text(encoding="utf-8").splitlines()) == 51
+
+    def test_measure_and_ask(self, tmp_path: Path) -> None:
+        printed = run_example("measure_and_ask.py", SMALL, folder=tmp_path)
+        assert "fitted by table (converged)" in printed
+        assert "1 of epsilon 2" in printed
+        assert (tmp_path / "release" / "release.json").exists()
+
+    def test_bring_your_own_noise(self, tmp_path: Path) -> None:
+        printed = run_example("bring_your_own_noise.py", folder=tmp_path)
+        assert "consistent" in printed
+        last = [line for line in printed.splitlines() if line.startswith("smokers aged")]
+        assert len(last) == 4
+        assert all(float(line.split()[-1].replace(",", "")) >= 0 for line in last)
+
+
+class TestTheDemo:
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("project")
+
+    @pytest.fixture(scope="class")
+    def printed(self, folder: Path) -> str:
+        return run_example("demo.py", "--people", SMALL, folder=folder)
+
+    def test_shows_noisy_consistent_and_a_truth_marked_non_private(self, printed: str) -> None:
+        for word in ("noisy", "consistent", "truth *", "NON-PRIVATE", "mean absolute error"):
+            assert word in printed
+
+    def test_fits_a_hundred_columns_and_holds_no_escape_codes(self, printed: str) -> None:
+        prose = [line for line in printed.splitlines() if "consilience" not in line and "examples" not in line]
+        assert max(len(line) for line in prose) <= 100
+        assert "\x1b" not in printed
+
+    def test_consistent_numbers_do_not_contradict_each_other(self, printed: str) -> None:
+        lines = [line.split() for line in printed.splitlines()]
+        held = [words for words in lines if words[1:2] == ["by"] and "age" in (words[0], words[2])]
+        assert len(held) == 7
+        assert len({words[-1] for words in held}) == 1
+        assert len({words[-2] for words in held}) > 1
+        negative = next(words for words in lines if words[:2] == ["negative", "counts"])
+        assert int(negative[-2].replace(",", "")) > 0
+        assert negative[-1] == "0"
+
+    def test_writes_the_files_it_names(self, printed: str, folder: Path) -> None:
+        for name in ("town.csv", "town.csv.ledger", "release", "release/tables/age-employment.csv"):
+            assert str(Path("demo") / name) in printed
+            assert (folder / "demo" / name).exists()
+
+    def test_the_commands_it_suggests_work_and_the_last_is_refused(self, printed: str, folder: Path) -> None:
+        suggested = [line.strip() for line in printed.splitlines() if line.startswith("  ") and "consilience " in line]
+        commands = [line for line in suggested if "consilience " in line.split('"')[0]]
+        assert len(commands) == 4
+        for command in commands:
+            _, _, rest = command.partition("consilience ")
+            words = [word for i, part in enumerate(rest.split('"')) for word in ([part] if i % 2 else part.split())]
+            done = subprocess.run(
+                [sys.executable, "-m", "consilience.cli.main", *words], cwd=folder, capture_output=True, check=False
+            )
+            assert done.returncode == (1 if command == commands[-1] else 0), command
+
+    def test_runs_again_and_says_what_became_of_the_first(self, printed: str, folder: Path) -> None:
+        assert "Removed" not in printed
+        assert "Removed demo" in run_example("demo.py", "--people", SMALL, folder=folder)
+
+    def test_removes_nothing_that_no_demo_made(self, tmp_path: Path) -> None:
+        (tmp_path / "demo").mkdir()
+        (tmp_path / "demo" / "thesis.txt").write_text("years of work", encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / "demo.py"), "--people", SMALL], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode == 1
+        assert (tmp_path / "demo" / "thesis.txt").read_text(encoding="utf-8") == "years of work"
+
+
+def test_dry_run_in_the_readme_is_what_the_command_prints(tmp_path: Path) -> None:
+    assert json  # replaced below
