@@ -1,4 +1,4 @@
-"""Regenerate a figure or table of a paper: `python -m benchmarks.reproduce [NAME ...] [--quick]`; without a name, all."""
+"""Regenerate figures or tables of the papers: `python -m benchmarks.reproduce [NAME ...] [--quick]`."""
 
 import argparse
 import importlib

@@ -152,8 +152,8 @@ def broken(place: Path, kind: str) -> list[str]:
 
 
 FAILURES = [
-    "truncated gzip", "not gzip", "missing column", "no header", "truncated Parquet", "damaged Parquet", "no such table",
-    "wrong SQL", "binary", "unreadable",
+    "truncated gzip", "not gzip", "missing column", "no header", "truncated Parquet", "damaged Parquet",
+    "no such table", "wrong SQL", "binary", "unreadable",
 ]  # fmt: skip
 
 

@@ -22,7 +22,8 @@ def report_bug(error: Exception) -> NoReturn:
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
     refuse(
-        f"internal error ({type(error).__name__} at {place}); please report it. Its details were withheld: they may be confidential"
+        f"internal error ({type(error).__name__} at {place}); please report it. "
+        "Its details were withheld: they may be confidential"
     )
 
 

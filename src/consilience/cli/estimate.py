@@ -52,7 +52,6 @@ def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
     typer.echo(
         f"fitted by {method['method']}: {method['reason']}" if "reason" in method else f"fitted by {method['method']}"
     )
-    typer.echo(
-        f"status: {fitted.status.value}; optimality gap {float(fitted.stats['gap']):.2g} of objective {float(fitted.stats['objective']):.4g}"
-    )
+    gap, objective = float(fitted.stats["gap"]), float(fitted.stats["objective"])
+    typer.echo(f"status: {fitted.status.value}; optimality gap {gap:.2g} of objective {objective:.4g}")
     typer.echo(f"wrote the release bundle {out}")

@@ -1,7 +1,7 @@
 """The command line: one file per verb, thin over the library.
 
-Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage. Heavy imports happen inside the verbs, so that
-`--help` answers at once.
+Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage. Heavy imports happen inside the verbs, so
+that `--help` answers at once.
 """
 
 import os

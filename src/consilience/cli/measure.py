@@ -149,10 +149,9 @@ def spend(
     rows_per_unit = max_rows or 1
     price(declared, chosen, epsilon=epsilon, delta=delta, rho=rho, neighbours=neighbours, rows_per_unit=rows_per_unit)
     source = options.open_source(data, declared, table=table, query=query, unit=unit, max_rows=max_rows)
-    source.check()
     book = None
     if simulate is None:
-        book = options.open_ledger(source, ledger, asked=asked, total=total, delta=delta)
+        book = options.open_ledger(source, ledger, asked=asked, total=total)
     announce_compilation()
     with progress() as show:
         measured = measure(

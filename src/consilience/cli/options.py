@@ -58,9 +58,7 @@ def open_source(
     return open_table(data, domain, table=table, query=query, unit=unit, max_rows_per_unit=max_rows)
 
 
-def open_ledger(
-    source: "Source", path: Path | None, *, asked: "Budget", total: float | None, delta: float | None
-) -> "Ledger":
+def open_ledger(source: "Source", path: Path | None, *, asked: "Budget", total: float | None) -> "Ledger":
     """The ledger of the source, created on first use with the total that was asked for, or with this first request."""
     from consilience.privacy.ledger import Ledger
 

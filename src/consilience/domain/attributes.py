@@ -64,9 +64,10 @@ class Attribute:
         unlisted: str = "clip",
     ) -> "Numeric":
         """A numeric attribute in bins [edge, next edge); `integer` says that values are whole numbers."""
+        numbers = _as_numbers(name, edges, "bin edge")
         if integer is None:
             integer = all(isinstance(edge, int | np.integer) for edge in edges)
-        return Numeric(name, missing, unlisted, edges=_as_numbers(name, edges, "bin edge"), integer=integer)
+        return Numeric(name, missing, unlisted, edges=numbers, integer=integer)
 
     @staticmethod
     def hierarchy(
@@ -297,9 +298,11 @@ class Numeric(Attribute):
         return value
 
     def _refuse_cut(self, text: str, possible: Sequence[float]) -> NoReturn:
-        nearest = sorted(possible, key=lambda edge: abs(edge - self._number(text)))[:2]
-        choices = " or ".join(format_number(edge) for edge in sorted(nearest))
-        raise DeclarationError(f"attribute {self.name!r}: {text} cuts through a bin; the nearest possible is {choices}")
+        value = self._number(text)
+        below, above = [edge for edge in possible if edge < value], [edge for edge in possible if edge > value]
+        what = "cuts through a bin" if self.edges[0] <= value <= self.edges[-1] else "lies outside the bins"
+        choices = " or ".join(format_number(edge) for edge in [*below[-1:], *above[:1]])
+        raise DeclarationError(f"attribute {self.name!r}: {text} {what}; the nearest possible is {choices}")
 
     def midpoints(self) -> NDArray[np.float64]:
         """The middle of each bin (of its whole numbers, where integer); 0 for labels that are no number."""

@@ -397,6 +397,7 @@ class Matrix(Factor):
     entries: tuple[tuple[int, int, float], ...]
     names: tuple[str, ...] = ()
     kind: ClassVar[str] = "matrix"
+    most_rows: ClassVar[int] = 10**8
 
     @staticmethod
     def of(matrix: Any, *, names: Sequence[str] = ()) -> "Matrix":
@@ -406,8 +407,10 @@ class Matrix(Factor):
         return Matrix(int(found.shape[0]), tuple((r, c, float(v)) for r, c, v in entries if v != 0), tuple(names))
 
     def bind(self, attribute: Attribute) -> LinearMap:
-        if self.rows < 1:
-            raise DeclarationError(f"a matrix over {attribute.name!r} has {self.rows} rows; it needs at least one")
+        if not 1 <= self.rows <= self.most_rows:
+            raise DeclarationError(
+                f"a matrix over {attribute.name!r} has {self.rows} rows; it needs 1 to {self.most_rows}"
+            )
         if self.names and len(self.names) != self.rows:
             raise DeclarationError(
                 f"a matrix factor with {self.rows} rows has {len(self.names)} row names; give all or none"

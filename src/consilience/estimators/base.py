@@ -1,7 +1,7 @@
 """What every estimator is and what every estimate offers.
 
-An estimator is a small frozen configuration with a `fit`. An estimate answers any linear query about its domain and says
-how it came about: the method, a status that gives the reason when it is not "converged", and the optimality gap.
+An estimator is a small frozen configuration with a `fit`. An estimate answers any linear query about its domain and
+says how it came about: the method, a status that gives the reason when it is not "converged", and the optimality gap.
 """
 
 from abc import ABC, abstractmethod

@@ -5,8 +5,8 @@ With measured queries A_q, noisy answers y_q and noise standard deviations σ_q 
     min over x ≥ 0 of  ½ Σ_q ‖(A_q x − y_q) / σ_q‖²,
 
 over the cells of the full table, with Σ x fixed where the total is public and x = 0 where a cell is impossible. The
-fitted answers A_q x are unique; where they leave the table open, the solver's start decides, which is uniform. Queries act
-by their Kronecker structure: a step costs one sum over the table for each query, and no matrix is built.
+fitted answers A_q x are unique; where they leave the table open, the solver's start decides, which is uniform. Queries
+act by their Kronecker structure: a step costs one sum over the table for each query, and no matrix is built.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,11 @@ LARGEST_ROUND = 2**31 - 1
 class Measurement:
     """Noisy answers to one query.
 
-    `values` holds one number for each answer, in the C order of the bound query's shape: the last factor varies fastest.
-    `clipped` says that negative noisy values were published as 0. `threshold` says that noisy values below it were not
-    released, and `censored` marks those: of them nothing is known but that (they are stored as NaN).
+    `values` holds one number for each answer, in the C order of the bound query's shape: the last factor varies
+    fastest. `clipped` says that negative noisy values were published as 0. `threshold` says that noisy values below it
+    were not released, and `censored` marks those: of them nothing is known but that (they are stored as NaN).
 
+    >>> from consilience.measurements import Laplace
     >>> Measurement(Query.marginal("sex"), [12.0, 9.0], noise=Laplace(2.0)).describe()
     'sex: 2 values with laplace noise of scale 2'
     """
@@ -97,8 +98,8 @@ class Measurement:
         wrong = ~np.isfinite(known)
         if np.any(wrong):
             raise MeasurementError(
-                f"measurement {self.name} has {int(wrong.sum())} of {self.values.size} values that are NaN or infinite; "
-                "give every value, or mark those below a threshold as censored"
+                f"measurement {self.name} has {int(wrong.sum())} of {self.values.size} values that are NaN or "
+                "infinite; give every value, or mark those below a threshold as censored"
             )
         if self.clipped and np.any(known < 0):
             raise MeasurementError(
@@ -146,7 +147,7 @@ class Measurement:
         """Refuse a measurement that does not fit the domain."""
         self.bind(domain)
 
-    def _refuse_length(self, expected: str, domain: Domain) -> None:
+    def _refuse_length(self, expected: str, domain: Domain) -> NoReturn:
         raise MeasurementError(
             f"measurement {self.name} has {self.values.size} values, but its query {self.query.describe()!r} has "
             f"{expected} answers over the domain {domain.name!r}; give one value for each answer"

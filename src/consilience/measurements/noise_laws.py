@@ -270,7 +270,7 @@ class DiscreteGaussian(LatticeLaw):
     Its variance is a little below stddev², and far below where stddev is small against the step.
 
     >>> round(DiscreteGaussian(0.5).variance, 6)  # Gaussian(0.5) has 0.25
-    0.21429
+    0.215013
     """
 
     stddev: float

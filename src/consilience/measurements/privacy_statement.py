@@ -34,7 +34,8 @@ class PrivacyStatement:
 
     `neighbours` says which tables are to be hard to tell apart, `unit` what one record of protection is ("row", or
     "person_id, at most 3 rows"). `spent` is the budget as decimal texts, {"epsilon": "0.5"}, {"rho": "0.1"} or
-    {"epsilon": "1", "delta": "1e-9"}, or None where it is not known. `public_facts` names what was relied on from outside.
+    {"epsilon": "1", "delta": "1e-9"}, or None where it is not known. `public_facts` names what was relied on from
+    outside.
     """
 
     neighbours: Neighbours = "add-remove"
@@ -71,7 +72,7 @@ class PrivacyStatement:
 
         >>> print(PrivacyStatement(spent={"epsilon": "0.5"}).describe())
         Unit of protection: row. Two tables are neighbours when one row is added or removed.
-        Spent: epsilon 0.5. For any two neighbours, no result is more than e^0.5 = 1.65 times as likely under one as under the other.
+        Spent: epsilon 0.5. No result is more than e^0.5 = 1.65 times as likely from one neighbour as from the other.
         """
         change = "added or removed" if self.neighbours == "add-remove" else "replaced by another"
         record = "row" if self.unit == "row" else "unit"
@@ -177,11 +178,17 @@ def _describe_spent(spent: Mapping[str, str] | None) -> str:
         return "Spent: not known; who published the measurements did not say."
     line = f"Spent: {describe_budget(spent)}."
     if "rho" in spent:
-        return f"{line} This is zero-concentrated differential privacy: the Rényi divergence of order a between the results of any two neighbours is at most a × {spent['rho']}."
+        return (
+            f"{line} This is zero-concentrated differential privacy: at every order a > 1 the Rényi divergence between"
+            f" the results from two neighbours is at most a × {spent['rho']}."
+        )
     epsilon = float(spent["epsilon"])
     factor = f" = {math.exp(epsilon):.3g}" if epsilon < 20 else ""
-    promise = f"For any two neighbours, no result is more than e^{spent['epsilon']}{factor} times as likely under one as under the other"
-    return f"{line} {promise}{'' if 'delta' not in spent else ', up to a probability of ' + spent['delta']}."
+    slack = f", up to a probability of {spent['delta']}" if "delta" in spent else ""
+    return (
+        f"{line} No result is more than e^{spent['epsilon']}{factor} times as likely from one neighbour"
+        f" as from the other{slack}."
+    )
 
 
 def _doubled(unit: str | None) -> str:

@@ -11,7 +11,7 @@ all marginals in turn, so a batch is read once however many marginals are counte
   to the delimiter belongs to it as it stands. A quote anywhere else is an ordinary byte.
 - A quote that is not closed within the longest record allowed, or within the text, is an ordinary byte, and so are
   all quotes of its record.
-- A record longer than the longest allowed keeps the fields that end before; the rest of its line is skipped.
+- A record that reaches the longest length allowed keeps the fields that end before; the rest of its line is skipped.
 
 Compiled on first use and cached on disk; the logger `consilience` says so.
 """
@@ -92,6 +92,20 @@ class MarginalLayout:
         """The flat counts as one array for each marginal."""
         ends = zip(self.offsets[:-1], self.offsets[1:], strict=True)
         return [counts[a:b].reshape(shape) for (a, b), shape in zip(ends, self.shapes, strict=True)]
+
+
+def look_up(table: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
+    """The entries of a table at these places, none of which lies outside it."""
+    found = np.empty(len(places), dtype=table.dtype)
+    _announce(_look_up)
+    _look_up(table, places, found)
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def _look_up(table, places, found):  # pragma: no cover - compiled
+    for i in range(places.shape[0]):
+        found[i] = table[places[i]]
 
 
 class CodeMatrices(NamedTuple):
@@ -229,10 +243,9 @@ def _split_records(
         if skipping:
             at += 1
             continue
-        stop = min(size, at + longest)
-        complete = final and stop == size
+        cut = size - at >= longest
+        stop, complete = min(size, at + longest), final and not cut
         following = _split_one(text, at, stop, complete, True, delimiter, ending, slots, record, starts, ends)
-        cut = stop - at == longest
         if following == UNCLOSED and (complete or cut):
             following = _split_one(text, at, stop, complete, False, delimiter, ending, slots, record, starts, ends)
         if following < 0 and not cut:

@@ -110,7 +110,12 @@ class PricingGate:
 
 
 class DataGate:
-    """The gate to a source: noise is drawn, recorded in the ledger, and only then shown."""
+    """The gate to a source: noise is drawn, recorded in the ledger, and only then shown.
+
+    `reserve` opens the reservation that pays for the run; without it nothing is recorded, as in a simulation. A request
+    that the ledger knows (`begun`) is opened first, to be replayed. A new one is opened after the first counting
+    succeeded and before its noise is drawn, so that a source that cannot be read costs nothing.
+    """
 
     def __init__(
         self,
@@ -119,8 +124,9 @@ class DataGate:
         *,
         neighbours: Neighbours,
         noise: NoiseSource,
-        reservation: Reservation | None,
         release_id: str,
+        reserve: Callable[[], Reservation] | None = None,
+        begun: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self.domain = source.domain
@@ -129,9 +135,10 @@ class DataGate:
         self._source = source
         self._neighbours: Neighbours = neighbours
         self._noise = noise
-        self._reservation = reservation
+        self._reserve = reserve
+        self._reservation = reserve() if reserve is not None and begun else None
         self._release_id = release_id
-        self._progress = progress or (lambda what, done, total: None)
+        self._progress = progress or _silent
         self._account = _Account(budget)
         self._step = 0
 
@@ -176,6 +183,7 @@ class DataGate:
         epsilon = amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)
         self._progress("counting", 0, 1)
         scores = score.values(self._source.exact_counts(list(score.candidates)))
+        self._pay()
         sensitivity = score.sensitivity(self._neighbours) * self._source.max_rows_per_unit
         return select(scores, sensitivity=sensitivity, epsilon=epsilon, selector=selector, noise=self._noise)
 
@@ -184,6 +192,7 @@ class DataGate:
         self._progress("counting", 0, 1)
         sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
         tables = dict(zip(sets, self._source.exact_counts(sets), strict=True))
+        self._pay()
         total = sum(each.bound.size for each in price.queries)
         done = 0
         noisy: list[list[int]] = []
@@ -195,6 +204,19 @@ class DataGate:
             self._progress("drawing noise", done, total)
         self._record(["measure", price.budget.to_json(), described], noisy)
         return noisy
+
+    def complete(self) -> bool:
+        """Close the reservation; True when everything was replayed and nothing was drawn."""
+        self._pay()
+        if self._reservation is None or self._reservation.replayed:
+            return self._reservation is not None
+        self._reservation.complete()
+        return False
+
+    def _pay(self) -> None:
+        """Hold the reservation, before any noise is drawn."""
+        if self._reservation is None and self._reserve is not None:
+            self._reservation = self._reserve()
 
     def _recorded(self, request: object) -> Any:
         """The recorded outcome of this step, if the ledger has one for the same request."""
@@ -218,6 +240,10 @@ class DataGate:
     def _next_step(self) -> int:
         self._step += 1
         return self._step - 1
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
 
 
 def _as_list(queries: Query | Sequence[Query]) -> list[Query]:

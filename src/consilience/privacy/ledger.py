@@ -200,16 +200,31 @@ class Ledger:
             )
         return Reservation(self, id, token=owner.token)
 
-    def _charge(
-        self, connection: sqlite3.Connection, entry: str, fingerprint: str, cost: Budget, description: str
-    ) -> None:
-        dataset, total = _header(connection, self.path)
-        if dataset is None:
-            raise LedgerError(f"{self.path} is not bound to a dataset yet; call bind with its name first")
+    def knows(self, id: str) -> bool:  # noqa: A002
+        """Whether the id was ever reserved here."""
+        with connected(self.path) as connection:
+            return connection.execute("SELECT 1 FROM entries WHERE id = ?", (id,)).fetchone() is not None
+
+    def check(self, cost: Budget) -> None:
+        """Refuse a cost that does not fit now; `reserve` decides it for good."""
+        with connected(self.path) as connection, reading(connection):
+            self._affordable(connection, cost)
+
+    def _affordable(self, connection: sqlite3.Connection, cost: Budget) -> Decimal:
+        """What the cost charges, in the ledger's additive unit; refused where less remains."""
+        total = _header(connection, self.path)[1]
         charge = cost.cost_in(total.unit)
         remaining = exact_difference(total.amount, _spent(connection, self.path))
         if charge > remaining:
             raise BudgetExceeded(_exceeded(self.path, cost, charge=charge, remaining=remaining, total=total))
+        return charge
+
+    def _charge(
+        self, connection: sqlite3.Connection, entry: str, fingerprint: str, cost: Budget, description: str
+    ) -> None:
+        if _header(connection, self.path)[0] is None:
+            raise LedgerError(f"{self.path} is not bound to a dataset yet; call bind with its name first")
+        charge = self._affordable(connection, cost)
         connection.execute(
             "INSERT INTO entries (id, fingerprint, description, budget, cost, state, created)"
             " VALUES (?, ?, ?, ?, ?, 'reserved', ?)",

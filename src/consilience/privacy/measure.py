@@ -7,6 +7,7 @@ reservation costs nothing; one after it leaves the budget spent, and the same re
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, overload
@@ -17,7 +18,7 @@ from consilience.errors import DeclarationError, LedgerError
 from consilience.measurements import MeasurementSet, PrivacyStatement
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero_measurement
-from consilience.privacy.ledger import Ledger
+from consilience.privacy.ledger import Ledger, Reservation
 from consilience.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from consilience.privacy.pricing import Price
 from consilience.source import Source
@@ -120,7 +121,7 @@ def measure(
     delta: float | None = None,
     rho: float | None = None,
     neighbours: str = "add-remove",
-    id: str | None = None,
+    id: str | None = None,  # noqa: A002 (the word that users, files and the command line share)
     take_over: bool = False,
     simulate: int | None = None,
     progress: Progress | None = None,
@@ -131,8 +132,8 @@ def measure(
     `epsilon` alone is pure differential privacy with discrete Laplace noise; `rho`, or `epsilon` with `delta`, is
     zero-concentrated with discrete Gaussian noise. Without an `id` the request identifies itself by its contents (plan,
     domain, budget, neighbours, unit): repeating it returns the recorded values, uncharged. `take_over` vouches that a
-    process on another machine, which began this request, has ended. `simulate` is a seed for noise that protects nothing:
-    the result is stamped `private=False` and no ledger is charged. `dry_run` tells the price.
+    process on another machine, which began this request, has ended. `simulate` is a seed for noise that protects
+    nothing: the result is stamped `private=False` and no ledger is charged. `dry_run` tells the price.
     """
     domain = source if isinstance(source, Domain) else source.domain
     rows_per_unit = 1 if isinstance(source, Domain) else source.max_rows_per_unit
@@ -190,26 +191,34 @@ def _run_charged(
     take_over: bool,
 ) -> MeasurementSet:
     """Check, reserve, draw, commit, and only then return."""
-    source.check()
     ledger.bind(source.domain.name)
+    begun = ledger.knows(release_id)
+    if not begun:
+        ledger.check(cost)
     fingerprint = _contents(source, plan, cost, neighbours)
     description = json.dumps(plan.to_json(), sort_keys=True)
-    with ledger.reserve(
-        release_id, fingerprint=fingerprint, cost=cost, description=description, take_over=take_over
-    ) as reservation:
+    with ExitStack() as held:
+
+        def reserve() -> Reservation:
+            return held.enter_context(
+                ledger.reserve(
+                    release_id, fingerprint=fingerprint, cost=cost, description=description, take_over=take_over
+                )
+            )
+
         gate = DataGate(
             source,
             cost,
             neighbours=neighbours,
             noise=SecureNoise(),
-            reservation=reservation,
             release_id=release_id,
+            reserve=reserve,
+            begun=begun,
             progress=progress,
         )
         plan.run(gate)
-        if not reservation.replayed:
-            reservation.complete()
-    provenance = _provenance(plan, release_id) | {"ledger": ledger.uid, "replayed": reservation.replayed}
+        replayed = gate.complete()
+    provenance = _provenance(plan, release_id) | {"ledger": ledger.uid, "replayed": replayed}
     return _result(source, gate, cost, neighbours, provenance, private=True)
 
 
@@ -223,9 +232,7 @@ def _run_simulated(
     progress: Progress | None,
 ) -> MeasurementSet:
     noise: NoiseSource = SimulatedNoise(seed)
-    gate = DataGate(
-        source, cost, neighbours=neighbours, noise=noise, reservation=None, release_id=release_id, progress=progress
-    )
+    gate = DataGate(source, cost, neighbours=neighbours, noise=noise, release_id=release_id, progress=progress)
     plan.run(gate)
     provenance = _provenance(plan, release_id) | {"simulation_seed": seed}
     return _result(source, gate, cost, neighbours, provenance, private=False)
@@ -242,11 +249,16 @@ def _result(
 ) -> MeasurementSet:
     statement = PrivacyStatement(
         neighbours=neighbours,
-        unit=source.unit_of_protection,
+        unit=_unit_of_protection(source),
         spent=cost.to_json(),
         public_facts=source.domain.public.describe(),
     )
     return MeasurementSet(source.domain, tuple(gate.measurements), statement, provenance, private)
+
+
+def _unit_of_protection(source: Source) -> str:
+    """What one protected unit is, in words."""
+    return "row" if source.unit is None else f"{source.unit}, at most {source.max_rows_per_unit} rows"
 
 
 def _provenance(plan: Plan, release_id: str) -> dict[str, Any]:
@@ -263,7 +275,7 @@ def _provenance(plan: Plan, release_id: str) -> dict[str, Any]:
 
 def _contents(source: Source, plan: Plan, cost: Budget, neighbours: Neighbours) -> str:
     """A digest of everything that decides what is measured, and nothing of the data."""
-    contents = [plan.to_json(), source.domain.fingerprint, cost.to_json(), neighbours, source.unit_of_protection]
+    contents = [plan.to_json(), source.domain.fingerprint, cost.to_json(), neighbours, _unit_of_protection(source)]
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
-from consilience.numerics.counting import WIDTHS, width_of
-from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, plain, positions, texts_of
+from consilience.numerics.counting import WIDTHS, look_up, width_of
+from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, places_among, plain, positions, texts_of
 
 WIDEST_TABLE = 2**20
 """Whole numbers are coded by a table where those that matter span no more than this."""
@@ -64,13 +64,13 @@ class Coder(ABC):
 
     def _codes_of_integers(self, array: Any) -> NDArray[Any]:
         """Codes by table: of all 8- and 16-bit numbers, or of those within the span, to which others are moved."""
-        values = array.fill_null(0).to_numpy()
+        values = (array.fill_null(0) if array.null_count else array).to_numpy()
         first, table = self._table(values.dtype)
         if values.itemsize <= 2:
-            return np.take(table, values.view(f"u{values.itemsize}"), mode="clip")
+            return look_up(table, values.view(f"u{values.itemsize}"))
         places = np.clip(values, first, first + len(table) - 1)
         places -= values.dtype.type(first)
-        return np.take(table, places.astype(np.int64, copy=False), mode="clip")
+        return look_up(table, places.astype(np.int64, copy=False))
 
     def _table(self, dtype: np.dtype[Any]) -> tuple[int, NDArray[Any]]:
         """The codes of the whole numbers from the first on."""
@@ -105,9 +105,7 @@ class LabelCoder(Coder):
         self._code_at = np.array([*range(self.size), *truth_codes, self.unlisted], dtype=self.kind)
 
     def codes_of_plain(self, array: Any) -> NDArray[Any]:
-        texts = texts_of(array)
-        found = texts.index_in(value_set=pa.array(self._texts, texts.type))
-        return np.take(self._code_at, found.fill_null(len(self._texts)).to_numpy(), mode="clip")
+        return np.take(self._code_at, places_among(texts_of(array), self._texts), mode="clip")
 
 
 class BinCoder(Coder):
@@ -185,4 +183,4 @@ def _is_whole(label: str) -> bool:
     [True, True, False, False, False]
     """
     digits = label.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) < 20 and str(int(label)) == label
+    return digits.isascii() and digits.isdigit() and len(digits) < 40 and str(int(label)) == label

@@ -54,11 +54,11 @@ class FrameReader:
 
 
 def _column_names(data: Any) -> list[str]:
-    """The names of a frame's columns, repeated ones included, before a library refuses them."""
+    """The names of a frame's columns, repeated ones included: narwhals refuses those with their names."""
     if isinstance(data, pa.Table):
         return data.schema.names
-    if isinstance(columns := getattr(data, "columns", None), Sequence) or hasattr(columns, "tolist"):
-        return list(columns)  # type: ignore[arg-type]
+    if hasattr(data, "iloc"):
+        return list(data.columns)
     return attempt(lambda: _wrapped(data).collect_schema().names(), REFUSAL)
 
 

@@ -135,9 +135,14 @@ def _numbers_of_text(array: Any) -> NDArray[np.float64]:
     readable = compute.if_else(compute.match_substring_regex(texts, NUMBER), texts, None)
     small = pa.string() if pa.types.is_binary(texts.type) else pa.large_string()
     table = readable.cast(small).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    truth = texts.index_in(value_set=pa.array(TRUTH_TEXTS, texts.type)).cast(pa.float64())
-    table = np.fmax(table, truth.to_numpy(zero_copy_only=False))
+    table = np.fmax(table, np.array([0.0, 1.0, np.nan])[places_among(texts, TRUTH_TEXTS)])
     return np.append(table, np.nan)[positions(distinct)]
+
+
+def places_among(texts: Any, known: Sequence[bytes]) -> NDArray[np.int32]:
+    """The place of each text among those known; one past their end for others and for null."""
+    found = compute.index_in(texts, value_set=pa.array(known, texts.type))
+    return found.fill_null(len(known)).to_numpy()
 
 
 def positions(array: Any) -> NDArray[np.int64]:

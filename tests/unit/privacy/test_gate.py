@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Domain, Query, factors
-from consilience.errors import BudgetExceeded, LedgerError
+from consilience.errors import BudgetExceeded, LedgerError, SourceError
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
@@ -20,13 +20,16 @@ ROWS = {"a": ["0", "0", "1", "2", "2", "2"], "b": ["0", "1", "1", "0", "0", "1"]
 EXACT = np.array([[1, 1], [0, 1], [2, 1]])
 
 
-def gate_to(reservation=None, *, amount: float = 1.0, noise=None, release_id: str = "r", **options) -> DataGate:
+def gate_to(
+    reservation=None, *, begun: bool = True, amount: float = 1.0, noise=None, release_id: str = "r", **options
+) -> DataGate:
     return DataGate(
         open_table(pa.table(ROWS), DOMAIN),
         budget(epsilon=amount),
         neighbours="add-remove",
         noise=noise or SimulatedNoise(0),
-        reservation=reservation,
+        reserve=None if reservation is None else lambda: reservation,
+        begun=begun,
         release_id=release_id,
         **options,
     )
@@ -132,3 +135,20 @@ def test_the_declared_sensitivity_of_a_score_is_its_largest_change(neighbours: s
     declared = score.sensitivity(neighbours)
     assert max(changes) <= declared
     assert max(changes) >= 0.95 * declared
+
+
+def test_a_source_that_cannot_be_read_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: object) -> None:
+        raise SourceError("the source could not be counted")
+
+    gate = DataGate(
+        open_table(pa.table(ROWS), DOMAIN),
+        budget(epsilon=1),
+        neighbours="add-remove",
+        noise=SecureNoise(),
+        release_id="r",
+        reserve=lambda: pytest.fail("the budget was reserved"),
+    )
+    monkeypatch.setattr(type(gate._source), "exact_counts", unreadable)
+    with pytest.raises(SourceError):
+        gate.measure(Query.marginal("a"), budget(epsilon=1))

@@ -1,0 +1,309 @@
+"""Measurements that belong together: one domain, one promise of privacy, one provenance."""
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from consilience.domain import Domain, Neighbours, Query
+from consilience.domain.domains import PublicFacts, PublicMargin
+from consilience.errors import MeasurementError
+from consilience.measurements.measurement import Measurement
+from consilience.measurements.noise_laws import Exact, NoiseLaw
+from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
+from consilience.measurements.plain_data import plain_mapping
+from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget, sum_spent
+
+MarginalKey = str | tuple[str, ...]
+
+NOT_PRIVATE = "NOT PRIVATE: made by a simulation whose noise can be repeated. It protects nobody."
+
+
+@dataclass(frozen=True)
+class MeasurementSet:
+    """The waist of the hourglass: all that estimators know of the data.
+
+    `private` is False where the noise was simulated from a seed, and stays so in everything made from the set. Facts
+    that the domain declares public are always named in the privacy statement.
+
+    >>> from consilience.measurements import Laplace
+    >>> domain = Domain.from_sizes({"age": 3, "sex": 2})
+    >>> measured = MeasurementSet.from_marginals(domain, {"sex": [10.0, 12.0]}, noise=Laplace(2.0))
+    >>> len(measured), measured.privacy.neighbours
+    (1, 'add-remove')
+    """
+
+    domain: Domain
+    measurements: tuple[Measurement, ...]
+    privacy: PrivacyStatement = field(default_factory=PrivacyStatement)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    private: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "measurements", tuple(self.measurements))
+        object.__setattr__(self, "provenance", plain_mapping(self.provenance, what="the provenance"))
+        if not isinstance(self.private, bool):
+            raise MeasurementError(f"private is True or False, found {self.private!r}")
+        object.__setattr__(self, "privacy", self.privacy.relying_on(self.domain.public.describe()))
+        seen: set[str] = set()
+        for measurement in self.measurements:
+            measurement.check(self.domain)
+            if measurement.id and measurement.id in seen:
+                raise MeasurementError(f"two measurements have the id {measurement.id!r}; ids are unique: rename one")
+            seen.add(measurement.id)
+
+    @staticmethod
+    def from_marginals(
+        domain: Domain,
+        marginals: Mapping[MarginalKey, ArrayLike],
+        *,
+        noise: NoiseLaw | Mapping[MarginalKey, NoiseLaw],
+        neighbours: Neighbours = "add-remove",
+        unit: str = "row",
+        clipped: bool = False,
+        spent: Mapping[str, Any] | None = None,
+        ledger: str | None = None,
+        private: bool = True,
+    ) -> "MeasurementSet":
+        """The set of noisy marginals that are at hand as arrays.
+
+        A key names the attributes in the order of the array's axes (`"age"`, `("age", "sex")`, and `()` for the
+        total); the array has that shape, or is flat with the last attribute varying fastest. `noise` is one law for
+        all of them, or a law for each key. `ledger` names the budget that paid: sets of one ledger can be merged.
+        """
+        laws = None if isinstance(noise, NoiseLaw) else {_as_names(key): law for key, law in noise.items()}
+        measurements = []
+        for key, array in marginals.items():
+            names = _as_names(key)
+            law = noise if isinstance(noise, NoiseLaw) else (laws or {}).get(names)
+            if law is None:
+                raise MeasurementError(f"the marginal by {_said(names)} has no noise law; give one for every marginal")
+            values = _shaped(domain, names, array)
+            measurements.append(Measurement(Query.marginal(*names), values, law, clipped=clipped))
+        provenance = {"tool": "arrays"} | ({} if ledger is None else {"ledger": ledger})
+        privacy = PrivacyStatement(neighbours, unit, spent)
+        return MeasurementSet(domain, tuple(measurements), privacy, provenance, private)
+
+    def with_public(
+        self, *, total: float | None = None, margins: Mapping[MarginalKey, ArrayLike] | None = None
+    ) -> "MeasurementSet":
+        """The set with exact facts from outside, which the privacy statement then names.
+
+        The facts must agree in total with each other and with what the domain declares.
+        """
+        margins = margins or {}
+        tables = {_as_names(key): _shaped(self.domain, _as_names(key), array) for key, array in margins.items()}
+        listed = tuple(PublicMargin(names, tuple(array.ravel().tolist())) for names, array in tables.items())
+        facts = PublicFacts(total, listed)
+        known = self._known_totals()
+        for name, found in _totals_of(facts).items():
+            _refuse_other_total(known, name, found)
+            known[name] = found
+        # The domain's own checks: finite, not negative, one count for each cell.
+        replace(self.domain, public=facts)
+        added = [] if total is None else [_public_measurement((), [total])]
+        added += [_public_measurement(names, array) for names, array in tables.items()]
+        measurements = _joined(self.measurements, added)
+        return replace(self, measurements=measurements, privacy=self.privacy.relying_on(facts.describe()))
+
+    def _known_totals(self) -> dict[str, float]:
+        known = _totals_of(self.domain.public)
+        for measurement in self.measurements:
+            if measurement.id.startswith("public:"):
+                known[f"the public {measurement.id.removeprefix('public:')}"] = float(measurement.values.sum())
+        return known
+
+    def merge(self, *others: "MeasurementSet") -> "MeasurementSet":
+        """One set of all measurements that one ledger paid for; what they spent is added up.
+
+        Refused for another domain, neighbour relation, unit or ledger. A measurement that is in several sets (same id,
+        same contents) is kept once, and a release that is in several sets is paid for once. The result is private only
+        if all parts are.
+        """
+        for other in others:
+            _refuse_strangers(self, other)
+        sets = (self, *others)
+        measurements, releases, spent = self.measurements, _releases(self), [self.privacy.spent]
+        for other in others:
+            theirs = _releases(other)
+            shared = _shared_releases(releases, theirs)
+            added = [each for each in other if not (shared and each in measurements)]
+            measurements = _joined(measurements, added)
+            if len(shared) < len(theirs):
+                spent.append(other.privacy.spent)
+            releases += [each for each in theirs if each.get("release") not in shared]
+        total, notes = _total_spent(spent)
+        privacy = PrivacyStatement(
+            self.privacy.neighbours,
+            self.privacy.unit,
+            total,
+            tuple(fact for each in sets for fact in each.privacy.public_facts),
+            tuple(line for each in sets for line in each.privacy.notes) + notes,
+        )
+        provenance = {"ledger": self.provenance["ledger"], "merged": releases}
+        return MeasurementSet(self.domain, measurements, privacy, provenance, all(each.private for each in sets))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the set as a measurement file, whole or not at all."""
+        contents = MeasurementFile(
+            self.domain, self.measurements, self.privacy, dict(self.provenance), private=self.private
+        )
+        write_file(path, contents)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "MeasurementSet":
+        """The set that a measurement file holds; whatever is wrong with the file is a `FileFormatError`."""
+        with refusing_what_is_odd(os.path.basename(path)):
+            contents = read_file(path)
+            return MeasurementSet(
+                contents.domain, contents.measurements, contents.privacy, contents.provenance, contents.private
+            )
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return iter(self.measurements)
+
+    def describe(self) -> str:
+        """The set for a reader: what was measured, how noisy it is, and what is promised."""
+        values = sum(measurement.values.size for measurement in self.measurements)
+        lines = [] if self.private else [NOT_PRIVATE]
+        lines.append(f"{len(self)} measurements ({values} values) over the domain {self.domain.name!r}")
+        lines += [f"  {measurement.describe()}" for measurement in self.measurements[:SHOWN_MEASUREMENTS]]
+        if len(self) > SHOWN_MEASUREMENTS:
+            lines.append(f"  and {len(self) - SHOWN_MEASUREMENTS} more")
+        return "\n".join([*lines, self.privacy.describe()])
+
+
+SHOWN_MEASUREMENTS = 20
+
+
+def _as_names(key: MarginalKey) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _said(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing (the total)"
+
+
+def _shaped(domain: Domain, names: tuple[str, ...], array: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The array as floats in the shape of the marginal; another shape is refused, naming both."""
+    shape = domain.sizes(names)
+    try:
+        found = np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise MeasurementError(f"the marginal by {_said(names)} must be an array of numbers") from None
+    cells = math.prod(shape)
+    if found.shape not in (shape, (cells,)):
+        hint = "; the axes follow the order of the key" if sorted(found.shape) == sorted(shape) else ""
+        raise MeasurementError(
+            f"the marginal by {_said(names)} has the shape {found.shape}, but the domain {domain.name!r} "
+            f"gives it the shape {shape}, or flat ({cells},){hint}"
+        )
+    return found.reshape(shape)
+
+
+def _public_measurement(names: tuple[str, ...], counts: ArrayLike) -> Measurement:
+    label = "public:" + (", ".join(names) or "total")
+    return Measurement(Query.marginal(*names), np.asarray(counts, dtype=np.float64), Exact(), id=label)
+
+
+def _totals_of(facts: PublicFacts) -> dict[str, float]:
+    """Each fact, and the total that it implies."""
+    totals = {} if facts.total is None else {"the public total": float(facts.total)}
+    return totals | {f"the public {', '.join(m.attributes)}": math.fsum(m.counts) for m in facts.margins}
+
+
+def _refuse_other_total(known: Mapping[str, float], name: str, found: float) -> None:
+    for other, total in known.items():
+        if not math.isclose(found, total, rel_tol=1e-9, abs_tol=1e-9):
+            raise MeasurementError(
+                f"{name} comes to {found:g}, but {other} comes to {total:g}; public facts are exact and must agree"
+            )
+
+
+def _joined(measurements: Sequence[Measurement], added: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """All measurements; of equal ones with one id, one."""
+    known = {measurement.id: measurement for measurement in measurements if measurement.id}
+    joined = list(measurements)
+    for measurement in added:
+        same = known.get(measurement.id)
+        if same is not None and same != measurement:
+            raise MeasurementError(
+                f"the id {measurement.id!r} names two different measurements ({same.describe()}; "
+                f"{measurement.describe()}); an id names one for ever: rename one of them"
+            )
+        if same is None:
+            joined.append(measurement)
+        if measurement.id:
+            known[measurement.id] = measurement
+    return tuple(joined)
+
+
+def _refuse_strangers(one: MeasurementSet, other: MeasurementSet) -> None:
+    """Refuse to merge sets whose promises do not add up to one."""
+    if one.domain.fingerprint != other.domain.fingerprint:
+        raise MeasurementError(
+            f"sets of different domains do not merge: {one.domain.name!r} with {', '.join(one.domain.names)}, "
+            f"and {other.domain.name!r} with {', '.join(other.domain.names)}"
+            f"{' (declared differently)' if one.domain.names == other.domain.names else ''}; "
+            "measure both on one declaration"
+        )
+    for word, mine, theirs in (
+        ("neighbour relation", one.privacy.neighbours, other.privacy.neighbours),
+        ("unit of protection", one.privacy.unit, other.privacy.unit),
+    ):
+        if mine != theirs:
+            raise MeasurementError(f"sets of one {word} merge; these have {mine!r} and {theirs!r}: keep them apart")
+    mine, theirs = one.provenance.get("ledger"), other.provenance.get("ledger")
+    if mine is None or mine != theirs:
+        raise MeasurementError(
+            f"sets of one ledger merge; these come from {_ledger_name(mine)} and {_ledger_name(theirs)}: only one "
+            "ledger knows what they spent together"
+        )
+
+
+def _ledger_name(ledger: object) -> str:
+    return "an unnamed ledger" if ledger is None else f"the ledger {ledger!r}"
+
+
+def _releases(measured: MeasurementSet) -> list[dict[str, Any]]:
+    """The provenance of each release in the set, with what it spent."""
+    merged = measured.provenance.get("merged")
+    if isinstance(merged, list) and merged and all(isinstance(each, dict) for each in merged):
+        return list(merged)
+    spent = measured.privacy.spent
+    return [dict(measured.provenance) | {"spent": None if spent is None else dict(spent)}]
+
+
+def _shared_releases(known: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The named releases that are in both lists; one that claims two prices is refused."""
+    spent = {str(each["release"]): each.get("spent") for each in known if each.get("release") is not None}
+    shared = set()
+    for each in others:
+        release = each.get("release")
+        if release is None or str(release) not in spent:
+            continue
+        if spent[str(release)] != each.get("spent"):
+            raise MeasurementError(
+                f"the release {release!r} is said to have spent {spent[str(release)]} and {each.get('spent')}; "
+                "a release is paid for once: ask its ledger which is right"
+            )
+        shared.add(str(release))
+    return shared
+
+
+def _total_spent(parts: Sequence[Mapping[str, str] | None]) -> tuple[dict[str, str] | None, tuple[str, ...]]:
+    """The sum of what the parts spent; where there is none, None and a note that says why."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None, ("What some of the merged measurements spent is not known.",)
+    if len({frozenset(part) for part in known}) > 1:
+        listed = "; ".join(describe_budget(part) for part in known)
+        return None, (f"The merged measurements spent {listed}. The ledger converts these to one unit and adds them.",)
+    return sum_spent(known), ()

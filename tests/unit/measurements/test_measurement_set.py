@@ -1,0 +1,275 @@
+"""Sets of measurements: made from arrays, widened by public facts, merged only where their promises add up."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.domain import Attribute, Domain, Query
+from consilience.domain.domains import PublicFacts
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
+from consilience.measurements import (
+    DiscreteLaplace,
+    Exact,
+    Gaussian,
+    Laplace,
+    Measurement,
+    MeasurementSet,
+    PrivacyStatement,
+)
+
+DOMAIN = Domain(
+    "town", (Attribute.categorical("age", ["young", "middle", "old"]), Attribute.categorical("sex", ["F", "M"]))
+)
+NOISE = Laplace(2.0)
+SEX = Query.marginal("sex")
+
+
+def release(name: str, *measurements: Measurement, epsilon: str = "0.5", **options: object) -> MeasurementSet:
+    """A set as a ledger's release makes it."""
+    fields = {
+        "domain": DOMAIN,
+        "measurements": measurements,
+        "privacy": PrivacyStatement(spent={"epsilon": epsilon}),
+        "provenance": {"ledger": "town-ledger", "release": name},
+    }
+    return MeasurementSet(**(fields | options))  # type: ignore[arg-type]
+
+
+def measured(name: str, *values: float) -> Measurement:
+    return Measurement(SEX, np.array(values or (1.0, 2.0)), NOISE, id=name)
+
+
+def test_marginals_come_in_the_order_of_their_key() -> None:
+    table = np.arange(6.0).reshape(2, 3)
+    found = MeasurementSet.from_marginals(DOMAIN, {("sex", "age"): table, "age": [1, 2, 3], (): 6}, noise=NOISE)
+    assert [m.query.attributes for m in found] == [("sex", "age"), ("age",), ()]
+    np.testing.assert_array_equal(found.measurements[0].values, np.arange(6.0))
+    assert found.measurements[0].bind(DOMAIN).shape == (2, 3)
+    assert (len(found), found.private, found.privacy.spent) == (3, True, None)
+
+
+def test_flat_arrays_are_taken_in_the_same_order() -> None:
+    flat, shaped = (
+        MeasurementSet.from_marginals(DOMAIN, {("age", "sex"): array}, noise=NOISE)
+        for array in (np.arange(6.0), np.arange(6.0).reshape(3, 2))
+    )
+    assert flat == shaped
+
+
+def test_each_marginal_may_have_its_own_law() -> None:
+    laws = {("sex",): Gaussian(1.0), "age": DiscreteLaplace(3.0)}
+    found = MeasurementSet.from_marginals(DOMAIN, {"sex": [1, 2], "age": [1, 2, 3]}, noise=laws)
+    assert [m.noise for m in found] == [Gaussian(1.0), DiscreteLaplace(3.0)]
+    with pytest.raises(MeasurementError, match="marginal by sex has no noise law"):
+        MeasurementSet.from_marginals(DOMAIN, {"sex": [1, 2]}, noise={"age": NOISE})
+
+
+def test_what_arrays_do_not_say_is_carried_along() -> None:
+    found = MeasurementSet.from_marginals(
+        DOMAIN,
+        {"sex": [1, 0]},
+        noise=NOISE,
+        neighbours="replace-one",
+        unit="person, at most 2 rows",
+        clipped=True,
+        spent={"epsilon": 0.5},
+        ledger="L",
+        private=False,
+    )
+    assert found.measurements[0].clipped
+    assert found.privacy == PrivacyStatement("replace-one", "person, at most 2 rows", {"epsilon": "0.5"})
+    assert found.provenance["ledger"] == "L"
+    assert not found.private
+
+
+@pytest.mark.parametrize(
+    ("key", "array", "problem"),
+    [
+        (("age", "sex"), np.zeros((2, 3)), r"shape \(2, 3\), but .* \(3, 2\), or flat \(6,\); the axes follow"),
+        ("sex", np.zeros(3), r"by sex has the shape \(3,\), but the domain 'town' gives it the shape \(2,\)"),
+        ("sex", ["a", "b"], "array of numbers"),
+        ((), [1.0, 2.0], "nothing"),
+    ],
+)
+def test_wrong_shapes_name_both_sides(key: object, array: object, problem: str) -> None:
+    with pytest.raises(MeasurementError, match=problem):
+        MeasurementSet.from_marginals(DOMAIN, {key: array}, noise=NOISE)  # type: ignore[dict-item]
+
+
+def test_unknown_attributes_are_suggested() -> None:
+    with pytest.raises(DeclarationError, match="did you mean 'sex'"):
+        MeasurementSet.from_marginals(DOMAIN, {"sexx": [1, 2]}, noise=NOISE)
+
+
+def test_a_set_refuses_measurements_that_do_not_fit() -> None:
+    with pytest.raises(MeasurementError, match="has 3 values"):
+        release("r", Measurement(SEX, [1.0, 2.0, 3.0], NOISE))
+    with pytest.raises(MeasurementError, match="two measurements have the id 'm'"):
+        release("r", measured("m"), measured("m"))
+    with pytest.raises(MeasurementError, match="private is True or False"):
+        release("r", private=1)
+    with pytest.raises(MeasurementError, match="provenance cannot be written as JSON"):
+        release("r", provenance={"when": object()})
+
+
+def test_public_facts_are_exact_measurements_and_named() -> None:
+    found = release("r", measured("m")).with_public(total=100, margins={"sex": [40, 60]})
+    assert [(m.id, m.noise, m.values.tolist()) for m in found.measurements[1:]] == [
+        ("public:total", Exact(), [100.0]),
+        ("public:sex", Exact(), [40.0, 60.0]),
+    ]
+    assert found.privacy.public_facts == ("the exact total", "the exact counts by sex")
+    assert found.privacy.spent == {"epsilon": "0.5"}
+    assert found.provenance == release("r").provenance
+    assert found.with_public(total=100) == found
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"total": -1}, "-1"),
+        ({"total": float("nan")}, "nan"),
+        ({"margins": {"sex": [-1, 2]}}, "below 0"),
+        ({"margins": {"sex": [1, 2, 3]}}, r"shape \(3,\)"),
+        ({"total": 5, "margins": {"sex": [1, 2]}}, "public sex comes to 3, but the public total comes to 5"),
+        ({"margins": {"sex": [1, 2], "age": [1, 2, 3]}}, "comes to 6, but the public sex comes to 3"),
+    ],
+)
+def test_public_facts_that_cannot_be_are_refused(facts: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConsilienceError, match=problem):
+        release("r").with_public(**facts)  # type: ignore[arg-type]
+
+
+def test_public_facts_must_agree_with_earlier_ones() -> None:
+    found = release("r").with_public(total=100)
+    with pytest.raises(MeasurementError, match="comes to 99, but the public total comes to 100"):
+        found.with_public(margins={"sex": [49, 50]})
+    declared = Domain("town", DOMAIN.attributes, public=PublicFacts(total=10))
+    with pytest.raises(MeasurementError, match="comes to 9, but the public total comes to 10"):
+        MeasurementSet(declared, ()).with_public(total=9)
+
+
+def test_facts_that_the_domain_declares_are_in_every_statement() -> None:
+    declared = Domain("town", DOMAIN.attributes, public=PublicFacts(total=10))
+    assert MeasurementSet(declared, ()).privacy.public_facts == ("the exact total",)
+
+
+def test_merge_joins_measurements_and_adds_what_was_spent() -> None:
+    one = release("r1", measured("r1/0"), epsilon="0.1").with_public(total=5)
+    two = release("r2", measured("r2/0"), epsilon="0.2").with_public(total=5)
+    both = one.merge(two)
+    assert [m.id for m in both] == ["r1/0", "public:total", "r2/0"]
+    assert both.privacy.spent == {"epsilon": "0.3"}
+    assert both.privacy.public_facts == ("the exact total",)
+    assert both.provenance["ledger"] == "town-ledger"
+    assert [each["release"] for each in both.provenance["merged"]] == ["r1", "r2"]
+    assert both.private
+
+
+def test_merge_of_merges_keeps_every_release_and_pays_repeated_ones_once() -> None:
+    sets = [release(f"r{i}", measured(f"r{i}/0", i, i), epsilon="0.1") for i in range(4)]
+    left, right = sets[0].merge(sets[1]), sets[2].merge(sets[3])
+    whole = left.merge(right)
+    assert whole.privacy.spent == {"epsilon": "0.4"}
+    assert len(whole.provenance["merged"]) == len(whole) == 4
+    again = whole.merge(sets[2], whole)
+    assert again == whole
+
+
+def test_a_release_without_ids_is_still_kept_once() -> None:
+    one = release("r1", Measurement(SEX, [1.0, 2.0], NOISE), Measurement(SEX, [1.0, 2.0], NOISE))
+    assert len(one.merge(one)) == 2
+    other = release("r2", Measurement(SEX, [1.0, 2.0], NOISE))
+    assert len(one.merge(other)) == 3
+
+
+def test_sets_without_release_names_are_paid_each() -> None:
+    one = release("", measured("a"), provenance={"ledger": "L"})
+    two = release("", measured("b"), provenance={"ledger": "L"})
+    assert one.merge(two).privacy.spent == {"epsilon": "1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"domain": Domain("city", DOMAIN.attributes)}, "different domains.*'town'.*'city'"),
+        (
+            {"domain": Domain("town", (DOMAIN.attributes[1], DOMAIN.attributes[0]))},
+            "'town' with age, sex, and 'town' with sex, age",
+        ),
+        ({"privacy": PrivacyStatement("replace-one")}, "neighbour relation.*'add-remove' and 'replace-one'"),
+        ({"privacy": PrivacyStatement(unit="person")}, "unit of protection.*'row' and 'person'"),
+        ({"provenance": {"ledger": "other"}}, "the ledger 'town-ledger' and the ledger 'other'"),
+        ({"provenance": {}}, "the ledger 'town-ledger' and an unnamed ledger"),
+    ],
+)
+def test_strangers_do_not_merge(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(MeasurementError, match=problem):
+        release("r1", measured("a")).merge(release("r2", measured("b"), **options))
+
+
+def test_sets_of_no_ledger_do_not_merge() -> None:
+    one = release("r1", provenance={})
+    with pytest.raises(MeasurementError, match="an unnamed ledger and an unnamed ledger"):
+        one.merge(one)
+
+
+def test_one_id_never_names_two_measurements() -> None:
+    with pytest.raises(MeasurementError, match="the id 'm' names two different measurements"):
+        release("r1", measured("m", 1, 2)).merge(release("r2", measured("m", 1, 3)))
+
+
+def test_one_release_never_has_two_prices() -> None:
+    with pytest.raises(MeasurementError, match="'r1' is said to have spent"):
+        release("r1", measured("a")).merge(release("r1", measured("a"), epsilon="0.7"))
+
+
+def test_a_merge_is_private_only_if_all_parts_are() -> None:
+    one, two = release("r1", measured("a")), release("r2", measured("b"), private=False)
+    assert not one.merge(two).private
+    assert not two.merge(one).private
+
+
+def test_spending_that_cannot_be_added_is_said_in_words() -> None:
+    one = release("r1", measured("a"))
+    rho = release("r2", measured("b"), privacy=PrivacyStatement(spent={"rho": "0.1"}))
+    unknown = release("r3", measured("c"), privacy=PrivacyStatement())
+    mixed = one.merge(rho)
+    assert mixed.privacy.spent is None
+    assert "epsilon 0.5; rho 0.1" in mixed.privacy.notes[0]
+    assert one.merge(unknown).privacy.spent is None
+    assert "not known" in one.merge(unknown).privacy.notes[0]
+
+
+def test_files_bring_everything_back(tmp_path: Path) -> None:
+    found = release("r1", measured("a"), private=False).with_public(total=3)
+    path = tmp_path / "set.parquet"
+    found.save(path)
+    assert MeasurementSet.load(path) == found
+    assert MeasurementSet.load(str(path)) == found
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_saving_where_nothing_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="cannot write"):
+        release("r1").save(tmp_path / "absent" / "set.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_are_not_unicode_are_refused_when_saving(tmp_path: Path) -> None:
+    domain = Domain("x", (Attribute.categorical("a\ud800", ["1"]),))
+    found = MeasurementSet(domain, (Measurement(Query.marginal("a\ud800"), [1.0], NOISE),))
+    with pytest.raises(FileFormatError, match="not valid Unicode"):
+        found.save(tmp_path / "set.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_description_warns_of_simulations_first() -> None:
+    found = release("r1", *(measured(f"m{i}") for i in range(30)), private=False)
+    text = found.describe()
+    assert text.startswith("NOT PRIVATE")
+    assert "30 measurements (60 values) over the domain 'town'" in text
+    assert "and 10 more" in text
+    assert "epsilon 0.5" in text
+    assert "NOT PRIVATE" not in release("r1").describe()
