@@ -2,10 +2,10 @@
 
     python -m benchmarks.speed.counting [--quick] [--json FILE]
 
-Twenty eight-way marginals of a Parquet file with 32 binary columns. Both sides open and read the file themselves, and
-each is run once before it is timed, so that neither pays for compiling kernels or for a cold file; what the first run in
-a new process adds is reported apart. The counts must be equal. Then a file twenty times as long is counted in a process
-of its own, for its peak memory.
+Twenty eight-way marginals of a Parquet file with 32 binary columns. Both sides open and read the file themselves.
+Each is run once before it is timed, so that neither pays for compiling kernels or for a cold file; what the first run
+in a new process adds is reported apart. The counts must be equal. Then a file twenty times as long is counted in a
+process of its own, for its peak memory.
 """
 
 import argparse

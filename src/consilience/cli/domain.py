@@ -20,7 +20,7 @@ def draft(
     """Draft a domain from the data. Reading values off confidential data is NOT private: review and edit the draft."""
     from consilience.source.draft import draft_domain
 
-    drafted = draft_domain(data, name=name or Path(data).name.partition(".")[0])
+    drafted, left_out = draft_domain(data, name=name or Path(data).name.partition(".")[0])
     text = (
         "# DRAFT, read off the data, which is not private. Replace every value and edge by what is publicly known,\n"
         "# then remove this comment.\n\n" + drafted.to_toml()
@@ -30,6 +30,8 @@ def draft(
     else:
         options.refuse_existing(out)
         out.write_text(text, encoding="utf-8")
+    if left_out:
+        note(f"left out, because they look like names or free text: {', '.join(left_out)}")
     note("this draft was read off the data, which is not private: review every value before you use or share it")
 
 

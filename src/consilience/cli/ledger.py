@@ -32,6 +32,7 @@ def show(
     path: Annotated[Path, typer.Argument(help="A ledger, or the data it lies beside.")], json: options.AsJson = False
 ) -> None:
     """Show the total, what was spent on what, and what remains."""
+    from consilience.privacy.budgets import decimal_text
     from consilience.privacy.ledger import Ledger
 
     beside = path.with_name(path.name + ".ledger")
@@ -43,13 +44,13 @@ def show(
                 "dataset": found.dataset,
                 "total": found.total.to_json(),
                 "unit": found.total.additive_unit,
-                "spent": str(found.spent),
-                "remaining": str(found.remaining),
+                "spent": decimal_text(found.spent),
+                "remaining": decimal_text(found.remaining),
                 "entries": [
                     {
                         "id": entry.id,
                         "state": entry.state,
-                        "cost": str(entry.cost),
+                        "cost": decimal_text(entry.cost),
                         "created": entry.created,
                         "description": entry.description,
                     }
@@ -60,5 +61,5 @@ def show(
         return
     typer.echo(f"dataset {found.dataset!r}: {found.total.describe()} in all, {found.remaining_text} remains")
     if entries:
-        rows = [[entry.id, entry.state, entry.created, entry.description, str(entry.cost)] for entry in entries]
+        rows = [[entry.id, entry.state, entry.created, entry.description, decimal_text(entry.cost)] for entry in entries]
         print_table(["id", "state", "created", "plan", found.total.additive_unit], rows, numeric=1)

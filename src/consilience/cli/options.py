@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from consilience.errors import DeclarationError, LedgerError
+from consilience.errors import BudgetExceeded, DeclarationError, LedgerError
 
 if TYPE_CHECKING:
     from consilience.domain import Domain
@@ -82,9 +82,13 @@ def _total(asked: "Budget", total: float | None) -> "Budget":
 
     if total is None:
         return asked
-    if asked.unit == "rho":
-        return budget(rho=total)
-    return budget(epsilon=total, delta=asked.delta)
+    declared = budget(rho=total) if asked.unit == "rho" else budget(epsilon=total, delta=asked.delta)
+    if asked.amount > declared.amount:
+        raise BudgetExceeded(
+            f"asked for {asked.describe()}, but the new ledger's total would be {declared.describe()}; "
+            "lower the request or raise --budget"
+        )
+    return declared
 
 
 def refuse_existing(path: Path, *, overwrite: bool = False) -> None:

@@ -142,13 +142,13 @@ def _as_arrow(frame: Any, *, text_columns: list[str], value: str) -> "pa.Table":
 
     try:
         return nw.from_native(frame, eager_only=True).to_arrow()
+    except (pa.ArrowException, ValueError) as error:
+        raise MeasurementError(f"the table cannot be read: {error}; give each column one type") from None
     except TypeError:
         raise DeclarationError(
             f"a long table is a pandas, polars or pyarrow table or a path, found {type(frame).__name__}; "
             "collect lazy tables first"
         ) from None
-    except (pa.ArrowException, ValueError) as error:
-        raise MeasurementError(f"the table cannot be read: {error}; give each column one type") from None
 
 
 def _read_table_file(path: Path, text_columns: list[str], value: str) -> "pa.Table":

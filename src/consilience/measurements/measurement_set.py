@@ -173,7 +173,8 @@ class MeasurementSet:
         """The set for a reader: what was measured, how noisy it is, and what is promised."""
         values = sum(measurement.values.size for measurement in self.measurements)
         lines = [] if self.private else [NOT_PRIVATE]
-        lines.append(f"{len(self)} measurements ({values} values) over the domain {self.domain.name!r}")
+        counted = "1 measurement" if len(self) == 1 else f"{len(self)} measurements"
+        lines.append(f"{counted} ({values} values) over the domain {self.domain.name!r}")
         lines += [f"  {measurement.describe()}" for measurement in self.measurements[:SHOWN_MEASUREMENTS]]
         if len(self) > SHOWN_MEASUREMENTS:
             lines.append(f"  and {len(self) - SHOWN_MEASUREMENTS} more")

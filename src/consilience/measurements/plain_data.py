@@ -35,7 +35,9 @@ def read_json(text: str, *, where: str) -> Any:
     except RecursionError:
         raise FileFormatError(f"{where}: the JSON is nested too deeply to be read") from None
     except ValueError as error:
-        raise FileFormatError(f"{where}: this is not the JSON it should be: {_shortened(str(error), length=120)}") from None
+        raise FileFormatError(
+            f"{where}: this is not the JSON it should be: {_shortened(str(error), length=120)}"
+        ) from None
     return value
 
 
@@ -52,7 +54,8 @@ def plain_mapping(value: object, *, what: str) -> dict[str, Any]:
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise MeasurementError(
-            f"{what} cannot be written as JSON: {_shortened(str(error), length=120)}; use texts, finite numbers, lists and mappings"
+            f"{what} cannot be written as JSON: {_shortened(str(error), length=120)}; "
+            "use texts, finite numbers, lists and mappings"
         ) from None
     return json.loads(text)
 

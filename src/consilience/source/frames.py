@@ -28,7 +28,10 @@ class FrameReader:
     def __init__(self, data: object, required: Required) -> None:
         if isinstance(data, pa.RecordBatch):
             data = pa.Table.from_batches([data])
-        check_columns(SHOWN, _column_names(data), required)
+        columns = _column_names(data)
+        check_columns(SHOWN, columns, required)
+        if len(set(columns)) < len(columns):
+            data = _selected(data, list(required))
         self._frame = attempt(lambda: _wrapped(data), REFUSAL)
         check_types(SHOWN, attempt(lambda: self._types(tuple(required)), REFUSAL), required)
 
@@ -60,6 +63,11 @@ def _column_names(data: Any) -> list[str]:
     if hasattr(data, "iloc"):
         return list(data.columns)
     return attempt(lambda: _wrapped(data).collect_schema().names(), REFUSAL)
+
+
+def _selected(data: Any, names: list[str]) -> Any:
+    """The frame without columns that share their names with others."""
+    return data.select(names) if isinstance(data, pa.Table) else data[names]
 
 
 def _wrapped(data: Any) -> Any:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain, ImpossibleCells
-from consilience.numerics.counting import WIDTHS, CodeMatrices, keep_first_rows
+from consilience.numerics.counting import WIDTHS, CodeMatrices, UnitTable
 from consilience.source.coding import BoundsCoder, coder_of
-from consilience.source.values import NO_TEXT, plain, positions, texts_of
+from consilience.source.values import NO_TEXT, bytes_of, nulls, places_among, plain, texts_of
 
 
 class Batch(Protocol):
@@ -122,24 +122,16 @@ class UnitLimit:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._ids: dict[bytes, int] = {}
-        self._seen = np.zeros(1024, dtype=np.int64)
+        self._table = UnitTable()
 
     def keep(self, units: Any) -> NDArray[np.bool_]:
         """Which of the next rows are kept, given their units."""
         units = plain(units)
-        if pa.types.is_null(units.type) or pa.types.is_nested(units.type):
+        if pa.types.is_null(units.type) or not len(units):
             return np.zeros(len(units), dtype=np.bool_)
-        if not pa.types.is_dictionary(units.type):
-            units = units.dictionary_encode()
-        texts = texts_of(plain(units.dictionary)).to_pylist()
-        ids = [-1 if text in (None, NO_TEXT) else self._id(text) for text in texts]
-        if len(self._ids) > len(self._seen):
-            room = np.zeros(2 * len(self._ids), dtype=np.int64)
-            room[: len(self._seen)] = self._seen
-            self._seen = room
-        own = np.array([*ids, -1], dtype=np.int64)[positions(units)]
-        return keep_first_rows(own, self._seen, self._limit)
-
-    def _id(self, text: bytes) -> int:
-        return self._ids.setdefault(text, len(self._ids))
+        if pa.types.is_dictionary(units.type):
+            texts = texts_of(plain(units.dictionary)).take(units.indices)
+        else:
+            texts = texts_of(units)
+        present = ~nulls(texts) & (places_among(texts, [NO_TEXT]) == 1)
+        return self._table.keep_first(*bytes_of(texts), present, self._limit)

@@ -145,6 +145,14 @@ def places_among(texts: Any, known: Sequence[bytes]) -> NDArray[np.int32]:
     return found.fill_null(len(known)).to_numpy()
 
 
+def bytes_of(texts: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of all texts end to end, and the offsets at which each begins."""
+    texts = texts.cast(pa.large_binary())
+    _, offsets, data = texts.buffers()
+    places = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(data or b"", dtype=np.uint8), places
+
+
 def positions(array: Any) -> NDArray[np.int64]:
     """The places of a dictionary array's values in its dictionary; one past its end for null."""
     return array.indices.cast(pa.int64()).fill_null(len(array.dictionary)).to_numpy()

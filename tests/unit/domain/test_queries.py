@@ -152,6 +152,8 @@ def test_rounding_keeps_six_digits_of_the_largest_entry(name: str) -> None:
 def test_bits_bound_the_lattice_of_each_factor() -> None:
     for name, query in REAL_QUERIES.items():
         assert query.bind(DOMAIN).rounded(4).lattice_bits <= 4 * len(query.factors), name
+    sixteenth = Query.of({"sex": factors.Matrix.of([[1 / 16, 1.0]])}).bind(DOMAIN)
+    assert [sixteenth.rounded(bits).lattice_bits for bits in (3, 4, 5)] == [0, 4, 4]
 
 
 def test_rounding_leaves_integer_queries_and_queries_on_the_lattice_alone() -> None:

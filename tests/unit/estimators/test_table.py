@@ -50,7 +50,7 @@ def test_a_public_total_is_kept_exactly() -> None:
 
 def test_contradictory_public_totals_are_refused() -> None:
     domain = Domain.from_declaration(DOMAIN.to_declaration() | {"public": {"total": 500}})
-    with pytest.raises(MeasurementError, match="contradict"):
+    with pytest.raises(MeasurementError, match="must agree|contradict"):
         estimate(measured(domain=domain).with_public(total=600))
 
 
@@ -104,7 +104,7 @@ def test_censored_answers_are_left_out() -> None:
 
     values = one.values.copy()
     values[1] = np.nan
-    censored = replace(one, values=values, censored=np.array([False, True, False]), threshold=25.0)
+    censored = replace(one, values=values, censored=np.array([False, True, False]), threshold=5.0)
     fitted = estimate(MeasurementSet(DOMAIN, (censored,), full.privacy, {}, private=True))
     assert fitted.marginal("a")[[0, 2]] == pytest.approx([10, 30], abs=1e-3)
     assert fitted.stats["measured_answers"] == 2

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from consilience.numerics.counting import (
     WIDTHS,
     CodeMatrices,
     MarginalLayout,
+    UnitTable,
     add_counts,
     gather_fields,
-    keep_first_rows,
     look_up,
     split_records,
     width_of,
@@ -106,16 +107,49 @@ def test_looking_up_is_indexing(kind):
     assert np.array_equal(look_up(table, places), table[places])
 
 
-@given(st.lists(st.lists(st.integers(-1, 4), max_size=12), max_size=4), st.integers(1, 3))
-@settings(max_examples=100, deadline=None)
-def test_the_first_rows_of_each_id_are_kept_across_batches(batches, limit):
-    seen, met = np.zeros(5, dtype=np.int64), {}
+def first_rows(table, units, limit):
+    """The rows a unit table keeps, given units as bytes or None."""
+    text = b"".join(unit or b"" for unit in units)
+    offsets = np.cumsum([0, *(len(unit or b"") for unit in units)], dtype=np.int64)
+    present = np.array([unit is not None for unit in units], dtype=np.bool_)
+    return table.keep_first(np.frombuffer(text, dtype=np.uint8), offsets, present, limit).tolist()
+
+
+def first_rows_slowly(met, units, limit):
+    kept = []
+    for unit in units:
+        met[unit] = met.get(unit, 0) + 1
+        kept.append(unit is not None and met[unit] <= limit)
+    return kept
+
+
+units = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"ab", b"a\x00"]), st.binary(max_size=3))
+
+
+@given(st.lists(st.lists(units, max_size=12), max_size=6), st.integers(1, 3))
+@settings(max_examples=200, deadline=None)
+def test_the_first_rows_of_each_unit_are_kept_across_batches(batches, limit):
+    table, met = UnitTable(), {}
     for batch in batches:
-        expected = []
-        for own in batch:
-            met[own] = met.get(own, 0) + 1
-            expected.append(own >= 0 and met[own] <= limit)
-        assert keep_first_rows(np.array(batch, dtype=np.int64), seen, limit).tolist() == expected
+        assert first_rows(table, batch, limit) == first_rows_slowly(met, batch, limit)
+
+
+def test_many_units_are_told_apart_while_the_table_grows():
+    rng = np.random.default_rng(3)
+    table, met = UnitTable(), {}
+    for size in (10, 5000, 1, 20_000, 20_000):
+        batch = [str(number).encode() for number in rng.integers(0, 15_000, size)]
+        assert first_rows(table, batch, 2) == first_rows_slowly(met, batch, 2)
+
+
+def test_units_of_equal_hash_are_told_apart(monkeypatch):
+    monkeypatch.setattr(counting, "_keep_first", counting._keep_first.py_func)
+    monkeypatch.setattr(counting, "_place_units", counting._place_units.py_func)
+    monkeypatch.setattr(counting, "_hash", lambda *_: np.uint64(7))
+    monkeypatch.setattr(counting, "_announce", lambda *_: None)
+    table, met = UnitTable(), {}
+    for batch in ([b"a", b"b", b"a"], [b"c", b"b", b"a", b"b"], [b"a", b"d", b"c"]):
+        assert first_rows(table, batch, 2) == first_rows_slowly(met, batch, 2)
 
 
 def split_slowly(text: bytes, delimiter: bytes, longest: int) -> list[list[bytes]]:
@@ -131,7 +165,7 @@ def split_slowly(text: bytes, delimiter: bytes, longest: int) -> list[list[bytes
             fields, length = fields_of(window, delimiter, quotes=False, ends=not cut)
         records.append(fields)
         at += len(window) if length is None else length
-        if length is None or length == len(window) and cut:
+        if length is None or (length == len(window) and cut):
             while at < len(text) and text[at : at + 1] not in (b"\n", b"\r"):
                 at += 1
     return records
@@ -183,7 +217,7 @@ def split_in_chunks(text: bytes, delimiter: bytes, longest: int, *, chunk: int, 
             for starts, ends in zip(fields.starts, fields.ends, strict=True):
                 gathered, offsets = gather_fields(data, starts, ends)
                 whole = gathered.tobytes()
-                columns.append([whole[a:b] for a, b in zip(offsets, offsets[1:], strict=False)])
+                columns.append([whole[a:b] for a, b in itertools.pairwise(offsets)])
             records += [list(record) for record in zip(*columns, strict=True)]
             data, skipping = data[fields.consumed :], fields.skipping
             if fields.records < limit:
@@ -209,7 +243,7 @@ def test_every_text_is_split_by_the_grammar_whatever_the_chunks(text, longest, c
     assert found == padded(split_slowly(text, b",", longest), 3)
 
 
-cells = st.text(alphabet='ab1é "\',;\t\n\r', max_size=6)
+cells = st.text(alphabet="ab1é \"',;\t\n\r", max_size=6)
 
 
 @given(st.lists(st.lists(cells, min_size=1, max_size=4), max_size=8), st.sampled_from(",;\t|"))

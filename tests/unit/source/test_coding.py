@@ -36,7 +36,8 @@ def labels_of(array, labels, **rules):
         ([math.nan, None], pa.float64(), [None, None]),
         ([0.1, 3.0], pa.float32(), ["0.1", "3"]),
         ([dt.date(2020, 1, 31), None], pa.date32(), ["2020-01-31", None]),
-        ([dt.datetime(2020, 1, 31), dt.datetime(2020, 1, 31, 9)], pa.timestamp("ns"), ["2020-01-31", "2020-01-31T09:00:00"]),
+        ([dt.datetime(2020, 1, 31)], pa.timestamp("ns"), ["2020-01-31"]),
+        ([dt.datetime(9, 2, 3, 9)], pa.timestamp("us"), ["0009-02-03T09:00:00"]),
         ([dt.datetime(2020, 1, 31, 9, 0, 0, 500_000)], pa.timestamp("us"), ["2020-01-31T09:00:00.5"]),
         ([dt.datetime(2020, 1, 31, 2, tzinfo=UTC_PLUS_TWO)], pa.timestamp("s", "+02:00"), ["2020-01-31"]),
         ([dt.time(12, 30)], pa.time64("us"), ["12:30:00"]),
@@ -135,7 +136,10 @@ def test_a_text_that_is_no_number_is_missing(text):
     assert np.isnan(numbers_of(pa.array([text])))[0]
 
 
-@pytest.mark.parametrize(("text", "number"), [("+5", 5), ("5.", 5), (".5", 0.5), ("1E3", 1000), ("-Inf", -math.inf), ("1e999", math.inf)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("+5", 5), ("5.", 5), (".5", 0.5), ("1E3", 1000), ("-Inf", -math.inf), ("1e999", math.inf)],
+)
 def test_numbers_may_be_written_in_these_ways(text, number):
     assert numbers_of(pa.array([text, "7"])).tolist() == [number, 7]
 
@@ -147,11 +151,11 @@ class Opaque:
     __str__ = __hash__ = __eq__ = __repr__  # type: ignore[assignment]
 
 
+BEYOND_UTC = dt.datetime.max.replace(tzinfo=dt.timezone(-dt.timedelta(hours=23)))
 STRANGE = [
     [1], {"a": 1}, Opaque(), 10**5000, -(10**400), b"\xff\xfe", "\ud800", "\x00", float("inf"), complex(1, 2),
-    decimal.Decimal("NaN"), decimal.Decimal("1E+400"), dt.datetime.max.replace(tzinfo=dt.timezone(-dt.timedelta(hours=23))),
-    dt.timedelta(1), np.datetime64("2020-01-31"), np.float32(0.5), np.int8(3), np.bool_(True), pd.Timestamp("2020-01-31"),
-    dt.date(1, 1, 1), range(3), object,
+    decimal.Decimal("NaN"), decimal.Decimal("1E+400"), BEYOND_UTC, dt.timedelta(1), np.datetime64("2020-01-31"),
+    np.float32(0.5), np.int8(3), np.bool_(True), pd.Timestamp("2020-01-31"), dt.date(1, 1, 1), range(3), object,
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, SourceError
-from consilience.source import open_table
+from consilience.source import delimited, open_table
 from consilience.source.refusals import attempt, attempt_each
 
 CANARY = "canary7391"
@@ -80,6 +80,17 @@ def test_a_file_without_permission(tmp_path, name):
     assert "may read" in refusal(lambda: count(path, **options))
 
 
+def test_a_file_that_the_system_does_not_let_us_open(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n")
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", f"/home/{CANARY}")
+
+    monkeypatch.setattr(delimited, "_open", refuse)
+    assert "may read" in refusal(lambda: count(path))
+
+
 def forms_of(frame, directory):
     """The same table in every form, with its options."""
     frame.to_csv(directory / "t.csv", index=False)
@@ -129,8 +140,10 @@ def test_a_column_that_is_there_twice(tmp_path):
 
 
 def test_undeclared_columns_may_be_there_twice():
-    frame = pa.Table.from_arrays([pa.array(["0"]), pa.array([1]), pa.array([1]), pa.array([1])], names=["a", "b", "x", "x"])
-    assert count(frame)[0].tolist() == [1, 0]
+    arrays = [pa.array(["0"]), pa.array([1]), pa.array([1]), pa.array([1])]
+    table = pa.Table.from_arrays(arrays, names=["a", "b", "x", "x"])
+    for data in (table, pd.DataFrame([["0", 1, 1, 1]], columns=["a", "b", "x", "x"])):
+        assert count(data)[0].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +176,7 @@ def test_a_text_that_is_no_table_lacks_the_declared_columns(tmp_path):
 def test_a_truncated_archive(tmp_path):
     path = tmp_path / "t.csv.gz"
     rng = np.random.default_rng(0)
-    rows = "".join(f"{CANARY}{rng.integers(10**12)},1\n" for _ in range(200_000))
+    rows = "".join(f"{CANARY}{rng.integers(10**12)},1\n" for _ in range(100_000))
     path.write_bytes(gzip.compress(f"a,b\n{rows}".encode())[:-1000])
     assert "is whole" in refusal(lambda: count(path))
 
@@ -206,7 +219,12 @@ def test_queries_can_neither_write_nor_reach_other_files(tmp_path):
     refusal(lambda: count(duckdb_path, query=f"SELECT * FROM '{tmp_path / 't.parquet'}'"))
     refusal(lambda: count(duckdb_path, query=f"COPY t TO '{tmp_path / 'copy.csv'}'"), DeclarationError)
     before = sorted(tmp_path.iterdir())
-    for query in (f"ATTACH '{tmp_path / 'new.db'}' AS x", "DELETE FROM t", "CREATE TABLE x (a)", "PRAGMA user_version = 3"):
+    for query in (
+        f"ATTACH '{tmp_path / 'new.db'}' AS x",
+        "DELETE FROM t",
+        "CREATE TABLE x (a)",
+        "PRAGMA user_version = 3",
+    ):
         refusal(lambda query=query: count(sqlite_path, query=query))
     assert sorted(tmp_path.iterdir()) == before
 
@@ -221,7 +239,9 @@ def test_columns_of_a_type_that_the_declaration_excludes(tmp_path):
     dates = pa.table({"a": ["0"], "b": pa.array([0], pa.date32())})
     pq.write_table(nested, tmp_path / "nested.parquet")
     for data in (nested, tmp_path / "nested.parquet", pl.DataFrame(nested)):
-        assert "holds nested values, but is declared as a categorical attribute" in refusal(lambda data=data: count(data))
+        assert "holds nested values, but is declared as a categorical attribute" in refusal(
+            lambda data=data: count(data)
+        )
     for data in (dates, dates.to_pandas(date_as_object=False)):
         assert "holds dates, times or durations" in refusal(lambda data=data: count(data))
     unit = {"unit": "u", "max_rows_per_unit": 1}

@@ -176,9 +176,7 @@ rows_of_people = st.lists(
             "sex": st.sampled_from(["F", "M", "X", "unknown", None]),
             "children": st.one_of(st.none(), st.integers(-1, 3), st.just(2**53 - 1)),
             "age": st.one_of(st.none(), st.integers(-2, 70)),
-            "income": st.one_of(
-                st.none(), st.floats(), st.sampled_from([0.0, -0.0, 0.5, 10.0, math.inf, -math.inf])
-            ),
+            "income": st.one_of(st.none(), st.floats(), st.sampled_from([0.0, -0.0, 0.5, 10.0, math.inf, -math.inf])),
             "home": st.sampled_from([*REGIONS, "Scotland", "Skye", "skye", None]),
             "person": st.one_of(st.none(), st.integers(1, 4)),
         }
@@ -345,7 +343,7 @@ def test_the_ledger_lies_beside_the_data(people, tmp_path):
 
 
 def test_counts_too_large_for_memory_are_refused_from_the_declaration_alone():
-    domain = Domain.from_sizes({name: 1000 for name in "abcd"})
+    domain = Domain.from_sizes(dict.fromkeys("abcd", 1000))
     source = open_table(pa.table({name: pa.array([], pa.int8()) for name in "abcd"}), domain)
     with pytest.raises(TooLarge, match=r"8,000.0 GB.*\(a, b, c, d\).*limit is 2.1 GB.*coarser"):
         source.exact_counts([("a",), ("a", "b", "c", "d")])

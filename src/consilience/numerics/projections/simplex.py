@@ -1,0 +1,61 @@
+"""Non-negative numbers with a given sum."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from consilience.errors import DeclarationError
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.projections.convex_set import Array
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """{x : x ≥ 0, Σx = total}, for instance a table whose total is public.
+
+    >>> Simplex(3.0).project(np.array([2.0, 4.0, -1.0]))
+    array([0.5, 2.5, 0. ])
+    """
+
+    total: float
+    name: str = "Simplex"
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.total) or self.total < 0:
+            raise DeclarationError(
+                f"the total of {self.name!r} is {self.total:g}, and numbers from 0 upwards cannot sum to it; "
+                "give a finite total of at least 0"
+            )
+
+    # The nearest point is (x − θ)₊ for the θ that gives it the right sum (Held, Wolfe, Crowder 1974). With the cells in
+    # descending order s₁ ≥ s₂ ≥ …, the first k stay positive for the largest k with k·s_k > s₁ + … + s_k − total.
+    def project(self, point: Array) -> Array:
+        if point.size == 0:
+            self._refuse_no_cells()
+            return point.copy()
+        if self.total == 0:
+            return np.zeros_like(point)
+        largest = point.max()
+        descending = np.sort(point, axis=None)[::-1] - largest
+        excess = np.cumsum(descending) - self.total
+        ranks = np.arange(1, point.size + 1)
+        kept = int(np.flatnonzero(ranks * descending > excess)[-1])
+        threshold = excess[kept] / (kept + 1)
+        return np.maximum((point - largest) - threshold, 0.0)
+
+    def violation(self, point: Array) -> float:
+        return float(max(abs(point.sum() - self.total), -point.min(initial=0.0)))
+
+    def support(self, direction: Array) -> float:
+        if direction.size == 0:
+            self._refuse_no_cells()
+            return 0.0
+        return float(self.total * direction.max())
+
+    def _refuse_no_cells(self) -> None:
+        if self.total > 0:
+            raise Infeasible(
+                f"{self.name!r} asks for a total of {self.total:g} over no cells; give cells, or a total of 0",
+                violation=self.total,
+                constraints=(self.name,),
+            )

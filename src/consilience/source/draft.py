@@ -1,0 +1,115 @@
+"""A first domain read off the data: NOT private, for its owner to review and correct.
+
+A column of numbers with many values becomes ten bins between round edges; a column with few values a list; a column
+with many different texts, such as a name or an address, is left out and named.
+"""
+
+import csv
+import glob
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from consilience.domain.attributes import Attribute
+from consilience.domain.domains import Domain
+from consilience.errors import SourceError
+from consilience.source.readers import PARQUET, reader_of_path
+from consilience.source.refusals import attempt
+from consilience.source.values import numbers_of, plain, texts_of
+
+MOST_VALUES = 50
+FEWEST_NUMBERS_TO_BIN = 13
+BINS = 10
+
+
+class Draft(NamedTuple):
+    """A drafted domain, and the columns that were left out of it."""
+
+    domain: Domain
+    left_out: tuple[str, ...]
+
+
+class _Column:
+    """What has been seen of one column: its distinct texts up to a limit, and the range of its numbers."""
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+        self.low, self.high = math.inf, -math.inf
+        self.numeric = self.whole = True
+        self.missing = False
+
+    def add(self, array: object) -> None:
+        values = plain(array)
+        self.missing |= values.null_count > 0
+        present = values.drop_null()
+        if len(self.texts) <= MOST_VALUES:
+            self.texts |= {text.decode("utf-8", "replace") for text in texts_of(present).unique().to_pylist() if text}
+        numbers = numbers_of(present)
+        self.numeric &= bool(np.isfinite(numbers).all())
+        if self.numeric and numbers.size:
+            self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
+            self.whole &= bool((numbers == np.floor(numbers)).all())
+
+    def attribute(self, name: str) -> Attribute | None:
+        """The drafted attribute, or None for a column that looks like names or free text."""
+        missing = "Unknown" if self.missing else None
+        if self.numeric and self.texts and len(self.texts) >= FEWEST_NUMBERS_TO_BIN:
+            edges = round_edges(self.low, self.high, whole=self.whole)
+            return Attribute.numeric(name, edges, missing=missing)
+        if not self.texts or len(self.texts) > MOST_VALUES:
+            return None
+        order = sorted(self.texts, key=float) if self.numeric else sorted(self.texts)
+        return Attribute.categorical(name, order, missing=missing)
+
+
+def draft_domain(data: str, *, name: str) -> Draft:
+    """A domain with an attribute for each column that looks like one. Reads the data, and is not private."""
+    columns = attempt(lambda: _column_names(data), f"the source {data!r} cannot be read; check the path and the file")
+    reader = reader_of_path(data, dict.fromkeys(columns), table=None, query=None)
+    seen = {column: _Column() for column in columns}
+    for batch in reader.batches(columns):
+        for column, found in seen.items():
+            found.add(batch.column(column))
+    drafted = {column: found.attribute(column) for column, found in seen.items()}
+    attributes = tuple(attribute for attribute in drafted.values() if attribute is not None)
+    if not attributes:
+        raise SourceError("no column looks like an attribute; write the domain file by hand")
+    return Draft(Domain(name, attributes), tuple(column for column, found in drafted.items() if found is None))
+
+
+def round_edges(low: float, high: float, *, whole: bool) -> Sequence[float]:
+    """About ten bins between round numbers that hold everything from low to high.
+
+    >>> list(round_edges(17, 90, whole=True))
+    [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+    """
+    width = max((high - low) / BINS, 1.0 if whole else 1e-12 * max(1.0, abs(high)))
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= width * (1 - 1e-9))
+    if whole:
+        step = max(1, math.ceil(step))
+    first, last = math.floor(low / step), math.floor(high / step) + 1
+    return [step * i for i in range(first, last + 1)]
+
+
+def _column_names(data: str) -> list[str]:
+    """The names of the columns of the first file."""
+    from consilience.source.delimited import DELIMITERS, _beginning
+
+    paths = [data] if Path(data).exists() else sorted(glob.glob(data, recursive=True))
+    if not paths:
+        raise SourceError(f"there is no file {data!r}; check the path")
+    if data.lower().endswith(PARQUET):
+        import pyarrow.parquet as pq
+
+        return list(pq.read_schema(paths[0]).names)
+    text = _beginning(Path(paths[0])).decode("utf-8-sig", "replace")
+    readings = [
+        next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True), [])
+        for delimiter in DELIMITERS
+    ]
+    return [column.strip() for column in max(readings, key=len)]
