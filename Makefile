@@ -42,7 +42,7 @@ reproduce: setup
 	$(BIN)/python -m benchmarks.reproduce
 
 docs: setup
-	$(BIN)/python -m docs
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo

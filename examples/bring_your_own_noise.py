@@ -15,7 +15,7 @@ domain = cs.Domain(
 
 # What the other tool handed out: three tables with Laplace noise of scale 20 on each count. One count is negative, and
 # no two tables agree on the totals.
-noisy = {
+noisy: dict[str | tuple[str, ...], np.ndarray] = {
     ("sex", "age"): np.array([[412.0, 530.0, 861.0, 402.0], [455.0, 497.0, 902.0, 318.0]]),
     ("sex", "smoker"): np.array([[1874.0, 301.0], [1703.0, 512.0]]),
     ("age", "smoker"): np.array([[903.0, -14.0], [795.0, 208.0], [1329.0, 455.0], [612.0, 131.0]]),

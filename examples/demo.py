@@ -51,7 +51,7 @@ def main() -> None:
     prepare(console, folder)
     data = write_town(folder / "town.csv", people=arguments.people)
     console.print(
-        f"Wrote {data}: eight attributes that depend on each other, with gaps and odd values as in real tables (seed "
+        f"Wrote {data}: seven attributes that depend on each other, with gaps and odd values as in real tables (seed "
         f"{SEED}). What they mean is declared in {_shown(DOMAIN_FILE)}."
     )
 
@@ -162,8 +162,8 @@ def show_summary(console: Console, compared: Sequence[Compared]) -> None:
     summary.add_row("mean absolute error (NON-PRIVATE)", *(f"{value:,.1f}" for value in error), style="bold")
     console.print(summary)
     console.print(
-        f"Same noise, same privacy: the negative counts are gone, the parts sum to their totals, and the error fell by "
-        f"{1 - error[1] / error[0]:.0%}."
+        "Same noise, same privacy: the negative counts are gone, the parts sum to their totals, and the mean error "
+        f"went from {error[0]:,.1f} to {error[1]:,.1f} people a count."
     )
 
 

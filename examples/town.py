@@ -1,9 +1,9 @@
 """A believable town that does not exist: seeded, so that everyone who makes it gets the same people.
 
-People have an age, a sex, a district, a household, an education, an employment status, an income and a way to work, and
-these depend on each other as they do in real towns: retired people are old, graduates earn more, families live in the
-greener districts, and few drive where the trains stop. As in real tables, some answers are missing and a few are odd:
-ages of 999, misspelt districts, ways to work that no list foresaw. `town.domain.toml` says what becomes of those.
+People have an age, a sex, a district, an education, an employment status, an income and a way to work. These depend on
+each other as they do in real towns: retired people are old, graduates earn more, the young live near the station, and
+few drive where the trains stop. As in real tables, some answers are missing and a few are odd: ages of 999, misspelt
+districts, ways to work that no list foresaw. `town.domain.toml` says what becomes of those.
 
     python examples/town.py town.csv --people 2000
 """
@@ -35,7 +35,6 @@ DISTRICTS = {
     "Station": "Newtown",
     "Works": "Newtown",
 }
-HOUSEHOLDS = ("Alone", "Couple", "Family", "Shared")
 EDUCATIONS = ("At school", "Basic", "Secondary", "University")
 EMPLOYMENTS = ("Employed", "Unemployed", "Student", "Retired", "At home")
 COMMUTES = ("No commute", "Walk or cycle", "Public transport", "Car")
@@ -55,7 +54,6 @@ def make_town(people: int = PEOPLE, seed: int = SEED) -> dict[str, list[str]]:
     district = _districts(rng, age)
     education = _educations(rng, age, district)
     employment = _employments(rng, age, sex, education)
-    household = _households(rng, age)
     income = _incomes(rng, age, sex, district, education, employment)
     commute = _commutes(rng, employment, district, income)
     columns = {
@@ -63,7 +61,6 @@ def make_town(people: int = PEOPLE, seed: int = SEED) -> dict[str, list[str]]:
         "age": [str(years) for years in age],
         "sex": _named(SEXES, sex),
         "district": _named(tuple(DISTRICTS), district),
-        "household": _named(HOUSEHOLDS, household),
         "education": _named(EDUCATIONS, education),
         "employment": _named(EMPLOYMENTS, employment),
         "income": [str(amount) for amount in income],
@@ -151,16 +148,6 @@ def _employments(rng: np.random.Generator, age: Codes, sex: Codes, education: Co
         axis=1,
     )
     return _pick(rng, weights)
-
-
-def _households(rng: np.random.Generator, age: Codes) -> Codes:
-    child = age < 18
-    old = _slope(age, 72, 5)
-    alone = np.where(child, 0.0, 0.16 + 0.42 * old + 0.08 * _bell(age, 27, 5))
-    couple = np.where(child, 0.0, 0.2 + 0.3 * _slope(age, 56, 5) * (1 - 0.4 * old))
-    family = np.where(child, 0.97, 0.06 + 0.62 * _bell(age, 42, 9) + 0.4 * (age < 23))
-    shared = np.where(child, 0.03, 0.03 + 0.35 * _bell(age, 24, 4) + 0.06 * old)
-    return _pick(rng, np.stack([alone, couple, family, shared], axis=1))
 
 
 def _incomes(

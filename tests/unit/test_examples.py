@@ -176,7 +176,7 @@ class TestTheDemo:
     def test_consistent_numbers_do_not_contradict_each_other(self, printed: str) -> None:
         lines = [line.split() for line in printed.splitlines()]
         held = [words for words in lines if words[1:2] == ["by"] and "age" in (words[0], words[2])]
-        assert len(held) == 7
+        assert len(held) == 6
         assert len({words[-1] for words in held}) == 1
         assert len({words[-2] for words in held}) > 1
         negative = next(words for words in lines if words[:2] == ["negative", "counts"])

@@ -61,5 +61,5 @@ def show(
         return
     typer.echo(f"dataset {found.dataset!r}: {found.total.describe()} in all, {found.remaining_text} remains")
     if entries:
-        rows = [[entry.id, entry.state, entry.created, entry.description, decimal_text(entry.cost)] for entry in entries]
+        rows = [[each.id, each.state, each.created, each.description, decimal_text(each.cost)] for each in entries]
         print_table(["id", "state", "created", "plan", found.total.additive_unit], rows, numeric=1)

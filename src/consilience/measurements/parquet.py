@@ -241,7 +241,7 @@ def _read_table(content: bytes, where: str) -> "pa.Table":
             raise FileFormatError(
                 f"{where} lacks the column {name!r}; a measurement file has the columns {', '.join(COLUMNS)}"
             )
-    table = source.read(columns=list(COLUMNS))
+    table = source.read(columns=list(COLUMNS), use_threads=False)
     arrays = []
     for field in _schema():
         column = table.column(field.name)

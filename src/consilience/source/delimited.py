@@ -2,7 +2,7 @@
 
 The first record is the header. The delimiter is the comma, semicolon, tab or bar with which the header names most
 declared columns; nothing else is guessed, and every value is read as text. Text is UTF-8; whitespace around values is
-dropped, and an empty value is missing. `numerics.counting` gives the grammar, which has a meaning for every sequence of
+dropped, and an empty value is missing. `numerics.delimited` gives the grammar, which has a meaning for every sequence of
 bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs at most the
 records up to the next one.
 """
@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.errors import SourceError
-from consilience.numerics.counting import Fields, gather_fields, split_records
+from consilience.numerics.delimited import Fields, gather_fields, split_records
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
 from consilience.source.records import Batch
 from consilience.source.refusals import attempt, attempt_each

@@ -221,7 +221,27 @@ GOOD_WORKLOAD: dict[str, Any] = {
         },
     ]
 }
-JUNK: list[Any] = [None, True, 0, -1, 7, 2.5, math.nan, math.inf, 10**15, 10**400, "", "x", "drop", [], [[]], [None], {}, {"x": 1}, b"x"]
+JUNK: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    7,
+    2.5,
+    math.nan,
+    math.inf,
+    10**15,
+    10**400,
+    "",
+    "x",
+    "drop",
+    [],
+    [[]],
+    [None],
+    {},
+    {"x": 1},
+    b"x",
+]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -251,7 +271,9 @@ def removed(value: Any, path: tuple[Any, ...]) -> Any:
     return changed
 
 
-@pytest.mark.parametrize("path", list(places(GOOD_DOMAIN)), ids=lambda path: ".".join(str(key) for key in path) or "all")
+@pytest.mark.parametrize(
+    "path", list(places(GOOD_DOMAIN)), ids=lambda path: ".".join(str(key) for key in path) or "all"
+)
 def test_anything_anywhere_in_a_domain_is_accepted_or_refused_in_our_words(path: tuple[Any, ...]) -> None:
     Domain.from_declaration(GOOD_DOMAIN)
     variants = [replaced(GOOD_DOMAIN, path, junk) for junk in JUNK] + ([removed(GOOD_DOMAIN, path)] if path else [])

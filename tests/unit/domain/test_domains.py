@@ -89,7 +89,7 @@ def test_impossible_cells_apply_where_all_their_attributes_are_named(town: Domai
         for kept in itertools.permutations(names, size):
             away = tuple(names.index(name) for name in names if name not in kept)
             left = [name for name in names if name in kept]
-            possible = whole.any(axis=away).transpose([left.index(name) for name in kept])
+            possible = np.asarray(whole.any(axis=away)).transpose([left.index(name) for name in kept])
             allowed = town.allowed_cells(kept)
             if allowed is None:
                 assert possible.all()
@@ -144,8 +144,16 @@ def test_a_domain_survives_its_file_and_json(town: Domain, tmp_path: Path) -> No
 
 
 def test_long_even_edges_are_saved_as_from_to_and_step(tmp_path: Path) -> None:
-    domain = Domain("d", (Attribute.numeric("age", [*range(17, 91, 2), 91]), Attribute.numeric("x", [*range(0, 100, 7)])))
-    assert domain.to_declaration()["attributes"]["x"] == {"kind": "numeric", "from": 0, "to": 98, "step": 7, "unlisted": "clip"}
+    domain = Domain(
+        "d", (Attribute.numeric("age", [*range(17, 91, 2), 91]), Attribute.numeric("x", [*range(0, 100, 7)]))
+    )
+    assert domain.to_declaration()["attributes"]["x"] == {
+        "kind": "numeric",
+        "from": 0,
+        "to": 98,
+        "step": 7,
+        "unlisted": "clip",
+    }
     assert Domain.from_declaration(domain.to_declaration()) == domain
 
 
@@ -153,7 +161,8 @@ def test_even_edges_in_decimal_steps_are_the_decimals_that_were_written() -> Non
     declared = {"kind": "numeric", "from": 0.0, "to": 1.0, "step": 0.1}
     domain = Domain.from_declaration({"name": "d", "attributes": {"x": declared}})
     assert domain["x"].labels == tuple(
-        f"[{low}, {high}" for low, high in itertools.pairwise(["0", *(f"0.{i}" for i in range(1, 10)), "1"])
+        f"[{low}, {high}"
+        for low, high in itertools.pairwise(["0", *(f"0.{i}" for i in range(1, 10)), "1"])
         for high in [high + ("]" if high == "1" else ")")]
     )
     assert domain["x"].codes("0.3..0.7") == (3, 4, 5, 6)
@@ -164,7 +173,21 @@ def test_a_file_with_a_byte_order_mark_loads(tmp_path: Path) -> None:
     assert Domain.load(tmp_path / "d.toml").name == "town"
 
 
-ODD_NAMES = ["ä ö", 'say "hi"', "it's", "a.b.c", "x=y", "[attributes]", "#", "\\", "tab\there", "line\nbreak", "日本", "𝔘", "drop"]
+ODD_NAMES = [
+    "ä ö",
+    'say "hi"',
+    "it's",
+    "a.b.c",
+    "x=y",
+    "[attributes]",
+    "#",
+    "\\",
+    "tab\there",
+    "line\nbreak",
+    "日本",
+    "𝔘",
+    "drop",
+]
 
 
 @pytest.mark.parametrize("odd", ODD_NAMES)
@@ -268,18 +291,24 @@ BAD: list[tuple[str, object, list[str]]] = [
     (
         "margins that differ",
         lambda: Domain(
-            "d", (A, B), public=PublicFacts(None, (PublicMargin(("a", "b"), (1, 2, 3, 4)), PublicMargin(("b",), (4, 5))))
+            "d",
+            (A, B),
+            public=PublicFacts(None, (PublicMargin(("a", "b"), (1, 2, 3, 4)), PublicMargin(("b",), (4, 5)))),
         ),
         ["by a, b and by b", "differ on b"],
     ),
     (
         "margins with other totals",
-        lambda: Domain("d", (A, B), public=PublicFacts(None, (PublicMargin(("a",), (1, 2)), PublicMargin(("b",), (4, 5))))),
+        lambda: Domain(
+            "d", (A, B), public=PublicFacts(None, (PublicMargin(("a",), (1, 2)), PublicMargin(("b",), (4, 5))))
+        ),
         ["by a and by b", "differ on the total"],
     ),
     (
         "margin in impossible cells",
-        lambda: Domain("d", (A,), (ImpossibleCells((("a", (0,)),)),), PublicFacts(None, (PublicMargin(("a",), (1, 2)),))),
+        lambda: Domain(
+            "d", (A,), (ImpossibleCells((("a", (0,)),)),), PublicFacts(None, (PublicMargin(("a",), (1, 2)),))
+        ),
         ["impossible cells"],
     ),
 ]
@@ -295,5 +324,9 @@ def test_domains_that_contradict_themselves_are_refused(build: object, fragments
 
 
 def test_margins_that_agree_in_any_order_are_accepted() -> None:
-    margins = (PublicMargin(("a", "b"), (1, 2, 3, 4)), PublicMargin(("b", "a"), (1, 3, 2, 4)), PublicMargin(("b",), (4, 6)))
+    margins = (
+        PublicMargin(("a", "b"), (1, 2, 3, 4)),
+        PublicMargin(("b", "a"), (1, 3, 2, 4)),
+        PublicMargin(("b",), (4, 6)),
+    )
     assert Domain("d", (A, B), public=PublicFacts(10, margins)).public

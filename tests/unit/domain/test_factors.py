@@ -273,7 +273,9 @@ def test_factors_act_along_any_axis_of_a_table() -> None:
     for factor, attribute, matrix, _ in TABLE:
         other = next(each for each in COUNTED if each is not attribute)
         for names in ((attribute.name, other.name), (other.name, attribute.name)):
-            bound = Query.of({name: factor if name == attribute.name else factors.Identity() for name in names}).bind(domain)
+            bound = Query.of({name: factor if name == attribute.name else factors.Identity() for name in names}).bind(
+                domain
+            )
             table = rng.integers(0, 100, bound.table_shape)
             axis = names.index(attribute.name)
             expected = np.moveaxis(np.tensordot(np.array(matrix), table, axes=(1, axis)), 0, axis)

@@ -210,7 +210,7 @@ def test_json_that_is_no_query_is_refused(mapping: object, fragments: list[str])
 
 
 def test_unknown_attributes_are_refused_with_the_nearest() -> None:
-    with pytest.raises(DeclarationError, match="no attribute 'agee'; did you mean 'age'?"):
+    with pytest.raises(DeclarationError, match="no attribute 'agee'; did you mean 'age'"):
         Query.marginal("agee").bind(DOMAIN)
 
 

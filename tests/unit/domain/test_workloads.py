@@ -57,7 +57,8 @@ def test_a_workload_survives_json() -> None:
 def test_a_workload_file_asks_in_the_query_language(tmp_path: Path) -> None:
     path = tmp_path / "work.toml"
     path.write_text(
-        '\ufeff[[queries]]\nask = "age by sex"\n\n[[queries]]\nask = "mean(age) by race"\nweight = 2.5\n', encoding="utf-8"
+        '\ufeff[[queries]]\nask = "age by sex"\n\n[[queries]]\nask = "mean(age) by race"\nweight = 2.5\n',
+        encoding="utf-8",
     )
     workload = Workload.load(path)
     assert workload == Workload.of(["age by sex", "mean(age) by race"], weights=[1.0, 2.5])

@@ -136,7 +136,8 @@ def test_the_empty_product_is_the_identity_on_one_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "bits"), [([], 0), ([1, -3], 0), ([0.5], 1), ([0.75, 3.0], 2), ([2.0**-40], 40), ([1e300], 0), ([-0.0], 0)]
+    ("values", "bits"),
+    [([], 0), ([1, -3], 0), ([0.5], 1), ([0.75, 3.0], 2), ([2.0**-40], 40), ([1e300], 0), ([-0.0], 0)],
 )
 def test_fractional_bits_are_the_fewest_that_suffice(values: list[float], bits: int) -> None:
     assert fractional_bits(np.array(values, dtype=float)) == bits

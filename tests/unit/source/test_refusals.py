@@ -85,7 +85,7 @@ def test_a_file_that_the_system_does_not_let_us_open(tmp_path, monkeypatch):
     path.write_text("a,b\n")
 
     def refuse(path):
-        raise PermissionError(13, "Permission denied", f"/home/{CANARY}")
+        raise PermissionError(13, "Permission denied", f"directory/{CANARY}")
 
     monkeypatch.setattr(delimited, "_open", refuse)
     assert "may read" in refusal(lambda: count(path))

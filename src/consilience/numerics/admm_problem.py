@@ -1,0 +1,173 @@
+"""The problem that the ADMM iterations solve, in one form for all losses, bounds, sets and strategies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.projections.convex_set import Array, ConvexSet, SeparableSet
+from consilience.numerics.projections.graph import Graph, OnCells
+
+
+def threshold(values: Array, linear: Array, quadratic: Array, rho: float) -> Array:
+    """argmin over r of a|r| + q·r² + ρ/2·(r − values)²: the operator Θ of Lee et al., equation (14)."""
+    shrunk = np.sign(values) * np.maximum(np.abs(values) - linear / rho, 0.0)
+    return shrunk * (rho / (2.0 * quadratic + rho))
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """min F(x) = Σ a|x − y| + q(x − y)² over low ≤ x ≤ high, for x in every set.
+
+    Each cell has its own a, q, y and bounds, and a = q = 0 where it was not measured, so F is a sum over cells, and
+    everything that an iteration or a certificate needs of it is a formula for one cell.
+    """
+
+    noisy: Array
+    linear: Array
+    quadratic: Array
+    low: Array
+    high: Array
+    sets: tuple[ConvexSet, ...]
+
+    def loss(self, point: Array) -> float:
+        """F without the bounds."""
+        residual = np.abs(point - self.noisy)
+        return float(np.sum(self.linear * residual) + np.sum(self.quadratic * residual**2))
+
+    # In one dimension the minimiser under bounds is the free one, clipped.
+    def proximal(self, point: Array, rho: float) -> Array:
+        """argmin F(x) + ρ/2·‖x − point‖²."""
+        free = self.noisy + threshold(point - self.noisy, self.linear, self.quadratic, rho)
+        return np.clip(free, self.low, self.high)
+
+    def minimiser(self) -> Array:
+        """A point where F is least, the sets left aside."""
+        return np.clip(self.noisy, self.low, self.high)
+
+    # F*(g) = sup_x g·x − F(x). With curvature the free maximiser is y + sign(g)·(|g| − a)₊/(2q). Without curvature it is
+    # y for |g| ≤ a, and otherwise the bound in the direction of g.
+    def conjugate(self, slope: Array) -> float:
+        """F*(slope), for a slope within `slopes`."""
+        beyond = np.sign(slope) * np.maximum(np.abs(slope) - self.linear, 0.0)
+        away = np.where(beyond > 0, np.inf, np.where(beyond < 0, -np.inf, 0.0))
+        np.divide(beyond, 2.0 * self.quadratic, out=away, where=self.quadratic > 0)
+        best = np.clip(self.noisy + away, self.low, self.high)
+        return float(np.vdot(slope, best)) - self.loss(best)
+
+    @cached_property
+    def slopes(self) -> tuple[Array, Array]:
+        """Between which slopes F* is finite: there F outgrows the slope, or a bound stops the cell."""
+        falling = np.where((self.quadratic > 0) | np.isfinite(self.low), -np.inf, -self.linear)
+        rising = np.where((self.quadratic > 0) | np.isfinite(self.high), np.inf, self.linear)
+        return falling, rising
+
+    @cached_property
+    def measured(self) -> NDArray[np.bool_]:
+        return (self.linear > 0) | (self.quadratic > 0)
+
+    def noise_at(self, point: Array) -> float:
+        """The root mean square of the residuals, floored at rounding."""
+        if not np.any(self.measured):
+            return 1.0
+        residual = (point - self.noisy)[self.measured]
+        values = self.noisy[self.measured]
+        return max(_root_mean_square(residual), 1e-10 * _root_mean_square(values), np.finfo(float).tiny)
+
+
+def _root_mean_square(values: Array) -> float:
+    largest = float(np.abs(values).max(initial=0.0))
+    return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A problem as it is iterated on, and the way back to cells.
+
+    With a strategy A the iteration lives on pairs (s·x, r): the loss and the noisy answers belong to r, the bounds and the sets to
+    x, and r = A x is one more set, a graph. Rows are weighted beforehand, so that all answers have noise of one size,
+    and s makes the columns of A about as long as 1: both make the iteration independent of units.
+    """
+
+    problem: Problem
+    graph: Graph | None
+    scale: float
+    shape: tuple[int, ...]
+
+    def cells(self, point: Array) -> Array:
+        return point if self.graph is None else self.graph.split(point)[0] / self.scale
+
+    def point(self, cells: Array) -> Array:
+        return cells if self.graph is None else self.graph.join(self.scale * cells)
+
+
+def common_bounds(sets: Sequence[ConvexSet], shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """The bounds of all sets that bound cells one by one; `Infeasible` where they leave a cell no value."""
+    low, high = np.full(shape, -np.inf), np.full(shape, np.inf)
+    separable = [each for each in sets if isinstance(each, SeparableSet)]
+    for each in separable:
+        lower, upper = each.bounds(shape)
+        low, high = np.maximum(low, lower), np.minimum(high, upper)
+    apart = float((low - high).max(initial=-np.inf))
+    if apart > 0:
+        at = np.unravel_index(int(np.argmax(low - high)), shape)
+        one = max(separable, key=lambda each: each.bounds(shape)[0][at]).name
+        other = min(separable, key=lambda each: each.bounds(shape)[1][at]).name
+        raise Infeasible(
+            f"{one} wants cell {tuple(int(i) for i in at)} to be at least {low[at]:g}, {other} at most {high[at]:g}; "
+            "drop or correct one of them",
+            violation=apart / 2,
+            constraints=(one, other),
+        )
+    return low, high
+
+
+def plain_setting(noisy: Array, linear: Array, quadratic: Array, sets: Sequence[ConvexSet]) -> Setting:
+    """The problem over the cells themselves."""
+    low, high = common_bounds(sets, noisy.shape)
+    others = tuple(each for each in sets if not isinstance(each, SeparableSet))
+    return Setting(Problem(noisy, linear, quadratic, low, high, others), None, 1.0, noisy.shape)
+
+
+def strategy_setting(
+    strategy: Any,
+    noisy: Array,
+    linear: Array,
+    quadratic: Array,
+    sets: Sequence[ConvexSet],
+    *,
+    row_weights: Array,
+    scale: float | None = None,
+) -> Setting:
+    """The problem over cells and answers together; answers of weight 0 are left out, and `scale` is chosen if not given."""
+    cells = strategy.shape[1]
+    low, high = common_bounds(sets, (cells,))
+    kept = np.flatnonzero(row_weights > 0)
+    weight = row_weights[kept]
+    rows = weighted_rows(strategy[kept], weight)
+    if scale is None:
+        energy = float((rows.multiply(rows) if sp.issparse(rows) else rows * rows).sum())
+        scale = float(np.sqrt(energy / cells)) if energy > 0 else 1.0
+    graph = Graph(rows / scale)
+    nothing, free = np.zeros(cells), np.full(kept.size, np.inf)
+    problem = Problem(
+        noisy=np.concatenate([nothing, weight * noisy[kept]]),
+        linear=np.concatenate([nothing, linear[kept] / weight]),
+        quadratic=np.concatenate([nothing, quadratic[kept] / weight**2]),
+        low=np.concatenate([scale * low, -free]),
+        high=np.concatenate([scale * high, free]),
+        sets=(graph, *(OnCells(each, cells, scale) for each in sets if not isinstance(each, SeparableSet))),
+    )
+    return Setting(problem, graph, scale, (cells,))
+
+
+def weighted_rows(matrix: Any, weights: Array) -> Any:
+    """The matrix with each row multiplied by its weight."""
+    if sp.issparse(matrix):
+        return sp.csr_array(sp.dia_array((weights[None, :], [0]), shape=(weights.size,) * 2) @ matrix)
+    return weights[:, None] * matrix

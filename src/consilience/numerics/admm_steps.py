@@ -1,0 +1,193 @@
+"""The two iterations: splitting in two blocks with over-relaxation, and the algorithms as Lee et al. printed them."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from consilience.numerics.admm_certificate import Normal
+from consilience.numerics.admm_problem import Problem, Setting, threshold
+from consilience.numerics.projections.affine import Affine
+from consilience.numerics.projections.convex_set import Array, ConvexSet, SeparableSet
+from consilience.numerics.projections.graph import OnCells, SquareSolver
+
+
+class Iteration(Protocol):
+    """An ADMM iteration: a state that advances, and what can be read off it."""
+
+    rho: float
+    primal: float
+    dual: float
+
+    @property
+    def point(self) -> Array:
+        """Where the iteration stands."""
+        ...
+
+    def advance(self) -> None:
+        """Take one step; `primal` and `dual` are then the norms of its residuals."""
+        ...
+
+    def normals(self) -> list[Normal]:
+        """A normal of each set that is not a bound on single cells, from the last step."""
+        ...
+
+    def change_rho(self, rho: float) -> None:
+        """Go on with another penalty from the same point and the same (unscaled) dual variables."""
+        ...
+
+
+# The loss with the bounds has one copy of the cells, each set but the first has one more, and the first set holds the
+# centre c on which all copies must agree. With scaled dual variables u_i (Boyd et al. 2011, §3.1, §5):
+#
+#     x_0 = argmin F(x) + ρ/2‖x − (c − u_0)‖²,     x_i = Π_i(c − u_i)
+#     h_i = κ x_i + (1 − κ) c                       over-relaxation (Eckstein and Bertsekas 1992)
+#     c⁺  = Π_1(mean(h_i + u_i)),                   u_i⁺ = u_i + h_i − c⁺
+#
+# With one set these are two blocks, the loss against the set. The normals that the projections give away are
+# ρ Σ u_i⁺ = ρ M (mean(h_i + u_i) − c⁺) for the first set, and ρ(c − u_i − x_i) for the others.
+class TwoBlocks:
+    """The default iteration."""
+
+    def __init__(self, problem: Problem, *, rho: float, relaxation: float, start: Array) -> None:
+        self.problem, self.rho, self.relaxation = problem, rho, relaxation
+        self.centre = start
+        self.first, self.others = problem.sets[0], problem.sets[1:]
+        self.duals = [np.zeros_like(start) for _ in problem.sets]
+        self.primal = self.dual = np.inf
+        self._normals: list[Normal] = []
+
+    @property
+    def point(self) -> Array:
+        return self.centre
+
+    def advance(self) -> None:
+        centre, rho = self.centre, self.rho
+        aims = [centre - dual for dual in self.duals]
+        copies = [self.problem.proximal(aims[0], rho)]
+        copies += [each.project(aim) for each, aim in zip(self.others, aims[1:], strict=True)]
+        for dual, copy in zip(self.duals, copies, strict=True):
+            dual += self.relaxation * copy + (1.0 - self.relaxation) * centre
+        self.centre = self.first.project(sum(self.duals[1:], self.duals[0]) / len(self.duals))
+        for dual in self.duals:
+            dual -= self.centre
+        self._last = aims, copies
+        self.primal = float(np.sqrt(sum(np.sum((copy - self.centre) ** 2) for copy in copies)))
+        self.dual = rho * float(np.sqrt(len(copies)) * np.linalg.norm(self.centre - centre))
+
+    def normals(self) -> list[Normal]:
+        aims, copies = self._last
+        pull = self.rho * sum(self.duals[1:], self.duals[0])
+        found = [Normal(self.first, pull, float(np.vdot(pull, self.centre)))]
+        for each, aim, copy in zip(self.others, aims[1:], copies[1:], strict=True):
+            pull = self.rho * (aim - copy)
+            found.append(Normal(each, pull, float(np.vdot(pull, copy))))
+        return found
+
+    def change_rho(self, rho: float) -> None:
+        for dual in self.duals:
+            dual *= self.rho / rho
+        self.rho = rho
+
+
+# Lee et al., Algorithms 1–4, in one form. B is the strategy (the identity without one), K x = b are the equations that
+# are given as such, and every other set has a copy of the cells:
+#
+#     y⁺  = Θ(B x − ỹ + μ)                           line 4 of each algorithm
+#     z_i⁺ = Π_i(x + ν_i)                             line 5 (and 6 of Algorithm 3)
+#     x⁺  = (BᵀB + m I + KᵀK)⁻¹ ( Bᵀ(y⁺ + ỹ − μ) + Σ(z_i⁺ − ν_i) + Kᵀ(b − η) )
+#     μ⁺  = μ + B x⁺ − ỹ − y⁺,   ν_i⁺ = ν_i + x⁺ − z_i⁺,   η⁺ = η + K x⁺ − b
+#
+# Algorithm 4 writes −y for y, which changes nothing else; its line 6 must use the z of the same step. Section 4.6 takes
+# ½‖y‖² for the loss "l2"; its equation (25) is the y-update, with the factor ρ/(1 + ρ).
+class AsPrinted:
+    """The iteration of the paper: a copy for everything, one penalty, no relaxation."""
+
+    def __init__(self, setting: Setting, sets: Sequence[ConvexSet], *, rho: float, start: Array, halved: bool) -> None:
+        self.setting, self.rho, self.x = setting, rho, start
+        problem = setting.problem
+        measured = slice(None) if setting.graph is None else slice(setting.shape[0], None)
+        self.noisy, self.linear = problem.noisy[measured], problem.linear[measured]
+        self.unit = 2.0 if halved else 1.0
+        self.quadratic = problem.quadratic[measured] / self.unit
+        self.equations = [each for each in sets if isinstance(each, Affine)]
+        self.copied = [each for each in sets if not isinstance(each, Affine)]
+        self.strategy = None if setting.graph is None else setting.graph.matrix
+        self.mu = np.zeros_like(self.noisy)
+        self.nus = [np.zeros_like(start) for _ in self.copied]
+        self.etas = [np.zeros_like(each.values) for each in self.equations]
+        self.primal = self.dual = np.inf
+        self._copies = len(self.copied) + (self.strategy is None)
+        self._solver = self._factor()
+
+    def _factor(self) -> SquareSolver | None:
+        stacked = [each.matrix for each in self.equations]
+        stacked += [] if self.strategy is None else [self.strategy]
+        if not stacked:
+            return None
+        together = sp.csr_array(sp.vstack(stacked)) if all(map(sp.issparse, stacked)) else _dense_stack(stacked)
+        return SquareSolver(together, float(self._copies))
+
+    @property
+    def point(self) -> Array:
+        return self.setting.point(self.x)
+
+    def _answers(self, cells: Array) -> Array:
+        return cells if self.strategy is None else self.strategy @ cells
+
+    def advance(self) -> None:
+        aim = self._answers(self.x) - self.noisy + self.mu
+        y = threshold(aim, self.linear, self.quadratic, self.rho)
+        aims = [self.x + nu for nu in self.nus]
+        copies = [each.project(at) for each, at in zip(self.copied, aims, strict=True)]
+        x = self._agree(y + self.noisy - self.mu, [z - nu for z, nu in zip(copies, self.nus, strict=True)])
+        residuals = [self._answers(x) - self.noisy - y, *(x - z for z in copies)]
+        residuals += [each.matrix @ x.ravel() - each.values for each in self.equations]
+        for dual, residual in zip([self.mu, *self.nus, *self.etas], residuals, strict=True):
+            dual += residual
+        self._last = aim - y, aims, copies
+        self.primal = max(float(np.linalg.norm(residual)) for residual in residuals)
+        self.dual = self.rho * float(np.linalg.norm(x - self.x))
+        self.x = x
+
+    def _agree(self, answers: Array, copies: Sequence[Array]) -> Array:
+        """The x-update: the cells that fit the answers, the copies and the equations best."""
+        right = np.sum(copies, axis=0) if copies else np.zeros_like(self.x)
+        right = right + (answers if self.strategy is None else self.strategy.T @ answers)
+        if self._solver is None:
+            return right / self._copies
+        flat = right.ravel()
+        for each, eta in zip(self.equations, self.etas, strict=True):
+            flat = flat + each.matrix.T @ (each.values - eta)
+        return self._solver.solve(flat).reshape(self.x.shape)
+
+    def normals(self) -> list[Normal]:
+        pull, aims, copies = self._last
+        unit = self.unit * self.rho
+        found = []
+        if self.setting.graph is not None:
+            found.append(Normal(self.setting.graph, self.setting.graph.normal(-unit * pull), 0.0))
+        for each, aim, copy in zip(self.copied, aims, copies, strict=True):
+            if not isinstance(each, SeparableSet):
+                direction = unit * (aim - copy)
+                found.append(self._normal(each, direction, float(np.vdot(direction, copy))))
+        for each, eta in zip(self.equations, self.etas, strict=True):
+            direction = (unit * (each.matrix.T @ eta)).reshape(self.x.shape)
+            found.append(self._normal(each, direction, unit * float(np.dot(eta, each.values))))
+        return found
+
+    def _normal(self, of: ConvexSet, direction: Array, support: float) -> Normal:
+        if self.setting.graph is None:
+            return Normal(of, direction, support)
+        beside_answers = np.concatenate([direction, np.zeros_like(self.noisy)])
+        return Normal(OnCells(of, direction.size, 1.0), beside_answers, support)
+
+    def change_rho(self, rho: float) -> None:
+        for dual in [self.mu, *self.nus, *self.etas]:
+            dual *= self.rho / rho
+        self.rho = rho
+
+
+def _dense_stack(matrices: Sequence[Any]) -> Array:
+    return np.vstack([each.toarray() if sp.issparse(each) else each for each in matrices])

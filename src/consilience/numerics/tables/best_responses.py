@@ -1,0 +1,61 @@
+"""What each cell does when prices are put on the marginals, and the lower bound on the optimum that follows.
+
+With prices λ on the coordinates and s = Φᵀλ, every table x with Φx = b, 0 ≤ x ≤ u satisfies
+
+    Σ loss_i(x_i − y_i)  ≥  bᵀλ + Σ_i min over 0 ≤ ξ ≤ u_i of [ a_i|ξ − y_i| + q_i(ξ − y_i)² − s_i ξ ],
+
+whatever λ is. A cell of a non-negative table is at most every marginal that contains it, so u costs nothing to
+have, and every λ gives a finite bound. The minimiser is y moved by the part of s that exceeds the slope a, over 2q.
+"""
+
+import numba
+import numpy as np
+
+
+@numba.njit(nogil=True, cache=True)
+def best_responses(y, a, q, ceiling, floor, s, x, softness):  # pragma: no cover - compiled
+    """Fills the minimisers x and their derivatives in s; returns the sum of the minima."""
+    total = 0.0
+    for i in range(s.shape[0]):
+        x[i], softness[i] = _response(y[i], a[i], q[i], ceiling[i], floor, s[i])
+        move = x[i] - y[i]
+        total += a[i] * abs(move) + q[i] * move * move - s[i] * x[i]
+    return total
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_of_least_costs(y, a, q, ceiling, floor, s):  # pragma: no cover - compiled
+    """The sum of the minima alone; −∞ where a cell without ceiling is paid more than it costs."""
+    total = 0.0
+    for i in range(s.shape[0]):
+        x, _ = _response(y[i], a[i], q[i], ceiling[i], floor, s[i])
+        if not np.isfinite(x):
+            return -np.inf
+        move = x - y[i]
+        total += a[i] * abs(move) + q[i] * move * move - s[i] * x
+    return total
+
+
+@numba.njit(nogil=True, cache=True, inline="always")
+def _response(y, a, q, ceiling, floor, s):  # pragma: no cover - compiled
+    if s > a:
+        excess = s - a
+    elif s < -a:
+        excess = s + a
+    else:
+        excess = 0.0
+    softness = 0.0
+    if excess == 0.0:
+        x = y
+    elif q > 0.0:
+        x = y + excess / (2.0 * q)
+        softness = 1.0 / (2.0 * q)
+    elif excess > 0.0:
+        x = np.inf
+    else:
+        x = -np.inf
+    if floor and x <= 0.0:
+        return 0.0, 0.0
+    if x >= ceiling:
+        return ceiling, 0.0
+    return x, softness

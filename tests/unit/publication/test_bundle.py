@@ -1,0 +1,132 @@
+"""The release bundle: whole or not at all, checked when opened, and free of what must stay."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.domain import Attribute, Domain
+from consilience.errors import ConsilienceError, FileFormatError
+from consilience.estimators import estimate
+from consilience.measurements import Laplace, MeasurementSet
+from consilience.publication import answer_table, open_release, release
+from consilience.publication.bundle import check_bundle
+
+DOMAIN = Domain(
+    "people",
+    (
+        Attribute.numeric("age", [0, 18, 65, 100], missing="Unknown"),
+        Attribute.categorical("a/b: odd name", ["F", "M"]),
+    ),
+)
+
+
+@pytest.fixture
+def fitted():
+    table = {("age", "a/b: odd name"): np.arange(8.0).reshape(4, 2), "age": [1.0, 5.0, 9.0, 13.0]}
+    return estimate(MeasurementSet.from_marginals(DOMAIN, table, noise=Laplace(1.0)))
+
+
+def test_a_bundle_opens_to_the_same_estimate(fitted, tmp_path: Path) -> None:
+    path = release(fitted, tmp_path / "deep" / "release")
+    opened = open_release(path).estimate
+    assert np.array_equal(opened.marginal(*DOMAIN.names), fitted.marginal(*DOMAIN.names))
+    assert opened.status == fitted.status
+    assert dict(opened.method) == dict(fitted.method)
+    assert opened.domain == DOMAIN
+    assert [m.values.tolist() for m in opened.measurements] == [m.values.tolist() for m in fitted.measurements]
+
+
+def test_tables_hold_labels_estimates_and_noisy_values(fitted, tmp_path: Path) -> None:
+    path = release(fitted, tmp_path / "release")
+    names = sorted(each.name for each in (path / "tables").iterdir())
+    assert "age.csv" in names
+    assert "total.csv" in names
+    lines = (path / "tables" / "age.csv").read_text().splitlines()
+    assert lines[0] == "age,estimate,noisy"
+    assert [line.split(",")[0] for line in lines[1:]] == ["0..17", "18..64", "65..99", "Unknown"]
+    assert lines[1].endswith(",1.0")
+
+
+def test_an_existing_place_is_not_overwritten_by_accident(fitted, tmp_path: Path) -> None:
+    path = release(fitted, tmp_path / "release")
+    with pytest.raises(FileFormatError, match="exists already"):
+        release(fitted, path)
+    release(fitted, path, overwrite=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["release"]
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileFormatError, match="exists already"):
+        release(fitted, tmp_path / "mine", overwrite=True)
+
+
+def test_a_failure_leaves_nothing_behind(fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("consilience.publication.bundle.save_model", full)
+    with pytest.raises(OSError, match="no space"):
+        release(fitted, tmp_path / "release")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "extra file",
+        "extra ledger",
+        "changed table",
+        "missing model",
+        "no manifest",
+        "foreign manifest",
+        "newer version",
+    ],
+)
+def test_a_damaged_bundle_is_refused(fitted, tmp_path: Path, damage: str) -> None:
+    path = release(fitted, tmp_path / "release")
+    manifest = json.loads((path / "release.json").read_text())
+    if damage == "extra file":
+        (path / "tables" / "notes.txt").write_text("hello")
+    elif damage == "extra ledger":
+        (path / "data.csv.ledger").write_text("")
+    elif damage == "changed table":
+        (path / "tables" / "age.csv").write_text("age,estimate\n")
+    elif damage == "missing model":
+        (path / "model.parquet").unlink()
+    elif damage == "no manifest":
+        (path / "release.json").unlink()
+    elif damage == "foreign manifest":
+        (path / "release.json").write_text("[1, 2")
+    else:
+        (path / "release.json").write_text(json.dumps(manifest | {"version": 2}))
+    with pytest.raises(FileFormatError):
+        check_bundle(path)
+    with pytest.raises(FileFormatError):
+        open_release(path)
+
+
+def test_a_model_file_with_other_contents_is_refused(fitted, tmp_path: Path) -> None:
+    from consilience.publication.models import is_model, load_model, save_model
+
+    path = tmp_path / "model.parquet"
+    save_model(fitted, path)
+    assert is_model(path)
+    whole = path.read_bytes()
+    for cut in (0, 4, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(FileFormatError):
+            load_model(path)
+    fitted.measurements.save(tmp_path / "m.parquet")
+    assert not is_model(tmp_path / "m.parquet")
+    with pytest.raises(ConsilienceError):
+        load_model(tmp_path / "m.parquet")
+
+
+def test_answers_show_the_noisy_value_only_where_that_query_was_measured(fitted) -> None:
+    assert answer_table(fitted, "by age").noisy is not None
+    assert answer_table(fitted, "age=18..64").noisy is None
+    table = answer_table(fitted, "by age")
+    document = json.loads(table.to_json())
+    assert document["answers"][0]["age"] == "0..17"
+    assert document["private"] is True
+    assert table.to_csv().startswith("age,estimate,noisy\n0..17,")
