@@ -181,10 +181,13 @@ class BoundQuery:
         """The query with every factor on a public lattice 2^−b, so that answers are exact integers in its units.
 
         Factors whose entries are integers stay as they are. Others are rounded as matrices; without `bits`, to about
-        six digits of their largest entry, a choice that looks at the declaration alone.
+        six digits of their largest entry, or fewer where several factors are real: their digits multiply, and exact
+        integers must hold them. The choice looks at the declaration alone.
         """
+        real = sum(each.lattice_bits > 0 for each in self.maps)
+        kept = RELATIVE_LATTICE_BITS if real <= 1 else SHARED_LATTICE_BITS // real
         factors = tuple(
-            (name, _rounded_factor(factor, each, bits, factor.row_labels(self.domain[name])))
+            (name, _rounded_factor(factor, each, bits, kept, factor.row_labels(self.domain[name])))
             for (name, factor), each in zip(self.query.factors, self.maps, strict=True)
         )
         return Query(factors).bind(self.domain)
@@ -193,13 +196,16 @@ class BoundQuery:
 RELATIVE_LATTICE_BITS = 20
 """Rounding keeps this many bits below the largest entry of a factor: a relative error of 10⁻⁶."""
 
+SHARED_LATTICE_BITS = 26
+"""Where several factors are real they share this many."""
 
-def _rounded_factor(factor: Factor, bound: LinearMap, bits: int | None, names: Sequence[str]) -> Factor:
+
+def _rounded_factor(factor: Factor, bound: LinearMap, bits: int | None, kept: int, names: Sequence[str]) -> Factor:
     """The factor itself where it lies on the lattice, else the rounded matrix with the same row names."""
     if not isinstance(bound, SparseMap) or not bound.lattice_bits:
         return factor
     if bits is None:
-        bits = max(0, RELATIVE_LATTICE_BITS - math.floor(math.log2(bound.largest_entry)))
+        bits = max(0, kept - math.floor(math.log2(bound.largest_entry)))
     if bound.lattice_bits <= bits:
         return factor
     return Matrix.of(bound.rounded(bits).matrix, names=names)

@@ -156,15 +156,16 @@ def _read_table_file(path: Path, text_columns: list[str], value: str) -> "pa.Tab
     import pyarrow.csv as csv
     import pyarrow.parquet as pq
 
+    # One thread: a short program may end while Arrow's threads are still starting, which aborts it.
     try:
         with path.open("rb") as stream:
             if stream.read(4) == b"PAR1":
                 stream.seek(0)
-                return pq.ParquetFile(stream).read()
+                return pq.ParquetFile(stream).read(use_threads=False)
             stream.seek(0)
             types = dict.fromkeys(text_columns, pa.string()) | {value: pa.float64()}
             options = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-            return csv.read_csv(stream, convert_options=options)
+            return csv.read_csv(stream, csv.ReadOptions(use_threads=False), convert_options=options)
     except FileNotFoundError:
         raise FileFormatError(f"there is no file {path}; check the path") from None
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -116,7 +116,7 @@ class Measurement:
                     "give the threshold below which values were not released"
                 )
             return
-        threshold = _as_number(self.threshold, f"the threshold of measurement {self.name}")
+        threshold = finite_number(self.threshold, f"the threshold of measurement {self.name}")
         object.__setattr__(self, "threshold", threshold)
         if np.any(known < threshold):
             raise MeasurementError(
@@ -218,7 +218,8 @@ def _as_marks(censored: Any, values: NDArray[np.float64], name: str) -> NDArray[
     return marks.reshape(-1) if marks.any() else None
 
 
-def _as_number(value: Any, what: str) -> float:
+def finite_number(value: Any, what: str) -> float:
+    """The value as a float, refused where it is no finite number."""
     plain = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not plain or not np.isfinite(value):
         raise MeasurementError(f"{what} must be a finite number, found {value!r}")

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from consilience.domain import Domain, Neighbours, Query
 from consilience.domain.domains import PublicFacts, PublicMargin
 from consilience.errors import MeasurementError
-from consilience.measurements.measurement import Measurement
+from consilience.measurements.measurement import Measurement, finite_number
 from consilience.measurements.noise_laws import Exact, NoiseLaw
 from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
 from consilience.measurements.plain_data import plain_mapping
@@ -95,6 +95,7 @@ class MeasurementSet:
 
         The facts must agree in total with each other and with what the domain declares.
         """
+        total = None if total is None else finite_number(total, "the public total")
         margins = margins or {}
         tables = {_as_names(key): _shaped(self.domain, _as_names(key), array) for key, array in margins.items()}
         listed = tuple(PublicMargin(names, tuple(array.ravel().tolist())) for names, array in tables.items())
@@ -124,6 +125,8 @@ class MeasurementSet:
         same contents) is kept once, and a release that is in several sets is paid for once. The result is private only
         if all parts are.
         """
+        if not others:
+            return self
         for other in others:
             _refuse_strangers(self, other)
         sets = (self, *others)
@@ -135,7 +138,7 @@ class MeasurementSet:
             measurements = _joined(measurements, added)
             if len(shared) < len(theirs):
                 spent.append(other.privacy.spent)
-            releases += [each for each in theirs if each.get("release") not in shared]
+            releases += [each for each in theirs if _release_name(each) not in shared]
         total, notes = _total_spent(spent)
         privacy = PrivacyStatement(
             self.privacy.neighbours,
@@ -195,10 +198,9 @@ def _said(names: Sequence[str]) -> str:
 def _shaped(domain: Domain, names: tuple[str, ...], array: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The array as floats in the shape of the marginal; another shape is refused, naming both."""
     shape = domain.sizes(names)
-    try:
-        found = np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise MeasurementError(f"the marginal by {_said(names)} must be an array of numbers") from None
+    found = np.asanyarray(array)
+    if np.ma.isMaskedArray(found) or found.dtype.kind not in "iuf":
+        raise MeasurementError(f"the marginal by {_said(names)} must be a plain array of numbers, found {found.dtype}")
     cells = math.prod(shape)
     if found.shape not in (shape, (cells,)):
         hint = "; the axes follow the order of the key" if sorted(found.shape) == sorted(shape) else ""
@@ -206,7 +208,7 @@ def _shaped(domain: Domain, names: tuple[str, ...], array: ArrayLike) -> np.ndar
             f"the marginal by {_said(names)} has the shape {found.shape}, but the domain {domain.name!r} "
             f"gives it the shape {shape}, or flat ({cells},){hint}"
         )
-    return found.reshape(shape)
+    return found.reshape(shape).astype(np.float64)
 
 
 def _public_measurement(names: tuple[str, ...], counts: ArrayLike) -> Measurement:
@@ -282,20 +284,25 @@ def _releases(measured: MeasurementSet) -> list[dict[str, Any]]:
     return [dict(measured.provenance) | {"spent": None if spent is None else dict(spent)}]
 
 
+def _release_name(release: Mapping[str, Any]) -> str | None:
+    name = release.get("release")
+    return None if name is None else str(name)
+
+
 def _shared_releases(known: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> set[str]:
     """The named releases that are in both lists; one that claims two prices is refused."""
-    spent = {str(each["release"]): each.get("spent") for each in known if each.get("release") is not None}
+    spent = {_release_name(each): each.get("spent") for each in known}
     shared = set()
     for each in others:
-        release = each.get("release")
-        if release is None or str(release) not in spent:
+        name = _release_name(each)
+        if name is None or name not in spent:
             continue
-        if spent[str(release)] != each.get("spent"):
+        if spent[name] != each.get("spent"):
             raise MeasurementError(
-                f"the release {release!r} is said to have spent {spent[str(release)]} and {each.get('spent')}; "
+                f"the release {name!r} is said to have spent {spent[name]} and {each.get('spent')}; "
                 "a release is paid for once: ask its ledger which is right"
             )
-        shared.add(str(release))
+        shared.add(name)
     return shared
 
 

@@ -241,6 +241,7 @@ def _read_table(content: bytes, where: str) -> "pa.Table":
             raise FileFormatError(
                 f"{where} lacks the column {name!r}; a measurement file has the columns {', '.join(COLUMNS)}"
             )
+    # A short program may end while Arrow's threads are still starting, which aborts it; one thread is fast enough here.
     table = source.read(columns=list(COLUMNS), use_threads=False)
     arrays = []
     for field in _schema():

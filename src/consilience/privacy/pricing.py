@@ -23,7 +23,7 @@ from consilience.measurements import DiscreteGaussian, DiscreteLaplace
 from consilience.privacy.budgets import Budget
 
 ROUNDING_MARGIN = 1e-12
-LARGEST_RECORDS = 2**40
+LARGEST_RECORDS = 2**33
 """No source has more records than this; exact answers of that many must fit in 62 bits."""
 
 

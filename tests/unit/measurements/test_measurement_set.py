@@ -88,7 +88,9 @@ def test_what_arrays_do_not_say_is_carried_along() -> None:
     [
         (("age", "sex"), np.zeros((2, 3)), r"shape \(2, 3\), but .* \(3, 2\), or flat \(6,\); the axes follow"),
         ("sex", np.zeros(3), r"by sex has the shape \(3,\), but the domain 'town' gives it the shape \(2,\)"),
-        ("sex", ["a", "b"], "array of numbers"),
+        ("sex", ["1", "2"], "array of numbers"),
+        ("sex", [None, 2], "array of numbers"),
+        ("sex", np.ma.array([1.0, 2.0], mask=[0, 1]), "plain array of numbers"),
         ((), [1.0, 2.0], "nothing"),
     ],
 )
@@ -130,6 +132,7 @@ def test_public_facts_are_exact_measurements_and_named() -> None:
     [
         ({"total": -1}, "-1"),
         ({"total": float("nan")}, "nan"),
+        ({"total": "100"}, "must be a finite number, found '100'"),
         ({"margins": {"sex": [-1, 2]}}, "below 0"),
         ({"margins": {"sex": [1, 2, 3]}}, r"shape \(3,\)"),
         ({"total": 5, "margins": {"sex": [1, 2]}}, "public sex comes to 3, but the public total comes to 5"),
@@ -215,6 +218,18 @@ def test_sets_of_no_ledger_do_not_merge() -> None:
         one.merge(one)
 
 
+def test_merging_nothing_changes_nothing() -> None:
+    found = release("r1", measured("a"), provenance={})
+    assert found.merge() is found
+
+
+def test_odd_provenance_does_not_disturb_a_merge() -> None:
+    odd = {"ledger": "L", "release": ["r", {}], "merged": "all of it"}
+    one, two = (release("", measured(name), provenance=odd) for name in "ab")
+    with_list = release("", measured("c"), provenance={"ledger": "L", "merged": [{"release": {}}, {}]})
+    assert len(one.merge(two, with_list)) == 3
+
+
 def test_one_id_never_names_two_measurements() -> None:
     with pytest.raises(MeasurementError, match="the id 'm' names two different measurements"):
         release("r1", measured("m", 1, 2)).merge(release("r2", measured("m", 1, 3)))
@@ -273,3 +288,15 @@ def test_description_warns_of_simulations_first() -> None:
     assert "and 10 more" in text
     assert "epsilon 0.5" in text
     assert "NOT PRIVATE" not in release("r1").describe()
+
+
+def test_the_package_is_imported_without_its_heavy_friends() -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys, consilience.measurements; "
+        "print(*sorted({'pyarrow', 'narwhals', 'pandas', 'polars', 'numba'} & set(sys.modules)))"
+    )
+    outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert outcome.stdout.strip() == ""

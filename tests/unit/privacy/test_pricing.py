@@ -116,3 +116,11 @@ def test_entries_too_wide_for_exact_arithmetic_are_refused() -> None:
         price_queries(
             [Query.of({"c": wide, "a": factors.Matrix.of(np.array([[1e9, 0.1, 0.2]]))})], DOMAIN, budget(epsilon=1)
         )
+
+
+def test_two_real_factors_share_the_digits_of_exact_integers() -> None:
+    real = factors.Matrix.of(np.array([[0.1, 1 / 3, math.pi]]))
+    other = factors.Matrix.of(np.array([[0.7, math.e, 0.0, 123.4]]))
+    query = price_queries([Query.of({"a": real, "c": other})], DOMAIN, budget(epsilon=1)).queries[0]
+    assert np.allclose(query.bound.maps[0].dense(), [[0.1, 1 / 3, math.pi]], rtol=0, atol=1e-3)
+    assert np.allclose(query.bound.maps[1].dense(), [[0.7, math.e, 0.0, 123.4]], rtol=0, atol=0.02)

@@ -1,6 +1,5 @@
 """Counts in a known order: no cell exceeds the next one of its chain."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
+from consilience.numerics.compilation import announce
 from consilience.numerics.projections.convex_set import Array, lies_in_subspace
-
-logger = logging.getLogger("consilience")
 
 SWEEPS = 100_000
 PRECISION = 1e-13
@@ -59,8 +57,7 @@ class Isotonic:
         members, ends = self._chains(point)
         sign = -1.0 if self.decreasing else 1.0
         values = sign * point.ravel()
-        if not _sweep.signatures:
-            logger.info("preparing the kernels for ordered cells; compiled once, which takes a few seconds, then cached")
+        announce(_sweep)
         corrections = np.zeros(len(members))
         still = PRECISION * float(np.abs(values).max(initial=0.0))
         for _ in range(1 if self._disjoint else SWEEPS):

@@ -1,6 +1,5 @@
 """Counts on trees: every parent is the sum of its children."""
 
-import logging
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
+from consilience.numerics.compilation import announce
 from consilience.numerics.projections.convex_set import Array, lies_in_subspace, require_cells
-
-logger = logging.getLogger("consilience")
 
 
 class _Layout(NamedTuple):
@@ -61,8 +59,7 @@ class TreeConsistency:
     def project(self, point: Array) -> Array:
         layout = self._layout(point)
         flat = np.ascontiguousarray(point, dtype=np.float64).ravel()
-        if not _project.signatures:
-            logger.info("preparing the tree kernels; compiled once, which takes a few seconds, then cached")
+        announce(_project)
         return _project(flat, *layout).reshape(point.shape)
 
     def violation(self, point: Array) -> float:

@@ -12,48 +12,51 @@ import numba
 import numpy as np
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def sum_of_costs(y, a, q, x):  # pragma: no cover - compiled
+    """Σ a|x − y| + q(x − y)²."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        move = abs(x[i] - y[i])
+        total += move * (a[i] + q[i] * move)
+    return total
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def best_responses(y, a, q, ceiling, floor, s, x, softness):  # pragma: no cover - compiled
     """Fills the minimisers x and their derivatives in s; returns the sum of the minima."""
     total = 0.0
     for i in range(s.shape[0]):
         x[i], softness[i] = _response(y[i], a[i], q[i], ceiling[i], floor, s[i])
-        move = x[i] - y[i]
-        total += a[i] * abs(move) + q[i] * move * move - s[i] * x[i]
+        move = abs(x[i] - y[i])
+        total += move * (a[i] + q[i] * move) - s[i] * x[i]
     return total
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def sum_of_least_costs(y, a, q, ceiling, floor, s):  # pragma: no cover - compiled
-    """The sum of the minima alone; −∞ where a cell without ceiling is paid more than it costs."""
+    """The sum of the minima alone; −∞ where a cell without ceiling or floor is paid more than it costs."""
     total = 0.0
     for i in range(s.shape[0]):
         x, _ = _response(y[i], a[i], q[i], ceiling[i], floor, s[i])
         if not np.isfinite(x):
             return -np.inf
-        move = x - y[i]
-        total += a[i] * abs(move) + q[i] * move * move - s[i] * x
+        move = abs(x - y[i])
+        total += move * (a[i] + q[i] * move) - s[i] * x
     return total
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _response(y, a, q, ceiling, floor, s):  # pragma: no cover - compiled
-    if s > a:
-        excess = s - a
-    elif s < -a:
-        excess = s + a
-    else:
-        excess = 0.0
+    excess = s - a if s > a else (s + a if s < -a else 0.0)
     softness = 0.0
     if excess == 0.0:
         x = y
     elif q > 0.0:
         x = y + excess / (2.0 * q)
         softness = 1.0 / (2.0 * q)
-    elif excess > 0.0:
-        x = np.inf
     else:
-        x = -np.inf
+        x = np.inf if excess > 0.0 else -np.inf
     if floor and x <= 0.0:
         return 0.0, 0.0
     if x >= ceiling:

@@ -52,7 +52,7 @@ class Parts(NamedTuple):
     zv: NDArray[np.float64]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def predictor_terms(costs, parts, s, scaling, shift):  # pragma: no cover - compiled
     """D and e of the step that aims at products of 0; returns the sum of the products and their number."""
     products, count = 0.0, 0
@@ -78,7 +78,7 @@ def predictor_terms(costs, parts, s, scaling, shift):  # pragma: no cover - comp
     return products, count
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def predicted_products(costs, parts, s, ds):  # pragma: no cover - compiled
     """The longest steps of the predictor, at most 1, and the products' sum as terms in α, β and αβ.
 
@@ -117,7 +117,7 @@ def predicted_products(costs, parts, s, ds):  # pragma: no cover - compiled
     return primal, dual, in_primal, in_dual, in_both
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def corrector_shift(costs, parts, s, ds, centre, shift):  # pragma: no cover - compiled
     """e of the step that aims at the corrector's products."""
     for i in range(s.shape[0]):
@@ -130,7 +130,7 @@ def corrector_shift(costs, parts, s, ds, centre, shift):  # pragma: no cover - c
             shift[i] += dv
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def longest_steps(costs, parts, s, ds, change, centre):  # pragma: no cover - compiled
     """The longest steps of the corrector, whose own Φᵀdλ is `change`, that keep all parts and multipliers ≥ 0."""
     primal, dual = np.inf, np.inf
@@ -158,7 +158,7 @@ def longest_steps(costs, parts, s, ds, change, centre):  # pragma: no cover - co
     return primal, dual
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def take_step(costs, parts, s, ds, change, centre, primal, dual):  # pragma: no cover - compiled
     """Move every part by `primal` and every multiplier by `dual` of the corrector's step; s itself stays."""
     for i in range(s.shape[0]):
@@ -176,7 +176,7 @@ def take_step(costs, parts, s, ds, change, centre, primal, dual):  # pragma: no 
         parts.zp[i] += dual * dzp
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _way_up(costs, parts, i, s, ds, kappa):  # pragma: no cover - compiled
     """The steps of p and of its multiplier."""
     q, p, z = costs.q[i], parts.p[i], parts.zp[i]
@@ -185,7 +185,7 @@ def _way_up(costs, parts, i, s, ds, kappa):  # pragma: no cover - compiled
     return dp, (kappa - z * dp) / p
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _way_down(costs, parts, i, s, ds, kappa_m, kappa_v):  # pragma: no cover - compiled
     """The step of v, which is that of −m, and those of the multipliers of m and v."""
     q, m, t, v, z = costs.q[i], parts.m[i], parts.zm[i], parts.v[i], parts.zv[i]
@@ -198,7 +198,7 @@ def _way_down(costs, parts, i, s, ds, kappa_m, kappa_v):  # pragma: no cover - c
     return dv, (kappa_m + t * dv) / m, 0.0
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _targets(costs, parts, i, s, ds, centre):  # pragma: no cover - compiled
     """The corrector's right-hand sides (Mehrotra 1992): centre − product − change that the predictor overlooked."""
     p, z = parts.p[i], parts.zp[i]

@@ -7,20 +7,11 @@ For a vector a of length 2^m, with bits written as numbers,
 by m passes of sums and differences, two at a time: n log₂ n additions, no multiplication and no second array.
 """
 
-import logging
-from typing import Any
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-logger = logging.getLogger("consilience")
-
-
-def announce(kernel: Any) -> None:
-    """Say once that a kernel is about to be compiled, or loaded where an earlier run has compiled it."""
-    if not kernel.signatures:
-        logger.info("preparing the table kernels; compiled once, which takes a few seconds, then cached")
+from consilience.numerics.compilation import announce
 
 
 def walsh_transform(rows: NDArray[np.float64]) -> None:

@@ -1,0 +1,59 @@
+"""Factors: what a query asks of one attribute. Plain data that names labels and serialises to JSON.
+
+A factor bound to an attribute is a matrix F whose columns are the attribute's codes and whose rows are answers
+(McKenna et al. 2019, Table 2, and more). `bind` gives it as a `LinearMap`; `row_labels` says what each row is.
+"""
+
+from consilience.domain.declarations import Declaration, suggestion
+from consilience.domain.factors.base import Factor
+from consilience.domain.factors.numbers import Matrix, Mean, Moments
+from consilience.domain.factors.ordered import AllRanges, Haar, Prefix, Tree
+from consilience.domain.factors.selections import Buckets, Identity, Range, Subset, Total, Value
+
+__all__ = [
+    "FACTORS",
+    "AllRanges",
+    "Buckets",
+    "Factor",
+    "Haar",
+    "Identity",
+    "Matrix",
+    "Mean",
+    "Moments",
+    "Prefix",
+    "Range",
+    "Subset",
+    "Total",
+    "Tree",
+    "Value",
+    "factor_from_json",
+]
+
+FACTORS: dict[str, type[Factor]] = {
+    factor.kind: factor
+    for factor in (
+        Identity,
+        Total,
+        Value,
+        Subset,
+        Range,
+        Prefix,
+        AllRanges,
+        Buckets,
+        Mean,
+        Moments,
+        Tree,
+        Haar,
+        Matrix,
+    )
+}
+
+
+def factor_from_json(declared: Declaration) -> Factor:
+    """The factor that one JSON table describes; the table's `attribute` must have been read by the caller."""
+    kind = declared.text("kind")
+    if kind not in FACTORS:
+        declared.refuse(f"factor kind {kind!r} is not known; {suggestion(kind, FACTORS)}")
+    factor = FACTORS[kind].from_json(declared)
+    declared.close()
+    return factor

@@ -1,0 +1,172 @@
+"""Factors over the declared order of values: prefixes, ranges, trees and wavelets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from consilience.domain.attributes import Attribute, Hierarchy, Numeric
+from consilience.domain.declarations import Declaration
+from consilience.domain.factors.base import Factor, indicators
+from consilience.errors import DeclarationError
+from consilience.numerics.linear_maps import AllRangesMap, LinearMap, PrefixMap, SparseMap
+
+
+@dataclass(frozen=True)
+class Prefix(Factor):
+    """Row i sums the values up to and including the i-th: the cumulative distribution."""
+
+    kind: ClassVar[str] = "prefix"
+
+    def bind(self, attribute: Attribute) -> LinearMap:
+        return PrefixMap(attribute.size)
+
+    def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
+        return tuple(f"up to {label}" for label in attribute.labels)
+
+
+@dataclass(frozen=True)
+class AllRanges(Factor):
+    """Every contiguous range of values."""
+
+    kind: ClassVar[str] = "ranges"
+
+    def bind(self, attribute: Attribute) -> LinearMap:
+        return AllRangesMap(attribute.size)
+
+    def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
+        first, last = AllRangesMap(attribute.size).ends
+        labels = attribute.labels
+        return tuple(labels[i] if i == j else f"{labels[i]} to {labels[j]}" for i, j in zip(first, last, strict=True))
+
+
+@dataclass(frozen=True)
+class Tree(Factor):
+    """The nodes of a tree over the values, root first, level by level; or one `level` of it (0 is the root).
+
+    With a `branching` k the tree is the complete k-ary one over the codes in order, padded to a power of k; nodes
+    above padding alone are left out. Without it the attribute must be a hierarchy, whose own nodes are used.
+    """
+
+    branching: int | None = None
+    level: int | None = None
+    kind: ClassVar[str] = "tree"
+
+    def bind(self, attribute: Attribute) -> LinearMap:
+        if self.branching is None:
+            hierarchy = _as_hierarchy(attribute)
+            return indicators(attribute, [hierarchy.codes(node) for node in self._own_nodes(hierarchy)])
+        return SparseMap(_interval_sums(attribute.size, self._widths(attribute)))
+
+    def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
+        if self.branching is None:
+            return self._own_nodes(_as_hierarchy(attribute))
+        return tuple(name for width in self._widths(attribute) for name in _interval_names(attribute, width))
+
+    def levels(self, attribute: Attribute) -> int:
+        """The number of levels, root and values included."""
+        if self.branching is None:
+            hierarchy = _as_hierarchy(attribute)
+            return 1 + max(hierarchy.depths.values())
+        if self.branching < 2:
+            raise DeclarationError(f"a tree needs a branching of at least 2, found {self.branching}")
+        return len(_level_widths(attribute.size, self.branching))
+
+    def _chosen_levels(self, attribute: Attribute) -> range:
+        levels = self.levels(attribute)
+        if self.level is None:
+            return range(levels)
+        if not 0 <= self.level < levels:
+            raise DeclarationError(f"the tree over {attribute.name!r} has levels 0 to {levels - 1}, not {self.level}")
+        return range(self.level, self.level + 1)
+
+    def _own_nodes(self, hierarchy: Hierarchy) -> tuple[str, ...]:
+        chosen = self._chosen_levels(hierarchy)
+        return tuple(node for node in hierarchy.nodes if hierarchy.depths[node] in chosen)
+
+    def _widths(self, attribute: Attribute) -> list[int]:
+        chosen = self._chosen_levels(attribute)
+        return _level_widths(attribute.size, self.branching or 2)[chosen.start : chosen.stop]
+
+    def _arguments(self) -> tuple[str, ...]:
+        branching = () if self.branching is None else (str(self.branching),)
+        return branching if self.level is None else (*branching, f"level {self.level}")
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {"branching": self.branching, "level": self.level}
+        return {key: value for key, value in fields.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, declared: Declaration) -> "Factor":
+        branching = declared.integer("branching") if "branching" in declared else None
+        return cls(branching, declared.integer("level") if "level" in declared else None)
+
+
+@dataclass(frozen=True)
+class Haar(Factor):
+    """The unnormalised Haar wavelet: the total, then left half minus right half of every dyadic interval.
+
+    Codes are padded to a power of two; intervals without a code are left out (Xiao, Wang, Gehrke 2011).
+    """
+
+    kind: ClassVar[str] = "haar"
+
+    def bind(self, attribute: Attribute) -> LinearMap:
+        size = attribute.size
+        widths = _level_widths(size, 2)[:-1]
+        matrix: Any = _interval_sums(size, [size, *widths])
+        place = np.arange(size)
+        halves = [np.where(place % width < width // 2, 1.0, -1.0) for width in widths]
+        matrix.data = np.concatenate([np.ones(size), *halves])
+        return SparseMap(matrix)
+
+    def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
+        labels = attribute.labels
+        names = ["all"]
+        for width in _level_widths(attribute.size, 2)[:-1]:
+            for first in range(0, attribute.size, width):
+                names.append(f"{labels[first]} to {labels[min(first + width, len(labels)) - 1]}: left − right")
+        return tuple(names)
+
+
+def _as_hierarchy(attribute: Attribute) -> Hierarchy:
+    if not isinstance(attribute, Hierarchy):
+        raise DeclarationError(f"attribute {attribute.name!r} is no hierarchy; give the tree a branching, such as 2")
+    return attribute
+
+
+def _level_widths(size: int, branching: int) -> list[int]:
+    """How many codes a node spans on each level, root first."""
+    widths = [1]
+    while widths[-1] < size:
+        widths.append(widths[-1] * branching)
+    return widths[::-1]
+
+
+def _interval_sums(size: int, widths: Sequence[int]) -> sp.csr_array:
+    """For each width in turn, the rows that sum consecutive intervals of so many codes, the last one cut short."""
+    ends = [np.minimum(np.arange(width, size + width, width), size) for width in widths]
+    starts = np.concatenate([[0], *(level * size + end for level, end in enumerate(ends))])
+    codes = np.tile(np.arange(size), len(widths))
+    return sp.csr_array((np.ones(len(codes)), codes, starts), (len(starts) - 1, size))
+
+
+def _interval_names(attribute: Attribute, width: int) -> list[str]:
+    """What consecutive intervals of so many codes are called."""
+    labels = attribute.labels
+    names = []
+    for first in range(0, attribute.size, width):
+        last = min(first + width, attribute.size) - 1
+        names.append(labels[first] if first == last else f"{_start(attribute, first)}..{_end(attribute, last)}")
+    return names
+
+
+def _start(attribute: Attribute, code: int) -> str:
+    return attribute.labels[code].partition("..")[0] if isinstance(attribute, Numeric) else attribute.labels[code]
+
+
+def _end(attribute: Attribute, code: int) -> str:
+    label = attribute.labels[code]
+    return (label.partition("..")[2] or label) if isinstance(attribute, Numeric) else label
