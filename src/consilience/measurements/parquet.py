@@ -63,7 +63,6 @@ def read_file(path: str | os.PathLike[str]) -> MeasurementFile:
 
 def to_bytes(contents: MeasurementFile) -> bytes:
     """The contents as the bytes of a v1 file."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     metadata = {
@@ -74,11 +73,11 @@ def to_bytes(contents: MeasurementFile) -> bytes:
         "consilience.provenance": write_json(contents.provenance),
         "consilience.private": write_json(contents.private),
     }
-    rows = [_row(measurement) for measurement in contents.measurements]
     stream = BytesIO()
     try:
-        table = pa.Table.from_pylist(rows, schema=_schema().with_metadata(metadata))
-        pq.write_table(table, stream, write_page_checksum=True)
+        table = _table_of(contents.measurements).replace_schema_metadata(metadata)
+        # Noisy numbers hardly repeat: a dictionary of them would only cost time.
+        pq.write_table(table, stream, use_dictionary=False, write_page_checksum=True)
     except UnicodeEncodeError:
         raise FileFormatError("a name or label is not valid Unicode and cannot be written; rename it") from None
     return stream.getvalue()
@@ -149,14 +148,30 @@ def _schema() -> "pa.Schema":
     )
 
 
+def _table_of(measurements: Sequence[Measurement]) -> "pa.Table":
+    """The rows of the file; numbers are handed over as one block."""
+    import pyarrow as pa
+
+    rows = [_row(measurement) for measurement in measurements]
+    arrays = []
+    for field in _schema():
+        if field.name == "values":
+            ends = np.cumsum([0, *(measurement.values.size for measurement in measurements)])
+            numbers = np.concatenate([np.empty(0), *(measurement.values for measurement in measurements)])
+            arrays.append(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(numbers), type=field.type))
+        else:
+            arrays.append(pa.array([row[field.name] for row in rows], field.type))
+    return pa.Table.from_arrays(arrays, schema=_schema())
+
+
 def _row(measurement: Measurement) -> dict[str, Any]:
+    """All columns but the values."""
     return {
         "id": measurement.id,
         "kind": measurement.kind,
         "round": measurement.round,
         "attributes": list(measurement.query.attributes),
         "query": write_json(measurement.query.to_json()),
-        "values": measurement.values,
         "noise_law": measurement.noise.law,
         "noise_scale": measurement.noise.scale_parameter,
         "clipped": measurement.clipped,

@@ -42,7 +42,7 @@ def lower_bound(problem: Problem, normals: Sequence[Normal]) -> float:
         return trivial
     falling, rising = problem.slopes
     allowed = np.where(slope > 0, rising, falling)
-    steep = np.abs(slope) > np.abs(allowed)
+    steep = (np.abs(slope) > np.abs(allowed)) & (allowed != 0)
     share = float(np.min(allowed[steep] / slope[steep], initial=1.0))
     slope = np.clip(share * slope, falling, rising)
     return max(trivial, -problem.conjugate(slope) - share * reach)
@@ -54,14 +54,14 @@ def _steered(
     """Slope and reach after one normal was changed so that every cell that allows no slope has none."""
     falling, rising = problem.slopes
     low, high = np.where(falling == 0, 0.0, -np.inf), np.where(rising == 0, 0.0, np.inf)
-    if np.all((low <= slope) & (slope <= high)):
+    rounding = ROUNDING * max(float(np.abs(each.direction).max(initial=0.0)) for each in normals)
+    if np.all((low - rounding <= slope) & (slope <= high + rounding)):
         return slope, reach
     for each in normals:
         found = _steer_one(each, slope, low, high)
         if found is not None:
             change, support = found
             steered = slope - change
-            rounding = ROUNDING * float(np.abs(each.direction).max(initial=0.0))
             if np.all((low - rounding <= steered) & (steered <= high + rounding)):
                 return steered, reach - each.support + support
     return None, reach

@@ -71,13 +71,19 @@ class Problem:
     def measured(self) -> NDArray[np.bool_]:
         return (self.linear > 0) | (self.quadratic > 0)
 
-    def noise_at(self, point: Array) -> float:
-        """The root mean square of the residuals, floored at rounding."""
+    def noise_at(self, point: Array, floor: float) -> float:
+        """The root mean square of the residuals, and at least this part of the noisy values'."""
         if not np.any(self.measured):
             return 1.0
-        residual = (point - self.noisy)[self.measured]
-        values = self.noisy[self.measured]
-        return max(_root_mean_square(residual), 1e-10 * _root_mean_square(values), np.finfo(float).tiny)
+        values = _root_mean_square(self.noisy[self.measured])
+        residual = _root_mean_square((point - self.noisy)[self.measured])
+        return max(residual, floor * values) or 1.0
+
+    def slope_at(self, noise: float) -> float:
+        """The loss's typical slope at a residual of that size."""
+        if not np.any(self.measured):
+            return 1.0
+        return _root_mean_square((self.linear + 2.0 * self.quadratic * noise)[self.measured])
 
 
 def _root_mean_square(values: Array) -> float:

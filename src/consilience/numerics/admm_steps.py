@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from consilience.numerics.admm_certificate import Normal
+from consilience.numerics.admm_extrapolation import Extrapolation
 from consilience.numerics.admm_problem import Problem, Setting, threshold
 from consilience.numerics.projections.affine import Affine
 from consilience.numerics.projections.convex_set import Array, ConvexSet, SeparableSet
@@ -45,40 +46,76 @@ class Iteration(Protocol):
 #     h_i = κ x_i + (1 − κ) c                       over-relaxation (Eckstein and Bertsekas 1992)
 #     c⁺  = Π_1(mean(h_i + u_i)),                   u_i⁺ = u_i + h_i − c⁺
 #
-# With one set these are two blocks, the loss against the set. The normals that the projections give away are
-# ρ Σ u_i⁺ = ρ M (mean(h_i + u_i) − c⁺) for the first set, and ρ(c − u_i − x_i) for the others.
+# With one set these are two blocks, the loss against the set. The state s_i = c + u_i, from which c = Π_1(mean s) follows,
+# makes it a fixed-point iteration, s_i⁺ = s_i + κ(x_i − c), that can be extrapolated. An extrapolated state is kept
+# only if the residual ‖x − c‖ there is no larger than it was before. The normals that the projections give
+# away are ρ M (mean(s) − c) for the first set, and ρ(c − u_i − x_i) for the others.
 class TwoBlocks:
     """The default iteration."""
 
-    def __init__(self, problem: Problem, *, rho: float, relaxation: float, start: Array) -> None:
+    EXTRAPOLATE_EVERY = 10
+
+    def __init__(self, problem: Problem, *, rho: float, relaxation: float, start: Array, extrapolate: bool) -> None:
         self.problem, self.rho, self.relaxation = problem, rho, relaxation
-        self.centre = start
         self.first, self.others = problem.sets[0], problem.sets[1:]
-        self.duals = [np.zeros_like(start) for _ in problem.sets]
+        self.state = np.stack([start] * len(problem.sets))
+        self.centre = self.first.project(start)
+        self.extrapolation = Extrapolation(self.state.size) if extrapolate else None
+        self.steps = self.extrapolations = 0
         self.primal = self.dual = np.inf
-        self._normals: list[Normal] = []
+        self._fallback: tuple[Array, float] | None = None
 
     @property
     def point(self) -> Array:
         return self.centre
 
     def advance(self) -> None:
-        centre, rho = self.centre, self.rho
-        aims = [centre - dual for dual in self.duals]
-        copies = [self.problem.proximal(aims[0], rho)]
-        copies += [each.project(aim) for each, aim in zip(self.others, aims[1:], strict=True)]
-        for dual, copy in zip(self.duals, copies, strict=True):
-            dual += self.relaxation * copy + (1.0 - self.relaxation) * centre
-        self.centre = self.first.project(sum(self.duals[1:], self.duals[0]) / len(self.duals))
-        for dual in self.duals:
-            dual -= self.centre
-        self._last = aims, copies
-        self.primal = float(np.sqrt(sum(np.sum((copy - self.centre) ** 2) for copy in copies)))
-        self.dual = rho * float(np.sqrt(len(copies)) * np.linalg.norm(self.centre - centre))
+        self.steps += 1
+        aims, copies, primal = self._visit()
+        if self._fallback is not None:
+            state, before = self._fallback
+            self._fallback = None
+            if primal > before:
+                self._forget()
+                self._go_to(state)
+                aims, copies, primal = self._visit()
+            else:
+                self.extrapolations += 1
+        departure, centre = self.state, self.centre
+        self._go_to(departure + self.relaxation * (copies - centre))
+        self.primal, self._last = primal, (aims, copies)
+        self.dual = self.rho * float(np.sqrt(len(copies)) * np.linalg.norm(self.centre - centre))
+        self._extrapolate(departure)
+
+    def _visit(self) -> tuple[Array, Array, float]:
+        """Where the copies aim, where they land, and how far that is from the centre."""
+        aims = 2.0 * self.centre - self.state
+        landed = [each.project(aim) for each, aim in zip(self.others, aims[1:], strict=True)]
+        copies = np.stack([self.problem.proximal(aims[0], self.rho), *landed])
+        return aims, copies, float(np.linalg.norm(copies - self.centre))
+
+    def _go_to(self, state: Array) -> None:
+        self.state = state
+        self.centre = self.first.project(state.mean(axis=0))
+
+    def _extrapolate(self, departure: Array) -> None:
+        if self.extrapolation is None:
+            return
+        self.extrapolation.remember(departure, self.state)
+        if self.steps % self.EXTRAPOLATE_EVERY == self.EXTRAPOLATE_EVERY // 2:
+            proposal = self.extrapolation.propose()
+            if proposal is not None:
+                self._fallback = self.state, self.primal
+                self._go_to(proposal)
+
+    def _forget(self) -> None:
+        self._fallback = None
+        if self.extrapolation is not None:
+            self.extrapolation.forget()
 
     def normals(self) -> list[Normal]:
         aims, copies = self._last
-        pull = self.rho * sum(self.duals[1:], self.duals[0])
+        pull = self.rho * len(self.state) * (self.state.mean(axis=0) - self.centre)
         found = [Normal(self.first, pull, float(np.vdot(pull, self.centre)))]
         for each, aim, copy in zip(self.others, aims[1:], copies[1:], strict=True):
             pull = self.rho * (aim - copy)
@@ -86,9 +123,9 @@ class TwoBlocks:
         return found
 
     def change_rho(self, rho: float) -> None:
-        for dual in self.duals:
-            dual *= self.rho / rho
+        self.state = self.centre + (self.rho / rho) * (self.state - self.centre)
         self.rho = rho
+        self._forget()
 
 
 # Lee et al., Algorithms 1–4, in one form. B is the strategy (the identity without one), K x = b are the equations that

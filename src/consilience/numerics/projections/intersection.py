@@ -10,24 +10,29 @@ from consilience.numerics.projections.convex_set import Array, ConvexSet
 
 NEARBY = 100.0
 """Sets are called disjoint when no common point lies within this many times the size of the data."""
+ROUNDING = 1e-14
 INVOLVED = 1e-4
 """A set takes part in a contradiction when it pulls with at least this part of the strongest pull."""
 
 
-def toward_all(sets: Sequence[ConvexSet], point: Array, *, rounds: int = 500, within: float = 0.0) -> Array:
+def toward_all(sets: Sequence[ConvexSet], point: Array, *, rounds: int = 400) -> Array:
     """The point moved towards the intersection by projecting onto the sets in turn; the last set holds exactly.
 
-    It stops when every set is violated by at most `within`, or when a round no longer helps.
+    It stops when what is violated is rounding, or when twenty rounds no longer halve it.
     """
-    best, least = point, np.inf
+    best, least, least_before = point, np.inf, np.inf
     for at in range(rounds):
         for each in sets:
             point = each.project(point)
         worst = max((each.violation(point) for each in sets), default=0.0)
         if worst < least:
             best, least = point, worst
-        if least <= within or (at % 20 == 19 and worst > 0.9 * least):
+        if least <= ROUNDING * float(np.abs(point).max(initial=0.0)):
             break
+        if at % 20 == 19:
+            if least > 0.5 * least_before:
+                break
+            least_before = least
     return best
 
 

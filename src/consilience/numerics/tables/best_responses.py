@@ -47,7 +47,20 @@ def sum_of_least_costs(y, a, q, ceiling, floor, s):  # pragma: no cover - compil
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
+def largest_overpay(a, q, ceiling, floor, s):  # pragma: no cover - compiled
+    """The largest s/a of a cell without curvature, at least 1; divided by it, prices pay no such cell beyond its slope."""
+    largest = 1.0
+    for i in range(s.shape[0]):
+        if q[i] == 0.0 and a[i] > 0.0 and ceiling[i] > 0.0:
+            pay = s[i] if floor else abs(s[i])
+            largest = max(largest, pay / a[i])
+    return largest
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _response(y, a, q, ceiling, floor, s):  # pragma: no cover - compiled
+    if ceiling == 0.0:
+        return 0.0, 0.0
     excess = s - a if s > a else (s + a if s < -a else 0.0)
     softness = 0.0
     if excess == 0.0:

@@ -1,85 +1,151 @@
 """A primal–dual interior point for tables with known marginals, in the few dimensions of the dual.
 
 Mehrotra's predictor–corrector method (1992) on the split costs of `cell_kernels`. Each iteration solves two systems with
-the p × p matrix ΦDΦᵀ, which `MarginalBasis.gram` reads off one transform; all else is one pass over the cells.
+the p × p matrix ΦDΦᵀ, which `MarginalBasis.gram` reads off one transform; all else is one pass over the cells. The
+steps are exact where the parts are far from their ends and degrade at the very end, where ΦDΦᵀ becomes singular: the best
+iterate is kept, and the iteration ends when nothing has become better for a while.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from consilience.numerics.compilation import announce
 from consilience.numerics.tables import cell_kernels as kernels
-from consilience.numerics.tables.problem import TableProblem
+from consilience.numerics.tables.normal_equations import NormalEquations
+from consilience.numerics.tables.problem import TableProblem, Vector
 
-Vector = NDArray[np.float64]
+NEGLIGIBLE = 1e-12
+"""A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
 
-NEGLIGIBLE = 1e-13
-"""A noisy value this small, in units of the mean cell, counts as 0 in the split of its cost."""
+TO_THE_END = 0.995
+"""The share of the way to the nearest end of a part that a step may go."""
+
+PATIENCE = 6
+"""Iterations without progress after which the iteration ends."""
+
+
 @dataclass(frozen=True, eq=False)
 class InteriorPoint:
+    """Where the iteration ended: cells that nearly fit, and prices whose lower bound is `bound`."""
+
     cells: Vector
     prices: Vector
-    steps: int
-    gap: float
+    objective: float
+    bound: float
     misfit: float
+    steps: int
+    contradiction: bool
+    """True when the bound exceeds what any table can cost, so that no table has these marginals."""
 
-def solve(problem, *, tolerance=1e-9, max_steps=100, verbose=False):
-    costs=_costs(problem); y=problem.noisy; n=y.size; basis=problem.basis; b=problem.target
-    free=costs.kind!=0
-    lam=np.zeros(basis.rows); s=np.zeros(n)
-    one=np.ones(n)
-    p=np.where(costs.kind==1,np.maximum(y,0)*(problem.slope==0),0)+1.0
-    v=np.where(costs.kind==2,y/2,np.where(costs.kind==3,y-1.0,1.)); m=np.where(costs.kind==2,y/2,1.0)
-    zv=np.where(costs.kind==2,1.0/np.maximum(v,1e-300),0.0)
-    zv=np.where(costs.kind==2,np.maximum(.1/np.maximum(v,1e-300),.1),0.)
-    zm=np.maximum(costs.a+2*costs.q*m+zv,.1)
-    zp=np.maximum(costs.c+2*costs.q*p,.1)
-    parts=kernels.Parts(p,zp,m,zm,v,zv)
-    D=np.empty(n); e=np.empty(n); scale=np.abs(b).max()
-    quad=bool((costs.q>0).any())
-    best=None
-    for it in range(max_steps):
-        x=np.where(costs.kind==0,0,np.where(costs.kind==1,p,p+v))
-        rb=b-basis.apply(x)
-        prod,cnt=kernels.predictor_terms(costs,parts,s,D,e)
-        mu=prod/cnt
-        obj=problem.objective(x); dual=problem.lower_bound(lam,s)
-        rel=np.abs(rb).max()/scale
-        if verbose: print(it,'obj %.10g dual %.10g mu %.2e rb %.2e'%(obj,dual,mu,rel), end=' ')
-        if best is None or dual>best[0]: best=(dual,lam.copy())
-        if rel<=1e-9 and obj-best[0]<=tolerance*problem.reference(obj): break
-        M=basis.gram(D); reg=1e-14*M[0,0]
-        while True:
-            Mr=M.copy(); Mr[np.diag_indices(basis.rows)]+=reg
-            try:
-                cf=scipy.linalg.cho_factor(Mr,lower=True,check_finite=False,overwrite_a=True); break
-            except np.linalg.LinAlgError:
-                reg*=10
-        def sol(r):
-            d=scipy.linalg.cho_solve(cf,r,check_finite=False)
-            for _ in range(2):
-                d=d+scipy.linalg.cho_solve(cf,r-M@d,check_finite=False)
-            return d
-        dl=sol(rb-basis.apply(e)); ds=basis.adjoint(dl)
-        ap,ad,i1,i2,i3=kernels.predicted_products(costs,parts,s,ds)
-        mua=(prod+ap*i1+ad*i2+ap*ad*i3)/cnt
-        centre=max((max(mua,0)/mu)**3,1e-8)*mu
-        kernels.corrector_shift(costs,parts,s,ds,centre,e)
-        dl=sol(rb-basis.apply(e)); ch=basis.adjoint(dl)
-        ap,ad=kernels.longest_steps(costs,parts,s,ds,ch,centre)
-        ap=min(1,.995*ap); ad=min(1,.995*ad)
-        if quad: ap=ad=min(ap,ad)
-        if verbose: print('steps %.3g %.3g reg %.1e'%(ap,ad,reg/M[0,0]))
-        kernels.take_step(costs,parts,s,ds,ch,centre,ap,ad)
-        lam=lam+ad*dl; s=basis.adjoint(lam)
-    return InteriorPoint(x,best[1],it,obj-best[0],rel)
 
-def _costs(pr):
-    y=pr.noisy; n=y.size
-    kind=np.full(n,2 if pr.floor else 3,dtype=np.int8)
-    if pr.floor: kind[(y<=NEGLIGIBLE)|(pr.slope==0)]=1
-    kind[pr.fixed]=0
-    c=np.where(kind==1,pr.slope-2*pr.curvature*y,pr.slope)
-    return kernels.Costs(kind,c,pr.slope.copy(),pr.curvature.copy())
+@dataclass
+class _State:
+    """The iterate; arrays change in place."""
+
+    parts: kernels.Parts
+    prices: Vector
+    pay: Vector
+
+
+def solve_by_interior_point(
+    problem: TableProblem, *, tolerance: float, slack: Vector | None = None, max_steps: int = 150
+) -> InteriorPoint:
+    """Cells and prices whose gap is at most `tolerance` of the objective, or the best ones found.
+
+    With `slack`, the marginals may be missed at a cost: Φx + slack·λ = b, which is the least-squares problem
+    min ½ Σ (b − Φx)² / slack + costs.
+    """
+    announce(kernels.take_step)
+    costs = _split(problem)
+    state = _start(problem, costs)
+    slack = np.zeros(problem.basis.rows) if slack is None else slack
+    best, bound, prices, idle = None, -np.inf, state.prices.copy(), 0
+    for steps in range(max_steps + 1):
+        cells = _cells(costs, state.parts)
+        residual = problem.target - problem.basis.apply(cells) - slack * state.prices
+        misfit = float(np.abs(residual).max(initial=0.0)) / problem.largest_target
+        objective = problem.costs.total(cells)
+        here = problem.lower_bound(state.prices, state.pay) - 0.5 * float(slack @ state.prices**2)
+        if here > bound:
+            bound, prices = here, state.prices.copy()
+        missed = 0.5 * float(slack @ state.prices**2)
+        gap = (objective + missed - bound) / problem.gap_unit(objective + missed)
+        merit = max(abs(gap), misfit)
+        if best is None or merit < 0.9 * best[0]:
+            best, idle = (merit, cells, objective, misfit), 0
+        else:
+            idle += 1
+        contradiction = bound > problem.worst and not slack.any()
+        if merit <= tolerance or idle >= PATIENCE or contradiction:
+            break
+        if not _step(problem, costs, state, residual, slack):
+            break
+    _, cells, objective, misfit = best
+    return InteriorPoint(cells, prices, objective, bound, misfit, steps, contradiction)
+
+
+def _step(problem: TableProblem, costs: kernels.Costs, state: _State, residual: Vector, slack: Vector) -> bool:
+    """One predictor–corrector step; False when it is not finite."""
+    basis, parts, pay = problem.basis, state.parts, state.pay
+    scaling, shift = np.empty_like(pay), np.empty_like(pay)
+    products, count = kernels.predictor_terms(costs, parts, pay, scaling, shift)
+    centre = products / max(count, 1)
+    equations = NormalEquations(basis.gram(scaling), slack)
+    predicted = basis.adjoint(equations.solve(residual - basis.apply(shift)))
+    primal, dual, in_primal, in_dual, in_both = kernels.predicted_products(costs, parts, pay, predicted)
+    ahead = (products + primal * in_primal + dual * in_dual + primal * dual * in_both) / max(count, 1)
+    centre *= min(max((ahead / centre) ** 3, 1e-6), 1.0) if centre > 0.0 else 0.0
+    kernels.corrector_shift(costs, parts, pay, predicted, centre, shift)
+    change = equations.solve(residual - basis.apply(shift))
+    if not np.all(np.isfinite(change)):
+        return False
+    change_of_pay = basis.adjoint(change)
+    primal, dual = kernels.longest_steps(costs, parts, pay, predicted, change_of_pay, centre)
+    primal, dual = min(1.0, TO_THE_END * primal), min(1.0, TO_THE_END * dual)
+    if problem.costs.curvature.any() or slack.any():
+        primal = dual = min(primal, dual)
+    kernels.take_step(costs, parts, pay, predicted, change_of_pay, centre, primal, dual)
+    state.prices += dual * change
+    state.pay = basis.adjoint(state.prices)
+    return True
+
+
+def _split(problem: TableProblem) -> kernels.Costs:
+    """The kinds of all cells and the costs of their parts."""
+    noisy, slope, curvature = problem.costs.noisy, problem.costs.slope, problem.costs.curvature
+    kind = np.full(noisy.size, kernels.BOTH if problem.floor else kernels.FREE, dtype=np.int8)
+    if problem.floor:
+        kind[(noisy <= NEGLIGIBLE) | (slope == 0.0)] = kernels.OVER
+    kind[problem.fixed] = kernels.FIXED
+    up = np.where(kind == kernels.OVER, slope - 2.0 * curvature * noisy, slope)
+    return kernels.Costs(kind, up, slope, curvature)
+
+
+def _start(problem: TableProblem, costs: kernels.Costs) -> _State:
+    """Parts about as large as the noise, and multipliers that make all products about equal at prices 0.
+
+    The noise of a cell is about the inverse of its slope; without slopes or curvatures all cells count alike.
+    """
+    noisy, q = problem.costs.noisy, costs.q
+    weight = costs.a + np.sqrt(q)
+    ordinary = float(np.mean(weight)) or 1.0
+    weight = np.clip(np.where(weight > 0.0, weight, ordinary) / ordinary, 1e-3, 1e3)
+    size = 1.0 / weight
+    linear = costs.kind == kernels.OVER
+    p = size + np.where(linear & (costs.a == 0.0) & (q > 0.0), np.maximum(noisy, 0.0), 0.0)
+    m = np.where(costs.kind == kernels.BOTH, np.minimum(size, 0.5 * noisy), size)
+    v = np.where(linear, 1.0, noisy - m)
+    zp = np.maximum(costs.c + 2.0 * q * p, 0.1 * weight)
+    zv = np.zeros_like(v)
+    both = costs.kind == kernels.BOTH
+    zv[both] = 1.0 / v[both]
+    zm = np.maximum(costs.a + 2.0 * q * m, 0.1 * weight) + zv
+    return _State(kernels.Parts(p, zp, m, zm, v, zv), np.zeros(problem.basis.rows), np.zeros(noisy.size))
+
+
+def _cells(costs: kernels.Costs, parts: kernels.Parts) -> Vector:
+    cells = np.where(costs.kind == kernels.OVER, parts.p, parts.p + parts.v)
+    cells[costs.kind == kernels.FIXED] = 0.0
+    return cells

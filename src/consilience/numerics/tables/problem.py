@@ -14,7 +14,7 @@ import scipy.linalg.lapack
 from numpy.typing import NDArray
 
 from consilience.numerics.compilation import announce
-from consilience.numerics.tables.best_responses import sum_of_costs, sum_of_least_costs
+from consilience.numerics.tables.best_responses import largest_overpay, sum_of_costs, sum_of_least_costs
 from consilience.numerics.tables.known_marginals import KnownMarginals
 from consilience.numerics.tables.marginal_basis import MarginalBasis, Vector
 
@@ -69,7 +69,18 @@ class TableProblem:
         return float(np.abs(self.target - self.basis.apply(cells)).max(initial=0.0)) / self.largest_target
 
     def lower_bound(self, prices: Vector, pay: Vector) -> float:
-        """A number that no table with these marginals falls below, from prices λ and their pay Φᵀλ per cell."""
+        """A number that no table with these marginals falls below, from prices λ and their pay Φᵀλ per cell.
+
+        Where pay exceeds a slope by rounding, as it does in all cells that may grow at an L1 optimum, ceilings cost
+        more than a reduction of all prices; the better of the two bounds counts.
+        """
+        bound = self._bound(prices, pay)
+        too_much = float(largest_overpay(self.costs.slope, self.costs.curvature, self.ceiling, self.floor, pay))
+        if too_much > 1.0:
+            bound = max(bound, self._bound(prices / too_much, pay / too_much))
+        return bound
+
+    def _bound(self, prices: Vector, pay: Vector) -> float:
         announce(sum_of_least_costs)
         costs = self.costs
         best = sum_of_least_costs(costs.noisy, costs.slope, costs.curvature, self.ceiling, self.floor, pay)
