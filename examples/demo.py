@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from town import PEOPLE, SEED, write_town
 
@@ -94,7 +95,7 @@ def run(console: Console, arguments: Sequence[str]) -> None:
         check=False,
     )
     for line in done.stdout.splitlines():
-        console.print(f"  {line}")
+        console.print(Padding(line, (0, 0, 0, 2)))
     if done.returncode:
         sys.exit(f"the command failed with exit code {done.returncode}")
 

@@ -11,7 +11,7 @@ The flow, and the names that carry it:
     ...     domain, {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}, noise=cs.Laplace(2.0)
     ... )
     >>> estimate = cs.estimate(measured)
-    >>> estimate.marginal("age").min() >= 0
+    >>> bool(estimate.marginal("age").min() >= 0)
     True
 
 Names are imported when they are first used, so that `import consilience` is quick.

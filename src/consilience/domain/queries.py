@@ -159,6 +159,10 @@ class BoundQuery:
         shape = [self.domain[name].size if name in self.attributes else 1 for name in names]
         return np.broadcast_to(table.reshape(shape), self.domain.shape)
 
+    def squared(self) -> "BoundQuery":
+        """The same query with every entry of its matrix squared."""
+        return BoundQuery(self.query, self.domain, Kronecker(tuple(each.squared() for each in self.maps)))
+
     @cached_property
     def row_labels(self) -> tuple[tuple[str, ...], ...]:
         """For each factor, what its rows answer."""

@@ -5,12 +5,12 @@ With measured queries A_q, noisy answers y_q and noise standard deviations σ_q 
     min over x ≥ 0 of  ½ Σ_q ‖(A_q x − y_q) / σ_q‖²,
 
 over the cells of the full table, with Σ x fixed where the total is public and x = 0 where a cell is impossible. The
-fitted answers A_q x are unique; where they leave the table open, the solver's start decides, which is uniform. Queries
+fitted answers A_q x are unique; among the tables that share them the estimate is the one of greatest entropy. Queries
 act by their Kronecker structure: a step costs one sum over the table for each query, and no matrix is built.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from consilience.estimators.base import Estimate, Progress, SavedModel, Suitabil
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.numerics.fit import Fit
 from consilience.numerics.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
+from consilience.numerics.marginal_sums import MarginalSums
 from consilience.numerics.nonnegative_least_squares import fit_nonnegative_least_squares, predicted_bytes
 from consilience.numerics.rng import Generator
 from consilience.numerics.rounding import shares_of_rows
@@ -39,7 +40,7 @@ class Table:
     """
 
     tolerance: float = 1e-6
-    max_steps: int = 20_000
+    max_steps: int = 50_000
 
     name: ClassVar[str] = "table"
 
@@ -78,7 +79,7 @@ class Table:
             tolerance=self.tolerance,
             noise_energy=operator.rows / 2,
             max_steps=self.max_steps,
-            progress=None if progress is None else (lambda step: progress("fitting", step, self.max_steps)),
+            progress=_reporter(progress, self.max_steps),
         )
         return TableEstimate(measured, self._describe(), fit.status, _stats(fit, operator), fit.counts)
 
@@ -139,6 +140,9 @@ class MeasuredOperator:
             raise MeasurementError("there is no noisy measurement to fit; measure something first")
         self.shape_in = domain.shape
         self.bounds: list[BoundQuery] = [each.query.bind(domain) for each in measurements]
+        self._squared = [bound.squared() for bound in self.bounds]
+        names = domain.counted_names
+        self._sums = MarginalSums(domain.shape, [tuple(map(names.index, bound.attributes)) for bound in self.bounds])
         self._values = [each.values for each in measurements]
         self._weights = [_weights(each) for each in measurements]
         self._ends = np.cumsum([bound.size for bound in self.bounds])
@@ -153,15 +157,19 @@ class MeasuredOperator:
         return np.concatenate([np.where(weights > 0, values, 0.0) * weights for values, weights in pairs])
 
     def apply(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        pairs = zip(self.bounds, self._weights, strict=True)
-        return np.concatenate([bound.answer_full(x).ravel() * weights for bound, weights in pairs])
+        parts = zip(self.bounds, self._weights, self._sums.of(x), strict=True)
+        return np.concatenate([bound.answer(marginal).ravel() * weights for bound, weights, marginal in parts])
+
+    def apply_squared(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The operator with every entry squared, for the solver's preconditioner."""
+        parts = zip(self._squared, self._weights, self._sums.of(x), strict=True)
+        return np.concatenate([bound.answer(marginal).ravel() * weights**2 for bound, weights, marginal in parts])
 
     def adjoint(self, residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-        result = np.zeros(self.shape_in)
-        parts = np.split(residuals, self._ends[:-1])
-        for bound, weights, part in zip(self.bounds, self._weights, parts, strict=True):
-            result += bound.adjoint_full((part * weights).reshape(bound.shape))
-        return result
+        parts = zip(self.bounds, self._weights, np.split(residuals, self._ends[:-1]), strict=True)
+        return self._sums.spread(
+            [bound.adjoint((part * weights).reshape(bound.shape)) for bound, weights, part in parts]
+        )
 
     def cover(self) -> NDArray[np.float64] | None:
         """A vector v with Aᵀv > 0 on every cell that a query with such a vector touches; None when no query has one."""
@@ -194,6 +202,17 @@ def _factor_cover(each: LinearMap) -> NDArray[np.float64] | None:
     solved = np.asarray(np.linalg.lstsq(matrix.T, touched.astype(np.float64), rcond=None)[0], dtype=np.float64)
     reached = solved @ matrix
     return solved if reached[touched].min(initial=1.0) > 1e-9 and reached.min(initial=0.0) > -1e-12 else None
+
+
+def _reporter(progress: Progress | None, most: int) -> Callable[[int, float, float], None] | None:
+    """The solver's progress in the words of ours."""
+    if progress is None:
+        return None
+
+    def report(steps: int, objective: float, gap: float) -> None:  # noqa: ARG001
+        progress("fitting", steps, most)
+
+    return report
 
 
 def _weights(measurement: Measurement) -> NDArray[np.float64]:

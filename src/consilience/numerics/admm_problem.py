@@ -10,66 +10,69 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.losses import Loss
 from consilience.numerics.projections.convex_set import Array, ConvexSet, SeparableSet
 from consilience.numerics.projections.graph import Graph, OnCells
 
 
-def threshold(values: Array, linear: Array, quadratic: Array, rho: float) -> Array:
-    """argmin over r of a|r| + q·r² + ρ/2·(r − values)²: the operator Θ of Lee et al., equation (14)."""
-    shrunk = np.sign(values) * np.maximum(np.abs(values) - linear / rho, 0.0)
-    return shrunk * (rho / (2.0 * quadratic + rho))
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """min F(x) = Σ a|x − y| + q(x − y)² over low ≤ x ≤ high, for x in every set.
+    """min F(x) over low ≤ x ≤ high for x in every set, where F is the loss of x − noisy, a sum over cells.
 
-    Each cell has its own a, q, y and bounds, and a = q = 0 where it was not measured, so F is a sum over cells, and
-    everything that an iteration or a certificate needs of it is a formula for one cell.
+    With a·|r| + q·r² for the loss of a cell, everything that an iteration or a certificate needs of F is a formula for
+    one cell. Cells that were not measured have weight 0.
     """
 
     noisy: Array
-    linear: Array
-    quadratic: Array
+    weights: Array
+    loss: Loss
     low: Array
     high: Array
     sets: tuple[ConvexSet, ...]
 
-    def loss(self, point: Array) -> float:
-        """F without the bounds."""
-        residual = np.abs(point - self.noisy)
-        return float(np.sum(self.linear * residual) + np.sum(self.quadratic * residual**2))
+    def value(self, point: Array) -> float:
+        """F, the bounds left aside."""
+        return self.loss.value(point, self.noisy, self.weights)
 
-    # In one dimension the minimiser under bounds is the free one, clipped.
+    # In one dimension the minimiser under bounds is the free one, clipped. The free one is Θ of Lee et al., (14).
     def proximal(self, point: Array, rho: float) -> Array:
-        """argmin F(x) + ρ/2·‖x − point‖²."""
-        free = self.noisy + threshold(point - self.noisy, self.linear, self.quadratic, rho)
-        return np.clip(free, self.low, self.high)
+        """argmin F(x) + ρ/2·‖x − point‖² within the bounds."""
+        return np.clip(self.loss.prox(point, self.noisy, self.weights, step=1.0 / rho), self.low, self.high)
 
     def minimiser(self) -> Array:
         """A point where F is least, the sets left aside."""
         return np.clip(self.noisy, self.low, self.high)
 
-    # F*(g) = sup_x g·x − F(x). With curvature the free maximiser is y + sign(g)·(|g| − a)₊/(2q). Without curvature it is
-    # y for |g| ≤ a, and otherwise the bound in the direction of g.
+    def least(self) -> float:
+        """The least value of F: what no constraint can undercut."""
+        return self.value(self.minimiser())
+
+    # F*(g) = sup_x g·x − F(x). With curvature the free maximiser is y + sign(g)·(|g| − a)₊/(2q). Without curvature it
+    # is y for |g| ≤ a, and otherwise the bound in the direction of g.
     def conjugate(self, slope: Array) -> float:
         """F*(slope), for a slope within `slopes`."""
-        beyond = np.sign(slope) * np.maximum(np.abs(slope) - self.linear, 0.0)
+        linear, quadratic = self._coefficients
+        beyond = np.sign(slope) * np.maximum(np.abs(slope) - linear, 0.0)
         away = np.where(beyond > 0, np.inf, np.where(beyond < 0, -np.inf, 0.0))
-        np.divide(beyond, 2.0 * self.quadratic, out=away, where=self.quadratic > 0)
+        np.divide(beyond, 2.0 * quadratic, out=away, where=quadratic > 0)
         best = np.clip(self.noisy + away, self.low, self.high)
-        return float(np.vdot(slope, best)) - self.loss(best)
+        return float(np.vdot(slope, best)) - self.value(best)
 
     @cached_property
     def slopes(self) -> tuple[Array, Array]:
         """Between which slopes F* is finite: there F outgrows the slope, or a bound stops the cell."""
-        falling = np.where((self.quadratic > 0) | np.isfinite(self.low), -np.inf, -self.linear)
-        rising = np.where((self.quadratic > 0) | np.isfinite(self.high), np.inf, self.linear)
+        linear, quadratic = self._coefficients
+        falling = np.where((quadratic > 0) | np.isfinite(self.low), -np.inf, -linear)
+        rising = np.where((quadratic > 0) | np.isfinite(self.high), np.inf, linear)
         return falling, rising
 
     @cached_property
+    def _coefficients(self) -> tuple[Array, Array]:
+        return self.loss.coefficients(self.weights)
+
+    @cached_property
     def measured(self) -> NDArray[np.bool_]:
-        return (self.linear > 0) | (self.quadratic > 0)
+        return self.weights > 0
 
     def noise_at(self, point: Array, floor: float) -> float:
         """The root mean square of the residuals, and at least this part of the noisy values'."""
@@ -83,7 +86,8 @@ class Problem:
         """The loss's typical slope at a residual of that size."""
         if not np.any(self.measured):
             return 1.0
-        return _root_mean_square((self.linear + 2.0 * self.quadratic * noise)[self.measured])
+        linear, quadratic = self._coefficients
+        return _root_mean_square((linear + 2.0 * quadratic * noise)[self.measured])
 
 
 def _root_mean_square(values: Array) -> float:
@@ -95,9 +99,9 @@ def _root_mean_square(values: Array) -> float:
 class Setting:
     """A problem as it is iterated on, and the way back to cells.
 
-    With a strategy A the iteration lives on pairs (s·x, r): the loss and the noisy answers belong to r, the bounds and the sets to
-    x, and r = A x is one more set, a graph. Rows are weighted beforehand, so that all answers have noise of one size,
-    and s makes the columns of A about as long as 1: both make the iteration independent of units.
+    With a strategy A the iteration lives on pairs (s·x, r): the loss and the noisy answers belong to r, the bounds and
+    the sets to x, and r = A x is one more set, a graph. Balanced, rows are weighted beforehand, so that all answers
+    have noise of one size, and s makes the columns of A about as long as 1: then the iteration is free of units.
     """
 
     problem: Problem
@@ -133,38 +137,32 @@ def common_bounds(sets: Sequence[ConvexSet], shape: tuple[int, ...]) -> tuple[Ar
     return low, high
 
 
-def plain_setting(noisy: Array, linear: Array, quadratic: Array, sets: Sequence[ConvexSet]) -> Setting:
+def plain_setting(noisy: Array, weights: Array, loss: Loss, sets: Sequence[ConvexSet]) -> Setting:
     """The problem over the cells themselves."""
     low, high = common_bounds(sets, noisy.shape)
     others = tuple(each for each in sets if not isinstance(each, SeparableSet))
-    return Setting(Problem(noisy, linear, quadratic, low, high, others), None, 1.0, noisy.shape)
+    return Setting(Problem(noisy, weights, loss, low, high, others), None, 1.0, noisy.shape)
 
 
 def strategy_setting(
-    strategy: Any,
-    noisy: Array,
-    linear: Array,
-    quadratic: Array,
-    sets: Sequence[ConvexSet],
-    *,
-    row_weights: Array,
-    scale: float | None = None,
+    strategy: Any, noisy: Array, weights: Array, loss: Loss, sets: Sequence[ConvexSet], *, balanced: bool
 ) -> Setting:
-    """The problem over cells and answers together; answers of weight 0 are left out, and `scale` is chosen if not given."""
+    """The problem over cells and answers together, in its own units if balanced, else as it was given."""
     cells = strategy.shape[1]
     low, high = common_bounds(sets, (cells,))
-    kept = np.flatnonzero(row_weights > 0)
-    weight = row_weights[kept]
-    rows = weighted_rows(strategy[kept], weight)
-    if scale is None:
-        energy = float((rows.multiply(rows) if sp.issparse(rows) else rows * rows).sum())
+    scale = 1.0
+    if balanced:
+        kept = np.flatnonzero(weights > 0)
+        strategy, noisy = _weighted_rows(strategy[kept], weights[kept]), weights[kept] * noisy[kept]
+        weights = np.ones(kept.size)
+        energy = float((strategy.multiply(strategy) if sp.issparse(strategy) else strategy * strategy).sum())
         scale = float(np.sqrt(energy / cells)) if energy > 0 else 1.0
-    graph = Graph(rows / scale)
-    nothing, free = np.zeros(cells), np.full(kept.size, np.inf)
+    graph = Graph(strategy / scale)
+    nothing, free = np.zeros(cells), np.full(noisy.size, np.inf)
     problem = Problem(
-        noisy=np.concatenate([nothing, weight * noisy[kept]]),
-        linear=np.concatenate([nothing, linear[kept] / weight]),
-        quadratic=np.concatenate([nothing, quadratic[kept] / weight**2]),
+        noisy=np.concatenate([nothing, noisy]),
+        weights=np.concatenate([nothing, weights]),
+        loss=loss,
         low=np.concatenate([scale * low, -free]),
         high=np.concatenate([scale * high, free]),
         sets=(graph, *(OnCells(each, cells, scale) for each in sets if not isinstance(each, SeparableSet))),
@@ -172,7 +170,7 @@ def strategy_setting(
     return Setting(problem, graph, scale, (cells,))
 
 
-def weighted_rows(matrix: Any, weights: Array) -> Any:
+def _weighted_rows(matrix: Any, weights: Array) -> Any:
     """The matrix with each row multiplied by its weight."""
     if sp.issparse(matrix):
         return sp.csr_array(sp.dia_array((weights[None, :], [0]), shape=(weights.size,) * 2) @ matrix)

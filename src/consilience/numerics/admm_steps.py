@@ -8,10 +8,12 @@ import scipy.sparse as sp
 
 from consilience.numerics.admm_certificate import Normal
 from consilience.numerics.admm_extrapolation import Extrapolation
-from consilience.numerics.admm_problem import Problem, Setting, threshold
+from consilience.numerics.admm_problem import Problem, Setting
+from consilience.numerics.losses import Loss
 from consilience.numerics.projections.affine import Affine
 from consilience.numerics.projections.convex_set import Array, ConvexSet, SeparableSet
 from consilience.numerics.projections.graph import OnCells, SquareSolver
+from consilience.numerics.projections.separable import Box
 
 
 class Iteration(Protocol):
@@ -46,10 +48,10 @@ class Iteration(Protocol):
 #     h_i = κ x_i + (1 − κ) c                       over-relaxation (Eckstein and Bertsekas 1992)
 #     c⁺  = Π_1(mean(h_i + u_i)),                   u_i⁺ = u_i + h_i − c⁺
 #
-# With one set these are two blocks, the loss against the set. The state s_i = c + u_i, from which c = Π_1(mean s) follows,
-# makes it a fixed-point iteration, s_i⁺ = s_i + κ(x_i − c), that can be extrapolated. An extrapolated state is kept
-# only if the residual ‖x − c‖ there is no larger than it was before. The normals that the projections give
-# away are ρ M (mean(s) − c) for the first set, and ρ(c − u_i − x_i) for the others.
+# With one set these are two blocks, the loss against the set. The state s_i = c + u_i, from which c = Π_1(mean s)
+# follows, makes it a fixed-point iteration, s_i⁺ = s_i + κ(x_i − c), that can be extrapolated. An extrapolated state is
+# kept only if the residual ‖x − c‖ there is no larger than it was before. The normals that the projections give away
+# are ρ M (mean(s) − c) for the first set, with M copies, and ρ(c − u_i − x_i) for the others.
 class TwoBlocks:
     """The default iteration."""
 
@@ -144,13 +146,15 @@ class AsPrinted:
     def __init__(self, setting: Setting, sets: Sequence[ConvexSet], *, rho: float, start: Array, halved: bool) -> None:
         self.setting, self.rho, self.x = setting, rho, start
         problem = setting.problem
-        measured = slice(None) if setting.graph is None else slice(setting.shape[0], None)
-        self.noisy, self.linear = problem.noisy[measured], problem.linear[measured]
-        self.unit = 2.0 if halved else 1.0
-        self.quadratic = problem.quadratic[measured] / self.unit
-        self.equations = [each for each in sets if isinstance(each, Affine)]
-        self.copied = [each for each in sets if not isinstance(each, Affine)]
+        answers = slice(None) if setting.graph is None else slice(setting.shape[0], None)
+        self.noisy, self.weights = problem.noisy[answers], problem.weights[answers]
         self.strategy = None if setting.graph is None else setting.graph.matrix
+        self.share = 0.5 if halved else 1.0
+        self.loss = Loss(problem.loss.linear * self.share, problem.loss.square * self.share)
+        self.equations = [each for each in sets if isinstance(each, Affine)]
+        self.copied: list[ConvexSet] = [each for each in sets if not isinstance(each, Affine)]
+        if not self.copied and self.strategy is not None:
+            self.copied.append(Box(-np.inf, np.inf))
         self.mu = np.zeros_like(self.noisy)
         self.nus = [np.zeros_like(start) for _ in self.copied]
         self.etas = [np.zeros_like(each.values) for each in self.equations]
@@ -175,7 +179,7 @@ class AsPrinted:
 
     def advance(self) -> None:
         aim = self._answers(self.x) - self.noisy + self.mu
-        y = threshold(aim, self.linear, self.quadratic, self.rho)
+        y = self.loss.prox(aim, np.zeros_like(aim), self.weights, step=1.0 / self.rho)
         aims = [self.x + nu for nu in self.nus]
         copies = [each.project(at) for each, at in zip(self.copied, aims, strict=True)]
         x = self._agree(y + self.noisy - self.mu, [z - nu for z, nu in zip(copies, self.nus, strict=True)])
@@ -201,7 +205,7 @@ class AsPrinted:
 
     def normals(self) -> list[Normal]:
         pull, aims, copies = self._last
-        unit = self.unit * self.rho
+        unit = self.rho / self.share
         found = []
         if self.setting.graph is not None:
             found.append(Normal(self.setting.graph, self.setting.graph.normal(-unit * pull), 0.0))

@@ -1,4 +1,4 @@
-"""What every solver returns: the numbers, how good they are, and why the solver stopped."""
+"""What every solver returns: the counts, how far from the best they can be at most, and why it stopped."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,33 +9,60 @@ from numpy.typing import NDArray
 
 
 class Status(StrEnum):
-    """Why a solver stopped."""
+    """Why a solver stopped; `explanation` is the sentence that says so and what to do next.
+
+    >>> Status("converged").explanation
+    'The optimality gap is below the tolerance: nothing to do.'
+    """
 
     CONVERGED = "converged"
+    UNCERTIFIED = "uncertified"
     STEP_LIMIT = "step limit"
-    STALLED = "stalled"
     TIME_LIMIT = "time limit"
+    STALLED = "stalled"
 
     @property
     def explanation(self) -> str:
-        """A sentence that says what happened, and what to do about it."""
+        """One sentence for a person: what happened and the next step."""
         return _EXPLANATIONS[self]
 
 
-_EXPLANATIONS = {
-    Status.CONVERGED: "the optimality gap is within the tolerance",
-    Status.STEP_LIMIT: "the steps ran out before the gap came within the tolerance; allow more steps or a larger gap",
-    Status.STALLED: "rounding keeps the gap above the tolerance; ask for a larger gap, or rescale the problem",
-    Status.TIME_LIMIT: "the time ran out before the gap came within the tolerance; allow more time or a larger gap",
+_EXPLANATIONS: Mapping[Status, str] = {
+    Status.CONVERGED: "The optimality gap is below the tolerance: nothing to do.",
+    Status.UNCERTIFIED: (
+        "The optimality conditions hold to the tolerance, but nothing measured bounds the total, so no "
+        "gap could be certified: give the total, or a cover of the measured rows."
+    ),
+    Status.STEP_LIMIT: (
+        "The steps ran out before the gap reached the tolerance; the counts are usable and the gap says "
+        "how good they are: raise max_steps or the tolerance."
+    ),
+    Status.TIME_LIMIT: (
+        "The time ran out before the gap reached the tolerance; the counts are usable and the gap says "
+        "how good they are: raise time_limit or the tolerance."
+    ),
+    Status.STALLED: (
+        "Rounding stopped the gap from shrinking further; the counts are usable and the gap says how good "
+        "they are: accept it, raise the tolerance, or bring the noise scales closer together."
+    ),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A solution with its certificate: the objective is at most `gap` above the optimum."""
+    """Counts with a certificate: their objective exceeds the smallest possible one by at most `gap`.
+
+    `objective - gap` is a proven lower bound of the optimum, whatever the status says. `counts` is
+    read-only. `stats` tells what the solver did (steps, seconds, ...), for reports and for curiosity.
+    """
 
     counts: NDArray[np.float64]
     objective: float
     gap: float
     status: Status
     stats: Mapping[str, float | int | str]
+
+    def __post_init__(self) -> None:
+        counts = self.counts.view()
+        counts.flags.writeable = False
+        object.__setattr__(self, "counts", counts)

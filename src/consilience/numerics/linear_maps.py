@@ -52,6 +52,10 @@ class LinearMap(ABC):
         """True when no entry is below 0."""
         return True
 
+    def squared(self) -> "LinearMap":
+        """The map with every entry squared; matrices of zeros and ones are their own."""
+        return self
+
     def dense(self) -> NDArray[np.float64]:
         """The matrix itself, for small ones."""
         if self.rows < self.columns:
@@ -181,6 +185,9 @@ class SparseMap(LinearMap):
         moved = np.moveaxis(array, axis, 0)
         product = matrix @ moved.reshape(moved.shape[0], -1)
         return np.moveaxis(np.asarray(product).reshape(matrix.shape[0], *moved.shape[1:]), 0, axis)
+
+    def squared(self) -> LinearMap:
+        return SparseMap(self.matrix.multiply(self.matrix).tocsr())
 
     def column_norms(self, power: int) -> NDArray[np.float64]:
         entries = sp.csr_array(

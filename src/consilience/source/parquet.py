@@ -35,7 +35,7 @@ class ParquetReader:
     def _batches(self, names: Sequence[str]) -> Generator[Batch]:
         for path in self._paths:
             with parquet.ParquetFile(path, read_dictionary=self._texts[path]) as file:
-                yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(names))
+                yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(names), use_threads=False)
 
 
 def _schema(path: Path) -> Any:

@@ -15,7 +15,7 @@ from consilience.numerics.projections.convex_set import Array, lies_in_subspace,
 LARGEST_FACTOR = 2**31
 """The most bytes that the factors of a matrix may take."""
 SMALL = 250_000
-"""Sparse matrices with at most this many cells are treated as dense, which is faster and finds dependent rows exactly."""
+"""Sparse matrices with at most this many cells are treated as dense, which is faster for them and more exact."""
 DEPENDENT = 1e-11
 """A row whose part outside the other rows' span is shorter than this part of its length depends on them."""
 CONTRADICTION = 1e-9
@@ -89,10 +89,10 @@ class _DenseRows:
     def __init__(self, matrix: Array, scale: Array) -> None:
         matrix = scale[:, None] * matrix
         self._scale = scale
-        if not matrix.size:
-            self._basis, self._triangle, self._pivots = np.zeros((matrix.shape[1], 0)), np.zeros((0, 0)), np.zeros(0, int)
-            return
-        basis, triangle, pivots = scipy.linalg.qr(matrix.T, mode="economic", pivoting=True, check_finite=False)
+        factors: Any = np.zeros((matrix.shape[1], 0)), np.zeros((0, 0)), np.zeros(0, dtype=np.intp)
+        if matrix.size:
+            factors = scipy.linalg.qr(matrix.T, mode="economic", pivoting=True, check_finite=False)
+        basis, triangle, pivots = factors
         diagonal = np.abs(np.diagonal(triangle))
         rank = int(np.count_nonzero(diagonal > DEPENDENT))
         self._basis = np.ascontiguousarray(basis[:, :rank])
@@ -105,7 +105,7 @@ class _DenseRows:
     def solve(self, values: Array) -> Array:
         if not self._pivots.size:
             return np.zeros(self._basis.shape[0])
-        coordinates = scipy.linalg.solve_triangular(self._triangle, (self._scale * values)[self._pivots], trans="T")
+        coordinates = scipy.linalg.solve_triangular(self._triangle, (self._scale * values)[self._pivots], trans=1)
         return self._basis @ coordinates
 
 
@@ -117,7 +117,7 @@ class _SparseRows:
 
     def __init__(self, matrix: Any, scale: Array) -> None:
         self._scale = scale
-        self._matrix = sp.csr_array(sp.dia_array((scale[None, :], [0]), shape=(scale.size, scale.size)) @ matrix)
+        self._matrix: Any = sp.csr_array(sp.dia_array((scale[None, :], [0]), shape=(scale.size, scale.size)) @ matrix)
         self._transposed = sp.csr_array(self._matrix.T)
         gram = sp.csc_array(self._matrix @ self._transposed + self.SHIFT * sp.eye_array(matrix.shape[0]))
         self._factors = scipy.sparse.linalg.splu(gram)
@@ -158,8 +158,8 @@ def row_space(matrix: Any, name: str) -> RowSpace:
 def _require_memory(need: float, name: str, rows: int, columns: int) -> None:
     if need > LARGEST_FACTOR:
         raise TooLarge(
-            f"the factors of {name!r}, {rows:,} equations over {columns:,} cells, would take {need / 2**30:.1f} GB and may take "
-            f"{LARGEST_FACTOR / 2**30:.0f} GB; state fewer equations, or use a set that knows their structure"
+            f"the factors of {name!r}, {rows:,} equations over {columns:,} cells, would take {need / 2**30:.1f} GB "
+            f"and may take {LARGEST_FACTOR / 2**30:.0f} GB; state fewer equations, or a set that knows their structure"
         )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 import scipy.sparse.linalg
+from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
 from consilience.numerics.projections.affine import LARGEST_FACTOR, row_space
@@ -30,8 +31,8 @@ class SquareSolver:
         size = min(rows, columns)
         if not sp.issparse(matrix) and 16 * size**2 > LARGEST_FACTOR:
             raise TooLarge(
-                f"a dense strategy of {rows:,} × {columns:,} needs a factor of {16 * size**2 / 2**30:.1f} GB and may take "
-                f"{LARGEST_FACTOR / 2**30:.0f} GB; use a sparse or smaller strategy, or one with structure (fit_matrix)"
+                f"a dense strategy of {rows:,} × {columns:,} needs factors of {16 * size**2 / 2**30:.1f} GB and may "
+                f"take {LARGEST_FACTOR / 2**30:.0f} GB; use a sparse or a smaller strategy"
             )
         gram = matrix @ matrix.T if self._wide else matrix.T @ matrix
         if sp.issparse(gram):
@@ -104,6 +105,14 @@ class Graph:
                 break
             moved = self._cell_span.component(clipped)
         return self.normal(answers - self._answer_span.solve(moved - cells))
+
+    def set_to(self, normal: Array, wanted: Array, where: NDArray[np.bool_]) -> Array:
+        """The normal changed as little as its answers allow so that its cells have the wanted values there."""
+        cells, answers = self.split(normal)
+        columns = self.matrix[:, np.flatnonzero(where)]
+        columns = columns.toarray() if sp.issparse(columns) else columns
+        change = np.linalg.lstsq(columns.T, (cells - wanted)[where], rcond=None)[0]
+        return self.normal(answers + change)
 
     @cached_property
     def _cell_span(self) -> Any:

@@ -76,11 +76,12 @@ class DisjointnessSearch:
 
     def _report(self, pulls: Sequence[Array]) -> Infeasible:
         strengths = np.array([np.linalg.norm(pull) for pull in pulls])
-        involved = [self.sets[at].name for at in np.flatnonzero(strengths > INVOLVED * strengths.max())]
+        pulling = strengths > INVOLVED * strengths.max()
+        involved = [each.name for each, pulls_hard in zip(self.sets, pulling, strict=True) if pulls_hard]
         violation = max(each.violation(self.point) for each in self.sets)
         return Infeasible(
-            f"no numbers satisfy {' and '.join(involved)} together: at the nearest point to all of them, a condition is still "
-            f"broken by {violation:.6g}; drop or correct one of them",
+            f"no numbers satisfy {' and '.join(involved)} together: at the nearest point to all, a condition is "
+            f"still broken by {violation:.6g}; drop or correct one of them",
             violation=violation,
             constraints=involved,
         )

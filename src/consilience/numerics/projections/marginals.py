@@ -111,12 +111,15 @@ class MarginalsEqual:
             parts = {axes: piece.reshape(shape) for axes, piece, shape in zip(order, pieces, shapes, strict=True)}
             return np.broadcast_to(spread_sum(parts, len(self.shape)), self.shape).ravel()
 
-        operator: Any = scipy.sparse.linalg.LinearOperator(
-            shape=(sum(sizes), int(np.prod(self.shape))), matvec=sums, rmatvec=spread, dtype=np.float64
-        )
+        linear_operator: Any = scipy.sparse.linalg.LinearOperator
+        shape = sum(sizes), int(np.prod(self.shape))
+        operator = linear_operator(shape, matvec=sums, rmatvec=spread, dtype=np.float64)
         wanted = np.concatenate([self._given[axes].ravel() for axes in order])
-        compromise = scipy.sparse.linalg.lsqr(operator, wanted, atol=1e-14, btol=1e-14)[0]
-        broken = {axes: float(np.abs(each).max()) for axes, each in self._missing(compromise.reshape(self.shape)).items()}
+        compromise = np.zeros(0)
+        if operator.shape[1]:
+            compromise = scipy.sparse.linalg.lsqr(operator, wanted, atol=1e-14, btol=1e-14)[0]
+        missing = self._missing(compromise.reshape(self.shape))
+        broken = {axes: float(np.abs(each).max(initial=0.0)) for axes, each in missing.items()}
         worst = max(broken.values())
         involved = [axes for axes in order if broken[axes] > 1e-6 * worst]
         listed = ", ".join(str(axes) for axes in involved)
@@ -171,14 +174,15 @@ def _checked(axes: Any, values: Any, shape: Sequence[int], name: str) -> tuple[A
     axes = (int(axes),) if np.ndim(axes) == 0 else tuple(int(axis) for axis in axes)
     if len(set(axes)) != len(axes) or any(axis < 0 or axis >= len(shape) for axis in axes):
         raise DeclarationError(
-            f"{name!r} names the axes {axes} of a table with {len(shape)} axes; name each axis once, from 0 to {len(shape) - 1}"
+            f"{name!r} names the axes {axes} of a table with {len(shape)} axes; "
+            f"name each axis once, from 0 to {len(shape) - 1}"
         )
     values = np.asarray(values, dtype=np.float64)
     expected = tuple(shape[axis] for axis in axes)
     if values.shape != expected:
         raise DeclarationError(
-            f"{name!r} gives values of shape {values.shape} for the marginal over axes {axes}, which has shape {expected}; "
-            "give one value for each cell of the marginal"
+            f"{name!r} gives values of shape {values.shape} for the marginal over axes {axes}, which has shape "
+            f"{expected}; give one value for each cell of the marginal"
         )
     if not np.all(np.isfinite(values)):
         raise DeclarationError(f"{name!r} gives a marginal over axes {axes} that is not finite; correct the values")

@@ -89,9 +89,9 @@ class Isotonic:
         return self._members, self._ends
 
 
-# One sweep of Dykstra's algorithm: each chain's cells, with the correction that the chain took last time given back, are
-# replaced by their isotonic regression. The corrections' largest change says how far the sweeps are from resting: the
-# values alone can rest for a while and move again.
+# One sweep of Dykstra's algorithm: each chain's cells, with the correction that the chain took last time given back,
+# are replaced by their isotonic regression. The corrections' largest change says how far the sweeps are from resting:
+# the values alone can rest for a while and move again.
 @numba.njit(nogil=True, cache=True)
 def _sweep(values, members, ends, corrections):  # pragma: no cover - compiled
     largest_change = 0.0

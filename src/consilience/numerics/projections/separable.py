@@ -35,7 +35,7 @@ class NonNegative:
         return np.maximum(point, 0.0)
 
     def violation(self, point: Array) -> float:
-        return float(-point.min(initial=0.0))
+        return float(0.0 - point.min(initial=0.0))
 
     def support(self, direction: Array) -> float:
         return 0.0 if direction.max(initial=0.0) <= 0 else float("inf")
@@ -127,6 +127,6 @@ def _spread(values: Any, shape: tuple[int, ...], name: str) -> Any:
     if values.ndim == 0:
         return np.broadcast_to(values, shape)
     raise DeclarationError(
-        f"the set {name!r} is over {values.size} cells of shape {values.shape} and was given an array of shape {shape}; "
+        f"the set {name!r} is over cells of shape {values.shape} and was given an array of shape {shape}; "
         "declare both over the same cells"
     )

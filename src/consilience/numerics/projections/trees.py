@@ -90,8 +90,8 @@ def _complete_tree(branching: int, size: int, name: str) -> _Layout:
         level *= branching
     if nodes != size:
         raise DeclarationError(
-            f"{name!r} is a complete tree with branching {branching}, whose nearest sizes are {nodes - level // branching} "
-            f"and {nodes}; it was given {size} numbers: pad the last level, or name each node's parent"
+            f"{name!r} is a complete tree of branching {branching} with {nodes - level // branching} or {nodes} nodes; "
+            f"it was given {size} numbers: pad the last level, or name each node's parent"
         )
     parent = (np.arange(size, dtype=np.int64) - 1) // branching
     return _layout(parent, name)

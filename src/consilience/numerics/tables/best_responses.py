@@ -23,22 +23,22 @@ def sum_of_costs(y, a, q, x):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def best_responses(y, a, q, ceiling, floor, s, x, softness):  # pragma: no cover - compiled
-    """Fills the minimisers x and their derivatives in s; returns the sum of the minima."""
+def best_responses(y, a, q, centre, ceiling, floor, s, x, softness):  # pragma: no cover - compiled
+    """Fills the minimisers of a|ξ − y| + q(ξ − centre)² − sξ and their derivatives in s; returns the sum of the minima."""
     total = 0.0
     for i in range(s.shape[0]):
-        x[i], softness[i] = _response(y[i], a[i], q[i], ceiling[i], floor, s[i])
-        move = abs(x[i] - y[i])
-        total += move * (a[i] + q[i] * move) - s[i] * x[i]
+        x[i], softness[i] = _response(y[i], a[i], q[i], centre[i], ceiling[i], floor, s[i])
+        move = x[i] - centre[i]
+        total += a[i] * abs(x[i] - y[i]) + q[i] * move * move - s[i] * x[i]
     return total
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def sum_of_least_costs(y, a, q, ceiling, floor, s):  # pragma: no cover - compiled
-    """The sum of the minima alone; −∞ where a cell without ceiling or floor is paid more than it costs."""
+    """The sum of the minima for centre y; −∞ where a cell without ceiling or floor is paid more than it costs."""
     total = 0.0
     for i in range(s.shape[0]):
-        x, _ = _response(y[i], a[i], q[i], ceiling[i], floor, s[i])
+        x, _ = _response(y[i], a[i], q[i], y[i], ceiling[i], floor, s[i])
         if not np.isfinite(x):
             return -np.inf
         move = abs(x - y[i])
@@ -58,18 +58,23 @@ def largest_overpay(a, q, ceiling, floor, s):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _response(y, a, q, ceiling, floor, s):  # pragma: no cover - compiled
+def _response(y, a, q, centre, ceiling, floor, s):  # pragma: no cover - compiled
+    """The minimiser and its derivative in s.
+
+    Left of y the derivative of the cost is −a + 2q(ξ − centre) − s, right of it a + 2q(ξ − centre) − s; the minimiser
+    is where one of them vanishes on its own side, and y where neither does.
+    """
     if ceiling == 0.0:
         return 0.0, 0.0
-    excess = s - a if s > a else (s + a if s < -a else 0.0)
+    pull = s - 2.0 * q * (y - centre)
     softness = 0.0
-    if excess == 0.0:
+    if -a <= pull <= a and (a > 0.0 or q == 0.0):
         x = y
     elif q > 0.0:
-        x = y + excess / (2.0 * q)
         softness = 1.0 / (2.0 * q)
+        x = y + (pull - a if pull > 0.0 else pull + a) * softness
     else:
-        x = np.inf if excess > 0.0 else -np.inf
+        x = np.inf if pull > 0.0 else -np.inf
     if floor and x <= 0.0:
         return 0.0, 0.0
     if x >= ceiling:

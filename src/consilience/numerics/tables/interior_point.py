@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from consilience.numerics.compilation import announce
 from consilience.numerics.tables import cell_kernels as kernels
 from consilience.numerics.tables.normal_equations import NormalEquations
-from consilience.numerics.tables.problem import TableProblem, Vector
+from consilience.numerics.tables.problem import BOUND_ROUNDING, TableProblem, Vector
 
 NEGLIGIBLE = 1e-12
 """A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
@@ -22,8 +22,11 @@ NEGLIGIBLE = 1e-12
 TO_THE_END = 0.995
 """The share of the way to the nearest end of a part that a step may go."""
 
-PATIENCE = 6
-"""Iterations without progress after which the iteration ends."""
+CENTRING = 0.3
+"""How strongly a short predicted step asks for centring first."""
+
+PATIENCE = 15
+"""Iterations without progress after which the iteration ends; at once when a good iterate has been lost again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,29 +64,51 @@ def solve_by_interior_point(
     costs = _split(problem)
     state = _start(problem, costs)
     slack = np.zeros(problem.basis.rows) if slack is None else slack
-    best, bound, prices, idle = None, -np.inf, state.prices.copy(), 0
+    best, bound, prices, least, idle = None, -np.inf, state.prices, np.inf, 0
     for steps in range(max_steps + 1):
-        cells = _cells(costs, state.parts)
-        residual = problem.target - problem.basis.apply(cells) - slack * state.prices
-        misfit = float(np.abs(residual).max(initial=0.0)) / problem.largest_target
-        objective = problem.costs.total(cells)
-        here = problem.lower_bound(state.prices, state.pay) - 0.5 * float(slack @ state.prices**2)
-        if here > bound:
-            bound, prices = here, state.prices.copy()
-        missed = 0.5 * float(slack @ state.prices**2)
-        gap = (objective + missed - bound) / problem.gap_unit(objective + missed)
-        merit = max(abs(gap), misfit)
-        if best is None or merit < 0.9 * best[0]:
-            best, idle = (merit, cells, objective, misfit), 0
-        else:
-            idle += 1
+        here = _Candidate.of(problem, _cells(costs, state.parts), state.prices, slack)
+        lower = problem.lower_bound(state.prices, state.pay) - here.missed
+        if lower > bound:
+            bound, prices = lower, state.prices.copy()
+        best = here if best is None or here.merit(bound) < best.merit(bound) else best
+        merit = best.merit(bound)
+        least, idle = (merit, 0) if merit < 0.9 * least else (least, idle + 1)
         contradiction = bound > problem.worst and not slack.any()
-        if merit <= tolerance or idle >= PATIENCE or contradiction:
-            break
-        if not _step(problem, costs, state, residual, slack):
-            break
-    _, cells, objective, misfit = best
-    return InteriorPoint(cells, prices, objective, bound, misfit, steps, contradiction)
+        lost = merit < 1e-6 and here.merit(bound) > 100.0 * merit
+        if merit <= tolerance or idle >= PATIENCE or lost or contradiction or steps == max_steps:
+            return InteriorPoint(best.cells, prices, best.objective, bound, best.misfit, steps, contradiction)
+        if not _step(problem, costs, state, here.residual, slack):
+            idle = PATIENCE
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """Cells, what they cost, and by how much they miss the marginals."""
+
+    cells: Vector
+    objective: float
+    missed: float
+    residual: Vector
+    misfit: float
+    """The largest error of a coordinate relative to the largest coordinate."""
+    worth: float
+    """What the error is worth at the present prices: the first-order change of the objective when it is removed."""
+    unit: float
+    """What a gap is relative to."""
+
+    @staticmethod
+    def of(problem: TableProblem, cells: Vector, prices: Vector, slack: Vector) -> "_Candidate":
+        residual = problem.target - problem.basis.apply(cells) - slack * prices
+        misfit = float(np.abs(residual).max(initial=0.0)) / problem.largest_target
+        missed = 0.5 * float(slack @ prices**2)
+        objective = problem.costs.total(cells) + missed
+        missed_by_nothing = 0.5 * float(np.sum(problem.target[slack > 0.0] ** 2 / slack[slack > 0.0]))
+        unit = max(problem.gap_unit(objective), BOUND_ROUNDING * missed_by_nothing)
+        return _Candidate(cells, objective, missed, residual, misfit, abs(float(prices @ residual)), unit)
+
+    def merit(self, bound: float) -> float:
+        """How far these cells are from optimal: relative gap, relative misfit or its worth, whichever is largest."""
+        return max(max(abs(self.objective - bound), self.worth) / self.unit, self.misfit)
 
 
 def _step(problem: TableProblem, costs: kernels.Costs, state: _State, residual: Vector, slack: Vector) -> bool:
@@ -96,7 +121,7 @@ def _step(problem: TableProblem, costs: kernels.Costs, state: _State, residual: 
     predicted = basis.adjoint(equations.solve(residual - basis.apply(shift)))
     primal, dual, in_primal, in_dual, in_both = kernels.predicted_products(costs, parts, pay, predicted)
     ahead = (products + primal * in_primal + dual * in_dual + primal * dual * in_both) / max(count, 1)
-    centre *= min(max((ahead / centre) ** 3, 1e-6), 1.0) if centre > 0.0 else 0.0
+    centre *= _centring(ahead / centre if centre > 0.0 else 0.0, min(primal, dual))
     kernels.corrector_shift(costs, parts, pay, predicted, centre, shift)
     change = equations.solve(residual - basis.apply(shift))
     if not np.all(np.isfinite(change)):
@@ -110,6 +135,11 @@ def _step(problem: TableProblem, costs: kernels.Costs, state: _State, residual: 
     state.prices += dual * change
     state.pay = basis.adjoint(state.prices)
     return True
+
+
+def _centring(ratio: float, step: float) -> float:
+    """How much of the products' mean to aim at: Mehrotra's cube of the predicted ratio, more where steps are short."""
+    return min(max(ratio**3, CENTRING * (1.0 - step) ** 3, 1e-6), 1.0)
 
 
 def _split(problem: TableProblem) -> kernels.Costs:

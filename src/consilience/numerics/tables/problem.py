@@ -17,6 +17,9 @@ from consilience.numerics.compilation import announce
 from consilience.numerics.tables.best_responses import largest_overpay, sum_of_costs, sum_of_least_costs
 from consilience.numerics.tables.known_marginals import KnownMarginals
 from consilience.numerics.tables.marginal_basis import MarginalBasis, Vector
+from consilience.numerics.tables.unmeasured_cells import ProjectedBasis, without_cells
+
+Basis = MarginalBasis | ProjectedBasis
 
 DEPENDENT = 1e-10
 """A row whose part orthogonal to the others is this small, squared and relative, depends on them."""
@@ -47,7 +50,7 @@ class CellCosts:
 class TableProblem:
     """A problem in its own units; times `unit` gives counts, times `price` gives losses."""
 
-    basis: MarginalBasis
+    basis: Basis
     target: Vector
     costs: CellCosts
     ceiling: Vector
@@ -62,7 +65,8 @@ class TableProblem:
 
     @cached_property
     def largest_target(self) -> float:
-        return max(float(np.abs(self.target).max(initial=0.0)), np.finfo(np.float64).tiny)
+        """The largest coordinate, at least the noise of one cell."""
+        return max(float(np.abs(self.target).max(initial=0.0)), 1.0)
 
     def misfit(self, cells: Vector) -> float:
         """The largest error of a coordinate, relative to the largest coordinate."""
@@ -89,23 +93,43 @@ class TableProblem:
     @cached_property
     def worst(self) -> float:
         """More than any table between 0 and the ceilings costs; ∞ where there are none."""
+        if not np.isfinite(self.ceiling).all():
+            return np.inf
         return max(self.costs.total(self.ceiling), self.costs.total(np.zeros_like(self.ceiling))) * 2.0
 
     def gap_unit(self, objective: float) -> float:
-        """What a relative gap is relative to: the objective, or its rounding where the noise leaves nothing to do."""
-        return max(objective, BOUND_ROUNDING * self.costs.total(np.zeros_like(self.ceiling)), np.finfo(float).tiny)
+        return gap_unit(self.costs, objective)
 
     def with_costs(self, costs: CellCosts) -> "TableProblem":
         return replace(self, costs=costs)
 
 
-def build_problem(known: KnownMarginals, costs: CellCosts, *, ceiling: Vector, floor: bool) -> TableProblem:
-    """The problem in its own units, with independent rows: rows that depend on others where cells are fixed go."""
+def gap_unit(costs: CellCosts, objective: float) -> float:
+    """What a relative gap is relative to: the objective, or its rounding where the noise leaves nothing to do."""
+    return max(objective, BOUND_ROUNDING * costs.total(np.zeros_like(costs.noisy)), np.finfo(np.float64).tiny)
+
+
+def build_problem(
+    known: KnownMarginals,
+    costs: CellCosts,
+    *,
+    ceiling: Vector,
+    floor: bool,
+    left_out: NDArray[np.bool_] | None = None,
+) -> TableProblem:
+    """The problem in its own units, with independent rows: rows that depend on others where cells are fixed go.
+
+    Cells that are `left_out` are held at 0, and only what does not depend on them is asked for.
+    """
     coordinates = known.coordinates
-    basis = MarginalBasis(known.layout, coordinates.frequencies)
+    basis: Basis = MarginalBasis(known.layout, coordinates.frequencies)
     target = coordinates.target
+    if left_out is not None:
+        ceiling = np.where(left_out, 0.0, ceiling)
+        basis = without_cells(basis, left_out)
+        target = basis.combinations.T @ target
     free = ceiling > 0.0
-    if not free.all():
+    if not free.all() and basis.rows:
         kept = independent_rows(basis.gram(free.astype(np.float64)))
         basis, target = basis.restricted(kept), target[kept]
     unit = _noise_size(basis, target, costs, free)
@@ -123,7 +147,7 @@ def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.sort(pivots[:rank] - 1).astype(np.intp)
 
 
-def _noise_size(basis: MarginalBasis, target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> float:
+def _noise_size(basis: Basis, target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> float:
     """The root mean square of Φy − b over rows, per √cell: if the marginals are true, the noise of a cell."""
     measured = free & ((costs.slope > 0.0) | (costs.curvature > 0.0))
     noisy = np.where(measured, costs.noisy, 0.0)

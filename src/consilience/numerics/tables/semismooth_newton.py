@@ -1,28 +1,119 @@
-import numpy as np, scipy.linalg
+"""Newton's method on prices: exact cells where the costs are strictly convex.
+
+For prices λ every cell has one best response x(λ), a piecewise linear function of its pay s = Φᵀλ, and the concave
+
+    g(λ) = bᵀλ + Σ_i min over ξ of [ cost_i(ξ) − s_i ξ ]     has the gradient  b − Φ x(λ).
+
+Where it vanishes, x(λ) has the right marginals and is optimal. The gradient is piecewise linear too, so Newton's method
+with the matrix Φ diag(dx/ds) Φᵀ, damped while far away and shortened until g rises, ends on the right piece and is
+then exact but for rounding (Qi and Sun 1993; Zhao, Sun and Toh 2010).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from consilience.numerics.compilation import announce
 from consilience.numerics.tables.best_responses import best_responses
-def ssn(pr,curv,lam=None,tol=1e-12,max_steps=100,verbose=False,tau=1e-3):
-    basis=pr.basis; b=pr.target; n=pr.noisy.size
-    lam=np.zeros(basis.rows) if lam is None else lam.copy()
-    s=basis.adjoint(lam); x=np.empty(n); k=np.empty(n); x2=np.empty(n); k2=np.empty(n)
-    ceil=np.where(pr.fixed,0.,np.inf)
-    val=b@lam+best_responses(pr.noisy,pr.slope,curv,ceil,pr.floor,s,x,k)
-    sc=np.abs(b).max(); evals=0
-    stall=0
-    for it in range(max_steps):
-        g=b-basis.apply(x); gn=np.abs(g).max()/sc
-        if verbose: print(it,'val %.12g gn %.2e moving %d'%(val,gn,(k>0).sum()),end=' ')
-        if gn<=tol: break
-        H=basis.gram(k); eps=max(1e-13,tau*min(1e-3,gn))*max(H[0,0],1e-8*n/(2*curv.max()))
-        while True:
-            Hr=H.copy(); Hr[np.diag_indices(basis.rows)]+=eps
-            try: cf=scipy.linalg.cho_factor(Hr,lower=True,overwrite_a=True,check_finite=False); break
-            except np.linalg.LinAlgError: eps*=10
-        d=scipy.linalg.cho_solve(cf,g,check_finite=False); ds=basis.adjoint(d); gd=g@d; t=1.
-        while True:
-            v2=b@(lam+t*d)+best_responses(pr.noisy,pr.slope,curv,ceil,pr.floor,s+t*ds,x2,k2); evals+=1
-            if v2>=val+1e-4*t*gd-1e-13*abs(val): break
-            t*=.5
-            if t<1e-10: break
-        if verbose: print('t',t,'eps',eps/max(H[0,0],1e-300))
-        lam=lam+t*d; s=basis.adjoint(lam); val=v2; x,x2=x2,x; k,k2=k2,k
-    return x,lam,it,gn
+from consilience.numerics.tables.normal_equations import NormalEquations
+from consilience.numerics.tables.problem import TableProblem, Vector
+
+ROUNDING = 1e-15
+"""The accuracy with which the pay of a cell is known, relative to the largest price."""
+
+DAMPING = 1e-4
+"""How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one noise."""
+
+SUFFICIENT = 1e-4
+"""The share of the promised rise that a step must achieve (Armijo)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Convexity:
+    """Strictly convex costs: the problem's slopes, and curvatures around centres."""
+
+    curvature: Vector
+    centre: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonPoint:
+    """Cells that are the best responses to prices, and by how much they miss the marginals."""
+
+    cells: Vector
+    softness: Vector
+    prices: Vector
+    misfit: float
+    steps: int
+
+
+@dataclass
+class _Responses:
+    """Cells, their softness dx/ds, and g at some prices."""
+
+    prices: Vector
+    cells: Vector
+    softness: Vector
+    value: float
+
+
+def solve_by_newton(
+    problem: TableProblem,
+    convexity: Convexity,
+    *,
+    start: Vector | None = None,
+    tolerance: float = 1e-13,
+    acceptable: float = 1e-6,
+    max_steps: int = 80,
+) -> NewtonPoint:
+    """The cells where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
+    announce(best_responses)
+    now = _respond(problem, convexity, np.zeros(problem.basis.rows) if start is None else start)
+    best, idle = None, 0
+    for steps in range(max_steps + 1):
+        gradient = problem.target - problem.basis.apply(now.cells)
+        misfit = float(np.abs(gradient).max(initial=0.0)) / problem.largest_target
+        if best is None or misfit < best.misfit:
+            idle = 0 if best is None or misfit < 0.5 * best.misfit else idle + 1
+            best = NewtonPoint(now.cells, now.softness, now.prices, misfit, steps)
+        else:
+            idle += 1
+        if misfit <= tolerance or steps == max_steps or (best.misfit <= acceptable and idle >= 3):
+            break
+        following = _step(problem, convexity, now, gradient)
+        if following is None:
+            break
+        now = following
+    return best
+
+
+def _respond(problem: TableProblem, convexity: Convexity, prices: Vector) -> _Responses:
+    pay = problem.basis.adjoint(prices)
+    cells, softness = np.empty_like(pay), np.empty_like(pay)
+    costs = problem.costs
+    ceiling = np.where(problem.fixed, 0.0, np.inf)
+    least = best_responses(
+        costs.noisy, costs.slope, convexity.curvature, convexity.centre, ceiling, problem.floor, pay, cells, softness
+    )
+    return _Responses(prices, cells, softness, float(problem.target @ prices + least))
+
+
+def _step(
+    problem: TableProblem, convexity: Convexity, now: _Responses, gradient: Vector
+) -> _Responses | None:
+    """The responses after one Newton step, or None when no step raises g."""
+    distance = float(np.abs(gradient).max()) / np.sqrt(problem.basis.layout.cells)
+    damping = DAMPING * min(1.0, distance)
+    assumed = now.softness.copy()
+    assumed[~problem.fixed] += damping * 0.5 / convexity.curvature[~problem.fixed]
+    equations = NormalEquations(problem.basis.gram(assumed))
+    direction = equations.solve(gradient, refinements=0)
+    promised = float(gradient @ direction)
+    rounding = ROUNDING * 100.0 * (abs(now.value) + float(np.abs(now.prices) @ np.abs(problem.target)))
+    length = 1.0
+    while length > 1e-9:
+        ahead = _respond(problem, convexity, now.prices + length * direction)
+        if ahead.value >= now.value + SUFFICIENT * length * promised - rounding:
+            return ahead
+        length *= 0.5
+    return None

@@ -1,0 +1,206 @@
+"""The losses that the solvers minimise, and the checks of what goes into them.
+
+With residual r = x − y between a count x and its noisy value y, and weight w = 1/b (b the scale of the noise):
+
+    "l1"       w·|r|                        Laplace noise: minus the log-likelihood, up to a constant
+    "l2"       w²·r²                        Gaussian noise, likewise
+    "elastic"  α·w·|r| + (1 − α)·w²·r²      the elastic net of Lee, Wang and Kifer (2015), §4.2
+
+All three are a·|r| + q·r² with a = linear·w and q = square·w², and all are free of units: multiplying the noisy values
+by c and dividing the weights by c multiplies the fitted counts by c. Weight 0 says that a value was not measured; such
+a value costs nothing and is not looked at.
+
+*Clipped values.* A publisher who replaces negative noisy values by 0 says of such a value only that it was at most 0.
+Its cost is one-sided: nothing for x ≤ 0, and a·x + q·x² above. Where x ≥ 0 anyhow this is the cost of a measured 0.
+For "l1" it is the tail of the Laplace law, exact up to a constant for x ≥ 0 and a flat bound of it below. For "l2" it
+is a parabola in place of −log Φ(−x/σ): the same minimisers, a simpler curve, no likelihood.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.errors import DeclarationError, MeasurementError
+
+Array = NDArray[np.float64]
+LossName = Literal["l1", "l2", "elastic"]
+
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
+"""Weights are squared and compared with each other; beyond these bounds the results leave the range of numbers."""
+
+LARGEST_NOISY = 1e100
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss linear·w·|r| + square·w²·r².
+
+    >>> Loss.named("elastic", alpha=0.75)
+    Loss(linear=0.75, square=0.25)
+    """
+
+    linear: float
+    square: float
+
+    @staticmethod
+    def named(loss: str, *, alpha: float = 0.9) -> "Loss":
+        """The loss of this name; α is the share of the absolute value in the elastic net."""
+        if loss not in get_args(LossName):
+            raise DeclarationError(f"the loss is {loss!r}; choose one of {', '.join(get_args(LossName))}")
+        if not (isinstance(alpha, int | float | np.number) and 0 <= alpha <= 1):
+            raise DeclarationError(f"alpha is {alpha!r}; the share of the absolute value lies between 0 and 1")
+        if loss == "elastic":
+            return Loss(float(alpha), 1.0 - float(alpha))
+        return Loss(1.0, 0.0) if loss == "l1" else Loss(0.0, 1.0)
+
+    def coefficients(self, weights: Array) -> tuple[Array, Array]:
+        """The factors a of |r| and q of r² for values with these weights."""
+        return self.linear * weights, self.square * weights**2
+
+    def value(self, counts: Array, noisy: Array, weights: Array, *, clipped: NDArray[np.bool_] | None = None) -> float:
+        """The sum of all losses.
+
+        >>> Loss.named("l1").value(np.array([3.0, 1.0]), np.array([1.0, 1.5]), np.array([1.0, 2.0]))
+        3.0
+        """
+        a, q = self.coefficients(weights)
+        residual = np.abs(_felt(counts - noisy, clipped))
+        return float(np.sum(a * residual) + np.sum(q * residual**2))
+
+    # The minimiser of a·|r| + q·r² + (r − u)²/2t is r = S(u, a·t) / (1 + 2·q·t), where S(u, c) draws u towards 0 by c.
+    # A convex function of one variable is least on x ≥ 0 at its free minimiser, or at 0 if that is negative.
+    def prox(
+        self,
+        points: Array,
+        noisy: Array,
+        weights: Array,
+        *,
+        step: float | Array,
+        nonnegative: bool = False,
+        clipped: NDArray[np.bool_] | None = None,
+    ) -> Array:
+        """The x that minimises loss(x) + (x − point)²/(2·step), for each value.
+
+        >>> Loss.named("l1").prox(np.array([5.0, 1.5]), np.array([1.0, 1.0]), np.ones(2), step=1.0)
+        array([4., 1.])
+        """
+        a, q = self.coefficients(weights)
+        shift = points - noisy
+        best = noisy + _drawn_to_zero(shift, a * step) / (1.0 + 2.0 * q * step)
+        if clipped is not None:
+            best = np.where(clipped & (shift <= 0), points, best)
+        return np.maximum(best, 0.0) if nonnegative else best
+
+    # With curvature the maximiser of g·x − loss(x) is x = y + S(g, a) / 2q. Without it the supremum is reached at y for
+    # |g| ≤ a, and is infinite beyond, unless x ≥ 0 stops the count on its way down.
+    def conjugate(
+        self,
+        slopes: Array,
+        noisy: Array,
+        weights: Array,
+        *,
+        nonnegative: bool = False,
+        clipped: NDArray[np.bool_] | None = None,
+    ) -> Array:
+        """sup over x of slope·x − loss(x), for each value; infinite where the slope outgrows the loss."""
+        a, q = self.coefficients(weights)
+        down = clipped & (slopes < 0) if clipped is not None else np.zeros(np.shape(slopes), dtype=np.bool_)
+        beyond = np.where(down, slopes, _drawn_to_zero(slopes, a))
+        curvature = np.where(down, 0.0, 2.0 * q)
+        away = np.where(beyond == 0, 0.0, np.copysign(np.inf, beyond))
+        np.divide(beyond, curvature, out=away, where=curvature > 0)
+        best = np.maximum(noisy + away, 0.0) if nonnegative else noisy + away
+        finite = np.isfinite(best)
+        reached = np.where(finite, best, 0.0)
+        residual = np.abs(_felt(reached - noisy, clipped))
+        return np.where(finite, slopes * reached - a * residual - q * residual**2, np.inf)
+
+
+def _felt(residual: Array, clipped: NDArray[np.bool_] | None) -> Array:
+    """The residuals that cost something: those of clipped values only above 0."""
+    return residual if clipped is None else np.where(clipped, np.maximum(residual, 0.0), residual)
+
+
+def _drawn_to_zero(values: Array, amount: Array | float) -> Array:
+    return np.sign(values) * np.maximum(np.abs(values) - amount, 0.0)
+
+
+def checked_weights(weights: ArrayLike | None, shape: tuple[int, ...]) -> Array:
+    """Weights of this shape, each 0 or a usual positive number; None stands for 1 everywhere.
+
+    >>> checked_weights(None, (2,))
+    array([1., 1.])
+    """
+    if weights is None:
+        return np.ones(shape)
+    numbers = _as_numbers(weights, "weights")
+    if numbers.shape != shape and numbers.shape != ():
+        raise MeasurementError(f"there are weights of shape {numbers.shape} for noisy values of shape {shape}")
+    if not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
+        place = _first(~(np.isfinite(numbers) & (numbers >= 0)))
+        raise MeasurementError(
+            f"the weight{place[0]} is {numbers[place[1]]}; a weight is 1/(scale of the noise), or 0 for not measured"
+        )
+    unusual = (numbers != 0) & ((numbers < SMALLEST_WEIGHT) | (numbers > LARGEST_WEIGHT))
+    if np.any(unusual):
+        place = _first(unusual)
+        raise MeasurementError(
+            f"the weight{place[0]} is {numbers[place[1]]}, outside {SMALLEST_WEIGHT:g} … {LARGEST_WEIGHT:g}; multiply "
+            "the noisy values and divide the weights by a common factor"
+        )
+    return np.array(np.broadcast_to(numbers, shape), dtype=np.float64)
+
+
+def checked_noisy(noisy: ArrayLike, *, weights: Array | None = None) -> Array:
+    """The noisy values as floating-point numbers, finite; where the weight is 0 they may be anything and become 0.
+
+    >>> checked_noisy([2, float("nan")], weights=np.array([1.0, 0.0]))
+    array([2., 0.])
+    """
+    numbers = _as_numbers(noisy, "noisy values")
+    if weights is not None and weights.shape == numbers.shape:
+        numbers = np.where(weights > 0, numbers, 0.0)
+    if not np.all(np.abs(numbers) <= LARGEST_NOISY):
+        place = _first(~(np.abs(numbers) <= LARGEST_NOISY))
+        raise MeasurementError(
+            f"the noisy value{place[0]} is {numbers[place[1]]}; give a number of size at most {LARGEST_NOISY:g}, "
+            "or weight 0 if it was not measured"
+        )
+    return np.ascontiguousarray(numbers, dtype=np.float64)
+
+
+def checked_clipped(clipped: ArrayLike | None, noisy: Array) -> NDArray[np.bool_] | None:
+    """Which values were clipped at zero, all of them 0; None where none was."""
+    if clipped is None:
+        return None
+    mask = np.asarray(clipped)
+    if mask.dtype != np.bool_ or mask.shape != noisy.shape:
+        raise MeasurementError(
+            f"`clipped` has shape {mask.shape} and type {mask.dtype} for noisy values of shape {noisy.shape}; "
+            "give True or False for each"
+        )
+    if np.any(noisy[mask] != 0):
+        place = _first(mask & (noisy != 0))
+        raise MeasurementError(
+            f"the noisy value{place[0]} is {noisy[place[1]]} and marked as clipped; clipping leaves 0: mark only those"
+        )
+    return mask if np.any(mask) else None
+
+
+def _as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
+    """An array of real numbers."""
+    try:
+        numbers = np.asarray(values)
+        if numbers.dtype.kind not in "iufb":
+            numbers = numbers.astype(np.float64, casting="same_kind" if numbers.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError) as error:
+        raise MeasurementError(f"the {name} are not an array of numbers: {error}") from error
+    return numbers.astype(np.float64, copy=False)
+
+
+def _first(wrong: NDArray[np.bool_]) -> tuple[str, tuple[int, ...]]:
+    """The place of the first offender, as text and as an index."""
+    place = tuple(int(each[0]) for each in np.nonzero(np.atleast_1d(wrong)))
+    return (f" at {place[0] if len(place) == 1 else place}", place) if wrong.ndim else ("", ())

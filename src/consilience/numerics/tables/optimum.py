@@ -1,0 +1,122 @@
+"""The optimum of a table problem, by the method that its costs allow.
+
+*Strictly convex costs* (L2, the elastic net): Newton's method on prices; where it does not settle, an interior point gives it a
+start from which it does.
+
+*Costs with flat stretches* (L1, cells without weight): the interior point finds prices λ and their bound on the optimum.
+The optimum is seldom unique. Of all optima the one with the least Σ w²(x − y)² is the limit of the elastic net as its
+square vanishes, and more than a limit: for every small enough κ > 0 it *is* the minimiser of loss + κ Σ w²(x − y)²
+(Mangasarian and Meyer 1979). So κ is lowered until Newton's method for that strictly convex problem, started from λ,
+ends at cells whose loss meets the bound; then they are optimal for the loss, and hence of least square among its optima.
+Cells without weight are held near where the interior point put them, as nothing else speaks about them.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from consilience.numerics.tables.interior_point import InteriorPoint, solve_by_interior_point
+from consilience.numerics.tables.problem import CellCosts, TableProblem, Vector
+from consilience.numerics.tables.restoration import restore
+from consilience.numerics.tables.semismooth_newton import Convexity, NewtonPoint, solve_by_newton
+
+SQUARE_SHARES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""The values of κ that are tried, in units of the mean slope over the noise."""
+
+ACCEPTABLE_MISFIT = 1e-6
+"""A Newton iterate that misses the marginals by less than this, relatively, is on the right piece."""
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Cells, a bound below which no table with the same marginals can be, and how they were found."""
+
+    cells: Vector
+    bound: float
+    solver: str
+    ties: str
+    steps: int
+    contradiction: bool = False
+
+
+def find_optimum(problem: TableProblem, *, tolerance: float) -> Optimum:
+    """The optimum, with a bound that proves it to `tolerance` where rounding allows."""
+    flat = (problem.costs.curvature == 0.0) & ~problem.fixed
+    if flat.any():
+        return _with_flat_stretches(problem, tolerance)
+    return _strictly_convex(problem, tolerance)
+
+
+def _strictly_convex(problem: TableProblem, tolerance: float) -> Optimum:
+    convexity = Convexity(problem.costs.curvature, problem.costs.noisy)
+    point = solve_by_newton(problem, convexity)
+    if point.misfit <= ACCEPTABLE_MISFIT:
+        return _from_newton(problem, point, "semismooth Newton", point.steps)
+    inner = solve_by_interior_point(problem, tolerance=min(tolerance, 1e-9))
+    if inner.contradiction:
+        return _from_interior(problem, inner)
+    again = solve_by_newton(problem, convexity, start=inner.prices)
+    if again.misfit > ACCEPTABLE_MISFIT:
+        return _from_interior(problem, inner)
+    return _from_newton(problem, again, "interior point, semismooth Newton", point.steps + inner.steps + again.steps)
+
+
+def _from_newton(problem: TableProblem, point: NewtonPoint, solver: str, steps: int) -> Optimum:
+    cells = restore(problem, point.cells, point.softness)
+    bound = problem.lower_bound(point.prices, problem.basis.adjoint(point.prices))
+    return Optimum(cells, bound, solver, "unique", steps)
+
+
+def _from_interior(problem: TableProblem, inner: InteriorPoint) -> Optimum:
+    softness = inner.cells if problem.floor else np.where(problem.fixed, 0.0, 1.0)
+    cells = restore(problem, inner.cells, softness)
+    return Optimum(cells, inner.bound, "interior point", "interior", inner.steps, inner.contradiction)
+
+
+def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
+    inner = solve_by_interior_point(problem, tolerance=0.3 * tolerance)
+    found = _from_interior(problem, inner)
+    if inner.contradiction or inner.misfit > 1e-4:
+        return found
+    steps = inner.steps
+    for share in SQUARE_SHARES:
+        convexity = _small_squares(problem, share, inner.cells)
+        point = solve_by_newton(problem, convexity, start=inner.prices)
+        if point.misfit > ACCEPTABLE_MISFIT:
+            point = _by_way_of_interior_point(problem, convexity)
+        steps += point.steps
+        if point.misfit > ACCEPTABLE_MISFIT:
+            continue
+        cells = restore(problem, point.cells, point.softness)
+        objective = problem.costs.total(cells)
+        allowed = tolerance * problem.gap_unit(objective)
+        bound = inner.bound
+        if objective - bound > allowed:
+            nearby = replace(convexity, centre=cells)
+            proof = solve_by_newton(problem, nearby, start=inner.prices, max_steps=20)
+            bound = max(bound, problem.lower_bound(proof.prices, problem.basis.adjoint(proof.prices)))
+            steps += proof.steps
+        found = replace(found, bound=max(found.bound, bound))
+        if objective - found.bound <= allowed:
+            return Optimum(cells, found.bound, "interior point, semismooth Newton", "min-l2", steps)
+        if objective < problem.costs.total(found.cells) and problem.misfit(cells) <= problem.misfit(found.cells):
+            found = Optimum(cells, found.bound, "interior point, semismooth Newton", "near min-l2", steps)
+    return replace(found, steps=steps)
+
+
+def _small_squares(problem: TableProblem, share: float, inner: Vector) -> Convexity:
+    """Curvature κw² where a cell has none; cells without weight count as ordinary, around their inner point."""
+    costs = problem.costs
+    unmeasured = (costs.slope == 0.0) & (costs.curvature == 0.0)
+    weight = np.where(unmeasured, 1.0, costs.slope)
+    curvature = np.where(costs.curvature == 0.0, share * weight**2, costs.curvature)
+    return Convexity(curvature, np.where(unmeasured, inner, costs.noisy))
+
+
+def _by_way_of_interior_point(problem: TableProblem, convexity: Convexity) -> NewtonPoint:
+    """Newton's method from the interior point's prices for the same strictly convex costs."""
+    unmeasured = problem.costs.slope == 0.0
+    noisy = np.where(unmeasured, convexity.centre, problem.costs.noisy)
+    rounded = problem.with_costs(CellCosts(noisy, problem.costs.slope, convexity.curvature))
+    inner = solve_by_interior_point(rounded, tolerance=1e-10)
+    return solve_by_newton(problem, convexity, start=inner.prices)

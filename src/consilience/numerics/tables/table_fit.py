@@ -1,0 +1,204 @@
+"""`fit_table`: the most likely table among those with known marginals (Lee, Wang and Kifer 2015, §5.1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.errors import DeclarationError, TooLarge
+from consilience.numerics.fit import Fit, Status
+from consilience.numerics.losses import Loss, checked_clipped, checked_noisy, checked_weights
+from consilience.numerics.tables.controlled_rounding import check_whole, round_cells
+from consilience.numerics.tables.feasibility import TOLERATED, refuse_if_infeasible, refuse_impossible
+from consilience.numerics.tables.grouped_totals import fit_groups
+from consilience.numerics.tables.known_marginals import KnownMarginals, read_marginals
+from consilience.numerics.tables.marginal_basis import CellLayout, MarginalBasis, Vector
+from consilience.numerics.tables.optimum import Optimum, find_optimum
+from consilience.numerics.tables.problem import CellCosts, build_problem, gap_unit
+from consilience.numerics.tables.unmeasured_cells import fill_cells
+
+MEMORY_LIMIT = 8_000_000_000
+"""Bytes; a problem that would need more is refused before anything is allocated."""
+
+Marginals = Mapping[tuple[int, ...], ArrayLike]
+
+
+def fit_table(
+    noisy: ArrayLike,
+    marginals: Marginals,
+    *,
+    loss: str = "elastic",
+    alpha: float = 0.9,
+    weights: ArrayLike | None = None,
+    clipped: ArrayLike | None = None,
+    nonnegative: bool = True,
+    zeros: ArrayLike | None = None,
+    integers: bool = False,
+    tolerance: float = 1e-9,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Fit:
+    """The table of least loss against the noisy one, among all tables with exactly these marginals.
+
+    `marginals` maps tuples of axes to the sums over all other axes, with axes in the order of the tuple; () is the
+    total. `zeros` is True where a cell cannot occur. Losses and weights are those of `losses`; a weight of 0 says that
+    a cell was not measured. `clipped` marks noisy values that were negative and published as 0; in a table without
+    negative counts they count as measured zeros.
+
+    Of several L1 optima the result is the one with the least Σ w²(x − y)²; `stats["ties"]` says "min-l2" when
+    that is certain. Cells that were not measured are left open by the loss and take some optimal value. With `integers`
+    the fitted table is rounded to whole counts that keep every marginal, each cell next to its fitted value wherever
+    such a table exists; the gap then includes what rounding costs. Marginals that no table has raise `Infeasible`.
+
+    >>> fit = fit_table([[3.2, 0.7], [-1.4, 5.9]], {(0,): [4, 5], (1,): [3, 6]}, loss="l2")
+    >>> fit.counts.round(6)
+    array([[3., 1.],
+           [0., 5.]])
+    """
+    table = _read(
+        noisy, marginals, loss=loss, alpha=alpha, weights=weights, clipped=clipped, nonnegative=nonnegative, zeros=zeros
+    )
+    if not 0.0 < tolerance < 1.0:
+        raise DeclarationError(f"the tolerance is {tolerance!r}; give a relative gap between 0 and 1, such as 1e-9")
+    if integers:
+        check_whole(table.known)
+    refuse_impossible(table.known, free=table.free, floor=table.floor)
+    optimum = _optimum(table, tolerance, memory_limit)
+    violation = _violation(table, optimum.cells)
+    met = violation <= TOLERATED * max(table.known.largest, float(np.abs(optimum.cells).max()))
+    if optimum.contradiction or not met:
+        refuse_if_infeasible(table.known, free=table.free, floor=table.floor)
+    return _report(table, optimum, violation, tolerance=tolerance, met=met, integers=integers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """What was asked, in the solvers' order of cells."""
+
+    layout: CellLayout
+    known: KnownMarginals
+    costs: CellCosts
+    free: NDArray[np.bool_]
+    floor: bool
+
+
+def _read(
+    noisy: ArrayLike,
+    marginals: Marginals,
+    *,
+    loss: str,
+    alpha: float,
+    weights: ArrayLike | None,
+    clipped: ArrayLike | None,
+    nonnegative: bool,
+    zeros: ArrayLike | None,
+) -> _Table:
+    measure = Loss.named(loss, alpha=alpha)
+    shape = np.shape(noisy)
+    weight = checked_weights(weights, shape)
+    values = checked_noisy(noisy, weights=weight)
+    if values.size == 0:
+        raise DeclarationError(f"the noisy table has shape {shape} and no cell; give a table with at least one")
+    if checked_clipped(clipped, values) is not None and not nonnegative:
+        raise DeclarationError(
+            "clipped values are at most 0 before clipping, which a table with negative counts would need to know; use "
+            "nonnegative=True, or weight 0 for clipped values"
+        )
+    layout = CellLayout(values.shape)
+    slope, curvature = measure.coefficients(layout.flat(weight))
+    known = read_marginals(marginals, layout)
+    costs = CellCosts(layout.flat(values), slope, curvature)
+    return _Table(layout, known, costs, ~layout.flat(_structural_zeros(zeros, shape)), nonnegative)
+
+
+def _structural_zeros(zeros: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    mask = np.zeros(shape, dtype=np.bool_) if zeros is None else np.asarray(zeros)
+    if mask.dtype != np.bool_ or mask.shape != shape:
+        raise DeclarationError(
+            f"`zeros` has shape {mask.shape} and type {mask.dtype} for a table of shape {shape}; give True or False for "
+            "each cell"
+        )
+    return mask
+
+
+def _optimum(table: _Table, tolerance: float, memory_limit: int) -> Optimum:
+    if not table.known.each:
+        cells = np.maximum(table.costs.noisy, 0.0) if table.floor else table.costs.noisy.copy()
+        cells[~table.free] = 0.0
+        return Optimum(cells, table.costs.total(cells), "closed form", "min-l2", 0)
+    widest = table.known.widest()
+    if widest is None:
+        return _by_iteration(table, tolerance, memory_limit)
+    ceiling = _ceilings(table)
+    grouped = fit_groups(
+        table.layout, widest.places, widest.values, table.costs, free=ceiling > 0.0, floor=table.floor
+    )
+    bound = grouped.bound(table.costs, widest.values, ceiling, floor=table.floor)
+    return Optimum(grouped.cells, bound, "closed form", "min-l2", 0)
+
+
+def _ceilings(table: _Table) -> Vector:
+    """The most that each cell can hold: the least marginal around it, 0 for structural zeros, ∞ without a floor."""
+    ceiling = table.known.ceilings() if table.floor else np.full(table.layout.cells, np.inf)
+    ceiling[~table.free] = 0.0
+    return ceiling
+
+
+def predicted_bytes(cells: int, rows: int) -> int:
+    """The memory of an interior point over so many cells and independent marginal values."""
+    return 8 * (28 * cells + 5 * rows * rows)
+
+
+def _by_iteration(table: _Table, tolerance: float, memory_limit: int) -> Optimum:
+    rows = table.known.coordinates.frequencies.size
+    need = predicted_bytes(table.layout.cells, rows)
+    if need > memory_limit:
+        raise TooLarge(
+            f"fitting {table.layout.cells:,} cells to {rows:,} independent marginal values needs {need / 1e9:.1f} GB, "
+            f"the limit is {memory_limit / 1e9:.1f} GB; fix fewer marginals, merge values, or raise memory_limit"
+        )
+    ceiling = _ceilings(table)
+    unmeasured = (table.costs.slope == 0.0) & (table.costs.curvature == 0.0) & table.free
+    left_out = unmeasured if not table.floor and unmeasured.any() else None
+    problem = build_problem(table.known, table.costs, ceiling=ceiling, floor=table.floor, left_out=left_out)
+    found = find_optimum(problem, tolerance=tolerance)
+    cells = found.cells * problem.unit
+    if left_out is not None:
+        coordinates = table.known.coordinates
+        basis = MarginalBasis(table.layout, coordinates.frequencies)
+        cells = fill_cells(basis, coordinates.target, cells, left_out)
+    return Optimum(cells, found.bound * problem.price, found.solver, found.ties, found.steps, found.contradiction)
+
+
+def _violation(table: _Table, cells: Vector) -> float:
+    """The largest error of a marginal value."""
+    if not table.known.each:
+        return 0.0
+    basis = MarginalBasis(table.layout, table.known.coordinates.frequencies)
+    misfits = table.known.misfits(basis.apply(cells))
+    return max(float(np.abs(misfit).max(initial=0.0)) for misfit in misfits)
+
+
+def _report(
+    table: _Table, optimum: Optimum, violation: float, *, tolerance: float, met: bool, integers: bool
+) -> Fit:
+    cells, objective = optimum.cells, table.costs.total(optimum.cells)
+    proven = objective - optimum.bound <= tolerance * gap_unit(table.costs, objective)
+    stats: dict[str, float | int | str] = {
+        "solver": optimum.solver,
+        "ties": optimum.ties,
+        "steps": optimum.steps,
+        "constraints": table.known.coordinates.frequencies.size if table.known.each else 0,
+    }
+    if integers:
+        cells = round_cells(cells, table.known, table.costs, free=table.free, floor=table.floor)
+        stats["rounding_cost"] = table.costs.total(cells) - objective
+        objective, violation = table.costs.total(cells), _violation(table, cells)
+    stats["violation"] = violation
+    return Fit(
+        counts=np.asarray(table.layout.table(cells), dtype=np.float64),
+        objective=objective,
+        gap=max(objective - optimum.bound, 0.0),
+        status=Status.CONVERGED if proven and met else Status.STALLED,
+        stats=stats,
+    )

@@ -1,0 +1,124 @@
+"""How far counts can be from the optimum, proved by prices.
+
+Let every inner node v put a price μ_v on its children, let λ_v be the price on node v itself (its parent's μ, 0 for a
+root) and g_v = λ_v − μ_v, with μ_v = 0 for a leaf. For consistent counts Σ_v g_v·x_v = Σ_v μ_v·(Σ_c x_c − x_v) = 0, so
+
+    Σ_v φ_v(x_v) ≥ Σ_v min_z [φ_v(z) − g_v·z]      for all consistent x, and any prices,
+
+and the counts x are within
+
+    gap = Σ_v [φ_v(x_v) − g_v·x_v] − min_z [φ_v(z) − g_v·z]
+
+of the optimum: a sum of terms that are not negative, each computed from differences that stay small where x_v is close
+to its best answer z to the price. It holds whatever made the counts and the prices.
+
+A cost that grows no faster than its absolute value has no best answer to a slope above a. Rounding may leave a price a
+little too high; dividing all prices by the largest g/a cures it, and costs that part of the objective. A node that was not
+measured has no a; some optimum keeps all counts within the bound, so the minimum may be taken over |z| ≤ bound.
+"""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from consilience.numerics.compilation import announce
+from consilience.numerics.losses import Array
+from consilience.numerics.trees.costs import BELOW, Costs, piece
+from consilience.numerics.trees.layout import Layout
+
+LAST_PLACE = 2.0**-50
+"""About four units in the last place of a floating-point number."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The objective is at most `gap` above the optimum, if the counts break no condition by more than rounding."""
+
+    objective: float
+    gap: float
+    violation: float
+    """The largest amount by which a count differs from the sum of its children, or lies outside its bounds."""
+    rounding: float
+    """What the objective changes by if every count moves by a few units in the last place of the largest."""
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap in units of the objective, or of what rounding does to it where that is more."""
+        unit = max(self.objective, self.rounding)
+        return self.gap / unit if unit > 0 else 0.0
+
+
+def certify(layout: Layout, costs: Costs, counts: Array, prices: Array, *, bound: float) -> Certificate:
+    """What these prices prove of these counts, both in breadth-first order."""
+    announce(_certify)
+    objective, gap, violation, largest, linear, square = _certify(costs, layout.first, counts, prices, bound)
+    move = LAST_PLACE * largest
+    return Certificate(objective, gap, violation, linear * move + square * move**2)
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def value_at(cost, residual):  # pragma: no cover - compiled
+    if cost.one_sided and residual < 0:
+        return 0.0
+    return cost.linear * abs(residual) + cost.square * residual * residual
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def best_answer(cost, slope, bound):  # pragma: no cover - compiled
+    """A count that minimises the cost minus slope times count."""
+    sigma, square = piece(cost, BELOW)
+    answer = cost.noisy
+    if slope > cost.linear:
+        answer = cost.noisy + (slope - cost.linear) / (2.0 * cost.square) if cost.square > 0 else bound
+    elif slope < sigma:
+        answer = cost.noisy + (slope - sigma) / (2.0 * square) if square > 0 else -bound
+    return min(max(answer, cost.lower), cost.upper)
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def shortfall(cost, count, slope, bound):  # pragma: no cover - compiled
+    """What a node loses by its count against its best answer to the slope."""
+    answer = best_answer(cost, slope, bound)
+    if answer == count:
+        return 0.0
+    here, there = count - cost.noisy, answer - cost.noisy
+    if cost.one_sided:
+        here, there = max(here, 0.0), max(there, 0.0)
+    linear = cost.linear * (abs(here) - abs(there))
+    square = cost.square * (here - there) * (here + there)
+    return max(linear + square - slope * (count - answer), 0.0)
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def excess(cost, slope):  # pragma: no cover - compiled
+    """By what factor a slope is above the steepest that a cost without curvature can answer."""
+    if cost.square > 0 or cost.linear == 0:
+        return 1.0
+    if slope > 0:
+        return slope / cost.linear if cost.upper == np.inf else 1.0
+    return -slope / cost.linear if cost.lower == -np.inf and not cost.one_sided else 1.0
+
+
+@numba.njit(nogil=True, cache=True)
+def _certify(costs, first, counts, prices, bound):  # pragma: no cover - compiled
+    divisor = 1.0
+    for v in range(len(costs)):
+        slope = prices[v] - prices[first[v]] if first[v] < first[v + 1] else prices[v]
+        divisor = max(divisor, excess(costs[v], slope))
+    objective, gap, violation, largest, linear, square = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for v in range(len(costs)):
+        cost, count = costs[v], counts[v]
+        slope, total = prices[v], count
+        if first[v] < first[v + 1]:
+            slope -= prices[first[v]]
+            total = 0.0
+            for c in range(first[v], first[v + 1]):
+                total += counts[c]
+        gap += shortfall(cost, count, slope / divisor, bound)
+        objective += value_at(cost, count - cost.noisy)
+        violation = max(violation, abs(count - total), cost.lower - count, count - cost.upper)
+        largest = max(largest, abs(cost.noisy), abs(count))
+        linear += cost.linear
+        square += cost.square
+    return objective, gap, violation, largest, linear, square

@@ -1,0 +1,85 @@
+"""What each node of a forest costs, as records for the kernels, and the words of the kernels.
+
+Node v with count x costs, with residual r = x − y,
+
+    φ_v(x) = a·|r| + q·r²   for lower ≤ x ≤ upper,   infinite outside,
+
+and a clipped node costs nothing where r < 0. The slope φ' is a broken line that jumps at the kink x = y. So at any
+moment a node is in one of five states: at its lower bound, on the piece below its kink, at the kink, on the piece
+above, or at its upper bound. Once the states of all nodes are known, the rest is linear algebra.
+"""
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.numerics.losses import Array, Loss
+from consilience.numerics.trees.layout import Layout
+
+Costs = NDArray[Any]
+"""One record for each node, in breadth-first order."""
+
+COST = np.dtype(
+    [
+        ("noisy", np.float64),
+        ("linear", np.float64),
+        ("square", np.float64),
+        ("lower", np.float64),
+        ("upper", np.float64),
+        ("one_sided", np.bool_),
+    ],
+    align=True,
+)
+
+LOW, BELOW, KINK, ABOVE, HIGH = -2, -1, 0, 1, 2
+
+
+def costs_of(
+    layout: Layout,
+    loss: Loss,
+    noisy: Array,
+    weights: Array,
+    *,
+    clipped: NDArray[np.bool_] | None,
+    nonnegative: bool,
+) -> Costs:
+    """The costs of measured nodes. Non-negative leaves make non-negative sums, so only leaves are bounded."""
+    costs = np.empty(layout.nodes, dtype=COST)
+    costs["noisy"] = noisy
+    costs["linear"], costs["square"] = loss.coefficients(weights)
+    costs["lower"] = np.where(layout.is_leaf, 0.0, -np.inf) if nonnegative else -np.inf
+    costs["upper"] = np.inf
+    costs["one_sided"] = False if clipped is None else clipped & (weights > 0)
+    return costs
+
+
+# A basic solution of a tree sets as many nodes to noisy values or to zero as there are leaves and gets every other count
+# by adding and subtracting them, each at most once, because the sets of leaves under the nodes are nested. An optimum
+# is a weighted least-squares solution for some weights, hence a mean of basic solutions (Ben-Tal and Teboulle 1990).
+def largest_count(costs: Costs) -> float:
+    """A bound on the size of every count in some optimum: the sum of all |y|."""
+    return float(np.abs(costs["noisy"]).sum())
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def has_kink(cost):  # pragma: no cover - compiled
+    return cost.linear > 0 or (cost.one_sided and cost.square > 0)
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def piece(cost, state):  # pragma: no cover - compiled
+    """(σ, q) such that the slope on a piece is σ + 2q·(x − y)."""
+    if state != BELOW:
+        return cost.linear, cost.square
+    if cost.one_sided:
+        return 0.0, 0.0
+    return -cost.linear, cost.square
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def slope_at(cost, count, state):  # pragma: no cover - compiled
+    """The slope of the cost on a piece."""
+    sigma, square = piece(cost, state)
+    return sigma + 2.0 * square * (count - cost.noisy)
