@@ -151,14 +151,6 @@ class BoundQuery:
         kept = [name for name in names if name in self.attributes]
         return table.sum(axis=away).transpose([kept.index(name) for name in self.attributes])
 
-    def adjoint_full(self, answers: Array) -> Array:
-        """The transposed query up to the full table, as a view that broadcasts over the attributes not named."""
-        names = self.domain.counted_names
-        kept = [name for name in names if name in self.attributes]
-        table = self.adjoint(answers).transpose([self.attributes.index(name) for name in kept])
-        shape = [self.domain[name].size if name in self.attributes else 1 for name in names]
-        return np.broadcast_to(table.reshape(shape), self.domain.shape)
-
     def squared(self) -> "BoundQuery":
         """The same query with every entry of its matrix squared."""
         return BoundQuery(self.query, self.domain, Kronecker(tuple(each.squared() for each in self.maps)))

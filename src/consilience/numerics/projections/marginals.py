@@ -1,6 +1,6 @@
 """Tables whose marginals are known."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ import scipy.sparse.linalg
 
 from consilience.errors import DeclarationError
 from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.marginal_sums import MarginalSums
 from consilience.numerics.projections.convex_set import Array, lies_in_subspace, require_cells
 
 Axes = tuple[int, ...]
@@ -40,8 +41,9 @@ class MarginalsEqual:
     marginals: Mapping[Any, Any]
     name: str = "MarginalsEqual"
     _given: dict[Axes, Array] = field(init=False, repr=False)
-    _averaged: dict[Axes, tuple[Axes, ...]] = field(init=False, repr=False)
-    """For each marginal, the axes over which an E_C of the formula averages, C as large as possible."""
+    _averaged: list[list[Axes]] = field(init=False, repr=False)
+    """For each marginal, the places of the axes over which an E_C of the formula averages, C as large as possible."""
+    _sums: MarginalSums = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -54,7 +56,8 @@ class MarginalsEqual:
                 )
             given[axes] = values
         object.__setattr__(self, "_given", given)
-        object.__setattr__(self, "_averaged", _averaged_axes(list(given)))
+        object.__setattr__(self, "_averaged", _averaged_places(list(given)))
+        object.__setattr__(self, "_sums", MarginalSums(self.shape, list(given)))
         scale = max((float(np.abs(values).max(initial=0.0)) for values in given.values()), default=0.0)
         if self.violation(self.project(np.zeros(self.shape))) > CONTRADICTION * scale:
             self._refuse()
@@ -68,7 +71,7 @@ class MarginalsEqual:
 
     def violation(self, point: Array) -> float:
         require_cells(self.name, int(np.prod(self.shape)), point)
-        missing = self._missing(point.reshape(self.shape)).values()
+        missing = self._missing(point.reshape(self.shape))
         return max((float(np.abs(each).max(initial=0.0)) for each in missing), default=0.0)
 
     def support(self, direction: Array) -> float:
@@ -77,51 +80,47 @@ class MarginalsEqual:
         return float("inf")
 
     def polar(self, direction: Array) -> Array:
+        require_cells(self.name, int(np.prod(self.shape)), direction)
         if not direction.size:
             return direction.copy()
-        sums = marginal_sums(direction.reshape(self.shape), self._given)
-        return (self._correction(sums) + np.zeros(self.shape)).reshape(direction.shape)
+        return self._correction(self._sums.of(direction.reshape(self.shape))).reshape(direction.shape)
 
-    def _missing(self, table: Array) -> dict[Axes, Array]:
-        sums = marginal_sums(table, self._given)
-        return {axes: values - sums[axes] for axes, values in self._given.items()}
+    def _missing(self, table: Array) -> list[Array]:
+        return [values - sums for values, sums in zip(self._given.values(), self._sums.of(table), strict=True)]
 
-    def _correction(self, missing: dict[Axes, Array]) -> Array:
-        """The shortest table with these marginals, in a shape that spreads to the table's."""
+    def _correction(self, missing: list[Array]) -> Array:
+        """The shortest table with these marginals."""
         cells = float(np.prod(self.shape))
-        parts: dict[Axes, Array] = {}
-        for axes, part in missing.items():
-            for outside in self._averaged[axes]:
-                part = part - part.mean(axis=outside, keepdims=True)
-            parts[axes] = part * (part.size / cells)
-        return spread_sum(parts, len(self.shape))
+        parts = []
+        for part, averaged in zip(missing, self._averaged, strict=True):
+            for places in averaged:
+                part = part - part.mean(axis=places, keepdims=True)
+            parts.append(part * (part.size / cells))
+        return self._sums.spread(parts)
 
     def _refuse(self) -> None:
         """Name the marginals that contradict each other: those that least squares cannot satisfy."""
-        order = list(self._given)
-        sizes = [self._given[axes].size for axes in order]
-        shapes = [self._given[axes].shape for axes in order]
+        sizes = [values.size for values in self._given.values()]
+        shapes = [values.shape for values in self._given.values()]
 
         def sums(flat: Array) -> Array:
-            found = marginal_sums(flat.reshape(self.shape), order)
-            return np.concatenate([found[axes].ravel() for axes in order])
+            return np.concatenate([each.ravel() for each in self._sums.of(flat.reshape(self.shape))])
 
         def spread(flat: Array) -> Array:
-            pieces = np.split(flat, np.cumsum(sizes)[:-1])
-            parts = {axes: piece.reshape(shape) for axes, piece, shape in zip(order, pieces, shapes, strict=True)}
-            return np.broadcast_to(spread_sum(parts, len(self.shape)), self.shape).ravel()
+            pieces = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, strict=True)
+            return self._sums.spread([piece.reshape(shape) for piece, shape in pieces]).ravel()
 
         linear_operator: Any = scipy.sparse.linalg.LinearOperator
         shape = sum(sizes), int(np.prod(self.shape))
         operator = linear_operator(shape, matvec=sums, rmatvec=spread, dtype=np.float64)
-        wanted = np.concatenate([self._given[axes].ravel() for axes in order])
+        wanted = np.concatenate([values.ravel() for values in self._given.values()])
         compromise = np.zeros(0)
         if operator.shape[1]:
             compromise = scipy.sparse.linalg.lsqr(operator, wanted, atol=1e-14, btol=1e-14)[0]
         missing = self._missing(compromise.reshape(self.shape))
-        broken = {axes: float(np.abs(each).max(initial=0.0)) for axes, each in missing.items()}
+        broken = {axes: float(np.abs(each).max(initial=0.0)) for axes, each in zip(self._given, missing, strict=True)}
         worst = max(broken.values())
-        involved = [axes for axes in order if broken[axes] > 1e-6 * worst]
+        involved = [axes for axes in broken if broken[axes] > 1e-6 * worst]
         listed = ", ".join(str(axes) for axes in involved)
         raise Infeasible(
             f"the marginals of {self.name!r} over axes {listed} contradict each other: no table has them all, and the "
@@ -131,46 +130,18 @@ class MarginalsEqual:
         )
 
 
-def marginal_sums(table: Array, wanted: Iterable[Axes], axis: int = 0) -> dict[Axes, Array]:
-    """The marginals over the wanted axes, summed-out axes kept with size 1; partial sums are shared.
-
-    >>> {axes: sums.tolist() for axes, sums in marginal_sums(np.arange(6.0).reshape(2, 3), [(0,), ()]).items()}
-    {(0,): [[3.0], [12.0]], (): [[15.0]]}
-    """
-    wanted = list(wanted)
-    if axis == table.ndim or not wanted:
-        return dict.fromkeys(wanted, table)
-    kept = [axes for axes in wanted if axis in axes]
-    gone = [axes for axes in wanted if axis not in axes]
-    found = marginal_sums(table, kept, axis + 1)
-    if gone:
-        found |= marginal_sums(table.sum(axis=axis, keepdims=True), gone, axis + 1)
-    return found
-
-
-def spread_sum(parts: Mapping[Axes, Array], dimensions: int, axis: int = 0) -> Array:
-    """Σ of arrays over some axes each, spread over the others; what few arrays need is added while it is small."""
-    if axis == dimensions or len(parts) < 2:
-        return sum(parts.values(), np.zeros((1,) * dimensions))
-    kept = {axes: part for axes, part in parts.items() if axis in axes}
-    gone = {axes: part for axes, part in parts.items() if axis not in axes}
-    if not kept or not gone:
-        return spread_sum(parts, dimensions, axis + 1)
-    return spread_sum(kept, dimensions, axis + 1) + spread_sum(gone, dimensions, axis + 1)
-
-
-def _averaged_axes(given: list[Axes]) -> dict[Axes, tuple[Axes, ...]]:
-    """For each marginal B the axes B ∖ C, for the earlier marginals C whose overlap with B no other's contains."""
-    averaged = {}
+def _averaged_places(given: list[Axes]) -> list[list[Axes]]:
+    """For each marginal B the places in B of the axes outside C, for those earlier C with the largest overlaps."""
+    averaged = []
     for at, axes in enumerate(given):
         overlaps = {frozenset(axes) & frozenset(earlier) for earlier in given[:at]}
         largest = [each for each in overlaps if not any(each < other for other in overlaps)]
-        averaged[axes] = tuple(tuple(axis for axis in axes if axis not in overlap) for overlap in largest)
+        averaged.append([tuple(place for place, axis in enumerate(axes) if axis not in each) for each in largest])
     return averaged
 
 
 def _checked(axes: Any, values: Any, shape: Sequence[int], name: str) -> tuple[Axes, Array]:
-    """The axes in ascending order, and the values with size 1 along the others."""
+    """The axes in ascending order, and the values likewise."""
     axes = (int(axes),) if np.ndim(axes) == 0 else tuple(int(axis) for axis in axes)
     if len(set(axes)) != len(axes) or any(axis < 0 or axis >= len(shape) for axis in axes):
         raise DeclarationError(
@@ -186,6 +157,4 @@ def _checked(axes: Any, values: Any, shape: Sequence[int], name: str) -> tuple[A
         )
     if not np.all(np.isfinite(values)):
         raise DeclarationError(f"{name!r} gives a marginal over axes {axes} that is not finite; correct the values")
-    ordered = tuple(sorted(axes))
-    kept_sizes = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
-    return ordered, values.transpose(np.argsort(axes) if axes else ()).reshape(kept_sizes)
+    return tuple(sorted(axes)), values.transpose(np.argsort(axes) if axes else ())

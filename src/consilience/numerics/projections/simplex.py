@@ -7,6 +7,7 @@ import numpy as np
 from consilience.errors import DeclarationError
 from consilience.numerics.infeasible import Infeasible
 from consilience.numerics.projections.convex_set import Array
+from consilience.numerics.simplex import project_to_simplex
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,10 @@ class Simplex:
                 "give a finite total of at least 0"
             )
 
-    # The nearest point is (x − θ)₊ for the θ that gives it the right sum (Held, Wolfe, Crowder 1974). With the cells in
-    # descending order s₁ ≥ s₂ ≥ …, the first k stay positive for the largest k with k·s_k > s₁ + … + s_k − total.
     def project(self, point: Array) -> Array:
         if point.size == 0:
             self._refuse_no_cells()
-            return point.copy()
-        if self.total == 0:
-            return np.zeros_like(point)
-        largest = point.max()
-        descending = np.sort(point, axis=None)[::-1] - largest
-        excess = np.cumsum(descending) - self.total
-        ranks = np.arange(1, point.size + 1)
-        kept = int(np.flatnonzero(ranks * descending > excess)[-1])
-        threshold = excess[kept] / (kept + 1)
-        return np.maximum((point - largest) - threshold, 0.0)
+        return project_to_simplex(point, self.total)
 
     def violation(self, point: Array) -> float:
         return float(max(abs(point.sum() - self.total), -point.min(initial=0.0)))

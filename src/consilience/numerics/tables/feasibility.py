@@ -36,11 +36,11 @@ def nearest_marginals(known: KnownMarginals, *, free: NDArray[np.bool_], floor: 
     unit = max(known.largest / max(known.layout.cells, 1), np.finfo(float).tiny) * 10.0
     if floor:
         zeros = np.zeros(known.layout.cells)
-        ceiling = np.where(free, np.inf, 0.0)
-        problem = TableProblem(basis, coordinates.target / unit, CellCosts(zeros, zeros, zeros), ceiling, floor)
+        high = np.where(free, np.inf, 0.0)
+        problem = TableProblem(basis, coordinates.target / unit, CellCosts(zeros, zeros, zeros), zeros, high)
         slack = 1.0 / (coordinates.weight * known.layout.cells)
         inner = solve_by_interior_point(problem, tolerance=1e-10, slack=slack)
-        reached = basis.apply(inner.cells) * unit
+        reached = basis.apply(inner.moves) * unit
     else:
         reachable, size = basis.gram(free.astype(np.float64)), np.sqrt(coordinates.weight)
         best = np.linalg.lstsq(size[:, None] * reachable, size * coordinates.target, rcond=1e-10)[0]

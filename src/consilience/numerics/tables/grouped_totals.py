@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from consilience.numerics.compilation import announce
 from consilience.numerics.tables.best_responses import sum_of_least_costs
+from consilience.numerics.tables.known_marginals import KnownMarginal
 from consilience.numerics.tables.marginal_basis import CellLayout, Vector
 from consilience.numerics.tables.problem import CellCosts
 
@@ -34,25 +35,31 @@ class GroupedFit:
     prices: Vector
     pay: Vector
 
-    def bound(self, costs: CellCosts, totals: Vector, ceiling: Vector, *, floor: bool) -> float:
+    def bound(self, layout: CellLayout, known: KnownMarginal, costs: CellCosts, ceiling: Vector, floor: bool) -> float:
         """A number that no table with these totals falls below."""
-        least = sum_of_least_costs(costs.noisy, costs.slope, costs.curvature, ceiling, floor, self.pay)
-        return float(totals.reshape(-1) @ self.prices + least)
+        free = ceiling > 0.0
+        held = costs.of_moves(np.where(free, 0.0, costs.noisy))
+        costs = costs.limited_to(free)
+        missing = known.values - layout.marginal(costs.noisy, known.places)
+        low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
+        high = np.where(free, ceiling - costs.noisy, 0.0)
+        least = sum_of_least_costs(costs.slope, costs.curvature, low, high, self.pay)
+        return held + float(missing.reshape(-1) @ self.prices + least)
 
 
 def fit_groups(
     layout: CellLayout,
-    places: tuple[int, ...],
-    totals: Vector,
+    known: KnownMarginal,
     costs: CellCosts,
     *,
     free: NDArray[np.bool_],
     floor: bool,
 ) -> GroupedFit:
-    """The optimal table whose marginal at these places is known."""
+    """The optimal table that has this marginal."""
     announce(_fit_groups)
-    others = tuple(place for place in range(len(layout.sizes)) if place not in places)
-    order = (*places, *others)
+    totals = known.values
+    others = tuple(place for place in range(len(layout.sizes)) if place not in known.places)
+    order = (*known.places, *others)
 
     def grouped(values: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(values.reshape(layout.sizes).transpose(order)).reshape(totals.size, -1)

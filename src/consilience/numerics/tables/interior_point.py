@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from consilience.numerics.compilation import announce
 from consilience.numerics.tables import cell_kernels as kernels
 from consilience.numerics.tables.normal_equations import NormalEquations
-from consilience.numerics.tables.problem import BOUND_ROUNDING, TableProblem, Vector
+from consilience.numerics.tables.problem import TableProblem, Vector
 
 NEGLIGIBLE = 1e-12
 """A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
@@ -31,9 +31,9 @@ PATIENCE = 15
 
 @dataclass(frozen=True, eq=False)
 class InteriorPoint:
-    """Where the iteration ended: cells that nearly fit, and prices whose lower bound is `bound`."""
+    """Where the iteration ended: moves that nearly fit, and prices whose lower bound is `bound`."""
 
-    cells: Vector
+    moves: Vector
     prices: Vector
     objective: float
     bound: float
@@ -55,10 +55,10 @@ class _State:
 def solve_by_interior_point(
     problem: TableProblem, *, tolerance: float, slack: Vector | None = None, max_steps: int = 150
 ) -> InteriorPoint:
-    """Cells and prices whose gap is at most `tolerance` of the objective, or the best ones found.
+    """Moves and prices whose gap is at most `tolerance` of the objective, or the best ones found.
 
-    With `slack`, the marginals may be missed at a cost: Φx + slack·λ = b, which is the least-squares problem
-    min ½ Σ (b − Φx)² / slack + costs.
+    With `slack`, the marginals may be missed at a cost: Φδ + slack·λ = r, which is the least-squares problem
+    min ½ Σ (r − Φδ)² / slack + costs.
     """
     announce(kernels.take_step)
     costs = _split(problem)
@@ -66,7 +66,7 @@ def solve_by_interior_point(
     slack = np.zeros(problem.basis.rows) if slack is None else slack
     best, bound, prices, least, idle = None, -np.inf, state.prices, np.inf, 0
     for steps in range(max_steps + 1):
-        here = _Candidate.of(problem, _cells(costs, state.parts), state.prices, slack)
+        here = _Candidate.of(problem, _moves(problem, costs, state.parts), state.prices, slack)
         lower = problem.lower_bound(state.prices, state.pay) - here.missed
         if lower > bound:
             bound, prices = lower, state.prices.copy()
@@ -76,16 +76,16 @@ def solve_by_interior_point(
         contradiction = bound > problem.worst and not slack.any()
         lost = merit < 1e-6 and here.merit(bound) > 100.0 * merit
         if merit <= tolerance or idle >= PATIENCE or lost or contradiction or steps == max_steps:
-            return InteriorPoint(best.cells, prices, best.objective, bound, best.misfit, steps, contradiction)
+            return InteriorPoint(best.moves, prices, best.objective, bound, best.misfit, steps, contradiction)
         if not _step(problem, costs, state, here.residual, slack):
             idle = PATIENCE
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """Cells, what they cost, and by how much they miss the marginals."""
+    """Moves, what they cost, and by how much they miss the marginals."""
 
-    cells: Vector
+    moves: Vector
     objective: float
     missed: float
     residual: Vector
@@ -97,17 +97,17 @@ class _Candidate:
     """What a gap is relative to."""
 
     @staticmethod
-    def of(problem: TableProblem, cells: Vector, prices: Vector, slack: Vector) -> "_Candidate":
-        residual = problem.target - problem.basis.apply(cells) - slack * prices
+    def of(problem: TableProblem, moves: Vector, prices: Vector, slack: Vector) -> "_Candidate":
+        residual = problem.target - problem.basis.apply(moves) - slack * prices
         misfit = float(np.abs(residual).max(initial=0.0)) / problem.largest_target
         missed = 0.5 * float(slack @ prices**2)
-        objective = problem.costs.total(cells) + missed
+        objective = problem.costs.of_moves(moves) + missed
         missed_by_nothing = 0.5 * float(np.sum(problem.target[slack > 0.0] ** 2 / slack[slack > 0.0]))
-        unit = max(problem.gap_unit(objective), BOUND_ROUNDING * missed_by_nothing)
-        return _Candidate(cells, objective, missed, residual, misfit, abs(float(prices @ residual)), unit)
+        unit = max(problem.costs.gap_unit(objective), 1e-9 * missed_by_nothing)
+        return _Candidate(moves, objective, missed, residual, misfit, abs(float(prices @ residual)), unit)
 
     def merit(self, bound: float) -> float:
-        """How far these cells are from optimal: relative gap, relative misfit or its worth, whichever is largest."""
+        """How far these moves are from optimal: relative gap, relative misfit or its worth, whichever is largest."""
         return max(max(abs(self.objective - bound), self.worth) / self.unit, self.misfit)
 
 
@@ -145,9 +145,9 @@ def _centring(ratio: float, step: float) -> float:
 def _split(problem: TableProblem) -> kernels.Costs:
     """The kinds of all cells and the costs of their parts."""
     noisy, slope, curvature = problem.costs.noisy, problem.costs.slope, problem.costs.curvature
-    kind = np.full(noisy.size, kernels.BOTH if problem.floor else kernels.FREE, dtype=np.int8)
-    if problem.floor:
-        kind[(noisy <= NEGLIGIBLE) | (slope == 0.0)] = kernels.OVER
+    floor = np.isfinite(problem.low)
+    kind = np.where(floor, kernels.BOTH, kernels.FREE).astype(np.int8)
+    kind[floor & ((noisy <= NEGLIGIBLE) | ((slope == 0.0) & (curvature == 0.0)))] = kernels.OVER
     kind[problem.fixed] = kernels.FIXED
     up = np.where(kind == kernels.OVER, slope - 2.0 * curvature * noisy, slope)
     return kernels.Costs(kind, up, slope, curvature)
@@ -164,7 +164,7 @@ def _start(problem: TableProblem, costs: kernels.Costs) -> _State:
     weight = np.clip(np.where(weight > 0.0, weight, ordinary) / ordinary, 1e-3, 1e3)
     size = 1.0 / weight
     linear = costs.kind == kernels.OVER
-    p = size + np.where(linear & (costs.a == 0.0) & (q > 0.0), np.maximum(noisy, 0.0), 0.0)
+    p = size.copy()
     m = np.where(costs.kind == kernels.BOTH, np.minimum(size, 0.5 * noisy), size)
     v = np.where(linear, 1.0, noisy - m)
     zp = np.maximum(costs.c + 2.0 * q * p, 0.1 * weight)
@@ -175,7 +175,7 @@ def _start(problem: TableProblem, costs: kernels.Costs) -> _State:
     return _State(kernels.Parts(p, zp, m, zm, v, zv), np.zeros(problem.basis.rows), np.zeros(noisy.size))
 
 
-def _cells(costs: kernels.Costs, parts: kernels.Parts) -> Vector:
-    cells = np.where(costs.kind == kernels.OVER, parts.p, parts.p + parts.v)
-    cells[costs.kind == kernels.FIXED] = 0.0
-    return cells
+def _moves(problem: TableProblem, costs: kernels.Costs, parts: kernels.Parts) -> Vector:
+    moves = np.where(costs.kind == kernels.OVER, parts.p - problem.costs.noisy, parts.p - parts.m)
+    moves[costs.kind == kernels.FIXED] = 0.0
+    return moves

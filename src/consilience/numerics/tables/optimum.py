@@ -7,7 +7,7 @@ start from which it does.
 The optimum is seldom unique. Of all optima the one with the least Σ w²(x − y)² is the limit of the elastic net as its
 square vanishes, and more than a limit: for every small enough κ > 0 it *is* the minimiser of loss + κ Σ w²(x − y)²
 (Mangasarian and Meyer 1979). So κ is lowered until Newton's method for that strictly convex problem, started from λ,
-ends at cells whose loss meets the bound; then they are optimal for the loss, and hence of least square among its optima.
+ends at moves whose loss meets the bound; then they are optimal for the loss, and hence of least square among its optima.
 Cells without weight are held near where the interior point put them, as nothing else speaks about them.
 """
 
@@ -29,9 +29,9 @@ ACCEPTABLE_MISFIT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """Cells, a bound below which no table with the same marginals can be, and how they were found."""
+    """Moves, a bound below which no table with the same marginals can be, and how they were found."""
 
-    cells: Vector
+    moves: Vector
     bound: float
     solver: str
     ties: str
@@ -48,7 +48,7 @@ def find_optimum(problem: TableProblem, *, tolerance: float) -> Optimum:
 
 
 def _strictly_convex(problem: TableProblem, tolerance: float) -> Optimum:
-    convexity = Convexity(problem.costs.curvature, problem.costs.noisy)
+    convexity = Convexity(problem.costs.curvature, np.zeros_like(problem.low))
     point = solve_by_newton(problem, convexity)
     if point.misfit <= ACCEPTABLE_MISFIT:
         return _from_newton(problem, point, "semismooth Newton", point.steps)
@@ -62,15 +62,15 @@ def _strictly_convex(problem: TableProblem, tolerance: float) -> Optimum:
 
 
 def _from_newton(problem: TableProblem, point: NewtonPoint, solver: str, steps: int) -> Optimum:
-    cells = restore(problem, point.cells, point.softness)
+    moves = restore(problem, point.moves, point.softness)
     bound = problem.lower_bound(point.prices, problem.basis.adjoint(point.prices))
-    return Optimum(cells, bound, solver, "unique", steps)
+    return Optimum(moves, bound, solver, "unique", steps)
 
 
 def _from_interior(problem: TableProblem, inner: InteriorPoint) -> Optimum:
-    softness = inner.cells if problem.floor else np.where(problem.fixed, 0.0, 1.0)
-    cells = restore(problem, inner.cells, softness)
-    return Optimum(cells, inner.bound, "interior point", "interior", inner.steps, inner.contradiction)
+    room = np.where(np.isfinite(problem.low), inner.moves - problem.low, 1.0)
+    moves = restore(problem, inner.moves, np.where(problem.fixed, 0.0, room))
+    return Optimum(moves, inner.bound, "interior point", "interior", inner.steps, inner.contradiction)
 
 
 def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
@@ -80,27 +80,27 @@ def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
         return found
     steps = inner.steps
     for share in SQUARE_SHARES:
-        convexity = _small_squares(problem, share, inner.cells)
+        convexity = _small_squares(problem, share, inner.moves)
         point = solve_by_newton(problem, convexity, start=inner.prices)
         if point.misfit > ACCEPTABLE_MISFIT:
             point = _by_way_of_interior_point(problem, convexity)
         steps += point.steps
         if point.misfit > ACCEPTABLE_MISFIT:
             continue
-        cells = restore(problem, point.cells, point.softness)
-        objective = problem.costs.total(cells)
-        allowed = tolerance * problem.gap_unit(objective)
+        moves = restore(problem, point.moves, point.softness)
+        objective = problem.costs.of_moves(moves)
+        allowed = tolerance * problem.costs.gap_unit(objective)
         bound = inner.bound
         if objective - bound > allowed:
-            nearby = replace(convexity, centre=cells)
+            nearby = replace(convexity, centre=moves)
             proof = solve_by_newton(problem, nearby, start=inner.prices, max_steps=20)
             bound = max(bound, problem.lower_bound(proof.prices, problem.basis.adjoint(proof.prices)))
             steps += proof.steps
         found = replace(found, bound=max(found.bound, bound))
         if objective - found.bound <= allowed:
-            return Optimum(cells, found.bound, "interior point, semismooth Newton", "min-l2", steps)
-        if objective < problem.costs.total(found.cells) and problem.misfit(cells) <= problem.misfit(found.cells):
-            found = Optimum(cells, found.bound, "interior point, semismooth Newton", "near min-l2", steps)
+            return Optimum(moves, found.bound, "interior point, semismooth Newton", "min-l2", steps)
+        if objective < problem.costs.of_moves(found.moves) and problem.misfit(moves) <= problem.misfit(found.moves):
+            found = Optimum(moves, found.bound, "interior point, semismooth Newton", "near min-l2", steps)
     return replace(found, steps=steps)
 
 
@@ -110,13 +110,17 @@ def _small_squares(problem: TableProblem, share: float, inner: Vector) -> Convex
     unmeasured = (costs.slope == 0.0) & (costs.curvature == 0.0)
     weight = np.where(unmeasured, 1.0, costs.slope)
     curvature = np.where(costs.curvature == 0.0, share * weight**2, costs.curvature)
-    return Convexity(curvature, np.where(unmeasured, inner, costs.noisy))
+    return Convexity(curvature, np.where(unmeasured, inner, 0.0))
 
 
 def _by_way_of_interior_point(problem: TableProblem, convexity: Convexity) -> NewtonPoint:
-    """Newton's method from the interior point's prices for the same strictly convex costs."""
-    unmeasured = problem.costs.slope == 0.0
-    noisy = np.where(unmeasured, convexity.centre, problem.costs.noisy)
-    rounded = problem.with_costs(CellCosts(noisy, problem.costs.slope, convexity.curvature))
-    inner = solve_by_interior_point(rounded, tolerance=1e-10)
+    """Newton's method from the interior point's prices for the same strictly convex costs.
+
+    The interior point measures moves from where a cell costs least, so its cells without weight start at their centres.
+    """
+    centre = convexity.centre
+    costs = CellCosts(problem.costs.noisy + centre, problem.costs.slope, convexity.curvature)
+    target = problem.target - problem.basis.apply(centre)
+    around = replace(problem, costs=costs, target=target, low=problem.low - centre, high=problem.high - centre)
+    inner = solve_by_interior_point(around, tolerance=1e-10)
     return solve_by_newton(problem, convexity, start=inner.prices)

@@ -1,9 +1,13 @@
-"""The problem as the solvers see it: cells in a row, counts and costs in units of their own size, independent rows.
+"""The problem as the solvers see it: moves of cells, in units of the noise, with independent rows.
 
-    min Σ_i a_i|x_i − y_i| + q_i(x_i − y_i)²   with   Φx = b,   0 ≤ x ≤ u   (or x free where u = ∞ and no floor)
+A table x is its moves δ = x − y away from the noisy values:
 
-The loss does not change when counts are measured in other units, because w = 1/noise scale changes with them. So the
-counts are divided by the noise that the marginals reveal, and the costs by their mean; answers then scale with the data.
+    min Σ_i a_i|δ_i| + q_i δ_i²   with   Φδ = r := b − Φy,   low ≤ δ ≤ high,
+
+where low = −y keeps counts non-negative and high = u − y keeps them below the marginals around them. Moves are of the
+size of the noise, however large the counts, and so are all numbers that are added up: counts of 10¹² with a noise of 1 lose
+nothing. The loss does not change when counts are measured in other units, because weights change with them; counts are
+divided by the noise that the marginals reveal, and costs by their mean, so answers scale with the data.
 """
 
 from dataclasses import dataclass, replace
@@ -24,8 +28,8 @@ Basis = MarginalBasis | ProjectedBasis
 DEPENDENT = 1e-10
 """A row whose part orthogonal to the others is this small, squared and relative, depends on them."""
 
-BOUND_ROUNDING = 1e-9
-"""The objective is known to this share of what the noisy values themselves would cost."""
+UNNOTICED = 1e-12
+"""A move by this share of a noisy value is lost in the rounding of the data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +40,19 @@ class CellCosts:
     slope: Vector
     curvature: Vector
 
-    def total(self, cells: Vector) -> float:
-        """The loss of a table."""
+    def of_moves(self, moves: Vector) -> float:
+        """The loss of a table that differs from the noisy one by these moves."""
         announce(sum_of_costs)
-        return float(sum_of_costs(self.noisy, self.slope, self.curvature, cells))
+        return float(sum_of_costs(self.slope, self.curvature, moves))
+
+    def gap_unit(self, objective: float) -> float:
+        """What a relative gap is relative to: the objective, or what rounding costs where it is nothing."""
+        return max(objective, self.of_moves(UNNOTICED * self.noisy), np.finfo(np.float64).tiny)
+
+    def limited_to(self, cells: NDArray[np.bool_]) -> "CellCosts":
+        """The costs with those of all other cells, and their noisy values, replaced by 0."""
+        noisy, slope, curvature = (np.where(cells, part, 0.0) for part in (self.noisy, self.slope, self.curvature))
+        return CellCosts(noisy, slope, curvature)
 
     def scaled(self, unit: float, price: float) -> "CellCosts":
         """The same losses, divided by `price`, of counts divided by `unit`."""
@@ -52,61 +65,52 @@ class TableProblem:
 
     basis: Basis
     target: Vector
+    """r, the coordinates that the moves must have."""
     costs: CellCosts
-    ceiling: Vector
-    floor: bool
+    low: Vector
+    high: Vector
     unit: float = 1.0
     price: float = 1.0
 
     @cached_property
     def fixed(self) -> NDArray[np.bool_]:
-        """The cells that can only be 0."""
-        return self.ceiling == 0.0
+        """The cells that cannot move."""
+        return self.low == self.high
 
     @cached_property
     def largest_target(self) -> float:
         """The largest coordinate, at least the noise of one cell."""
         return max(float(np.abs(self.target).max(initial=0.0)), 1.0)
 
-    def misfit(self, cells: Vector) -> float:
+    def misfit(self, moves: Vector) -> float:
         """The largest error of a coordinate, relative to the largest coordinate."""
-        return float(np.abs(self.target - self.basis.apply(cells)).max(initial=0.0)) / self.largest_target
+        return float(np.abs(self.target - self.basis.apply(moves)).max(initial=0.0)) / self.largest_target
 
     def lower_bound(self, prices: Vector, pay: Vector) -> float:
         """A number that no table with these marginals falls below, from prices λ and their pay Φᵀλ per cell.
 
-        Where pay exceeds a slope by rounding, as it does in all cells that may grow at an L1 optimum, ceilings cost
+        Where pay exceeds a slope by rounding, as it does in all cells that may grow at an L1 optimum, `high` costs
         more than a reduction of all prices; the better of the two bounds counts.
         """
         bound = self._bound(prices, pay)
-        too_much = float(largest_overpay(self.costs.slope, self.costs.curvature, self.ceiling, self.floor, pay))
+        too_much = float(largest_overpay(self.costs.slope, self.costs.curvature, self.low, self.high, pay))
         if too_much > 1.0:
             bound = max(bound, self._bound(prices / too_much, pay / too_much))
         return bound
 
     def _bound(self, prices: Vector, pay: Vector) -> float:
         announce(sum_of_least_costs)
-        costs = self.costs
-        best = sum_of_least_costs(costs.noisy, costs.slope, costs.curvature, self.ceiling, self.floor, pay)
-        return float(self.target @ prices + best)
+        least = sum_of_least_costs(self.costs.slope, self.costs.curvature, self.low, self.high, pay)
+        return float(self.target @ prices + least)
 
     @cached_property
     def worst(self) -> float:
-        """More than any table between 0 and the ceilings costs; ∞ where there are none."""
-        if not np.isfinite(self.ceiling).all():
-            return np.inf
-        return max(self.costs.total(self.ceiling), self.costs.total(np.zeros_like(self.ceiling))) * 2.0
-
-    def gap_unit(self, objective: float) -> float:
-        return gap_unit(self.costs, objective)
+        """More than any table within bounds costs; ∞ where there are none."""
+        farthest = np.maximum(np.abs(self.low), np.abs(self.high))
+        return 2.0 * self.costs.of_moves(farthest) if np.isfinite(farthest).all() else np.inf
 
     def with_costs(self, costs: CellCosts) -> "TableProblem":
         return replace(self, costs=costs)
-
-
-def gap_unit(costs: CellCosts, objective: float) -> float:
-    """What a relative gap is relative to: the objective, or its rounding where the noise leaves nothing to do."""
-    return max(objective, BOUND_ROUNDING * costs.total(np.zeros_like(costs.noisy)), np.finfo(np.float64).tiny)
 
 
 def build_problem(
@@ -117,25 +121,31 @@ def build_problem(
     floor: bool,
     left_out: NDArray[np.bool_] | None = None,
 ) -> TableProblem:
-    """The problem in its own units, with independent rows: rows that depend on others where cells are fixed go.
+    """The problem in its own units, without the cells whose ceiling is 0, and with independent rows.
 
-    Cells that are `left_out` are held at 0, and only what does not depend on them is asked for.
+    Cells that are `left_out` are held at 0 too, and only what does not depend on them is asked for.
     """
     coordinates = known.coordinates
     basis: Basis = MarginalBasis(known.layout, coordinates.frequencies)
     target = coordinates.target
+    free = ceiling > 0.0
     if left_out is not None:
-        ceiling = np.where(left_out, 0.0, ceiling)
+        free &= ~left_out
         basis = without_cells(basis, left_out)
         target = basis.combinations.T @ target
-    free = ceiling > 0.0
     if not free.all() and basis.rows:
         kept = independent_rows(basis.gram(free.astype(np.float64)))
         basis, target = basis.restricted(kept), target[kept]
-    unit = _noise_size(basis, target, costs, free)
-    price = float(np.mean((costs.slope * unit + costs.curvature * (unit * unit))[free])) if free.any() else 1.0
+    costs = costs.limited_to(free)
+    target = target - basis.apply(costs.noisy)
+    unit = _noise_size(target, costs, free)
+    cells = max(int(np.count_nonzero(free)), 1)
+    price = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
     price = price if price > 0.0 else 1.0
-    return TableProblem(basis, target / unit, costs.scaled(unit, price), ceiling / unit, floor, unit, price)
+    costs = costs.scaled(unit, price)
+    low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
+    high = np.where(free, ceiling / unit - costs.noisy, 0.0)
+    return TableProblem(basis, target / unit, costs, low, high, unit, price)
 
 
 def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -147,15 +157,15 @@ def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.sort(pivots[:rank] - 1).astype(np.intp)
 
 
-def _noise_size(basis: Basis, target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> float:
-    """The root mean square of Φy − b over rows, per √cell: if the marginals are true, the noise of a cell."""
-    measured = free & ((costs.slope > 0.0) | (costs.curvature > 0.0))
-    noisy = np.where(measured, costs.noisy, 0.0)
+def _noise_size(target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> float:
+    """The root mean square of r over rows, per √cell: if the marginals are true, the noise of a cell.
+
+    Negative noisy values reveal noise too, and exact data leave that of rounding.
+    """
     cells = max(int(np.count_nonzero(free)), 1)
-    largest = max(float(np.abs(noisy).max(initial=0.0)), float(np.abs(target).max(initial=0.0)) / cells)
-    if largest <= 0.0:
-        return 1.0
-    difference = basis.apply(noisy / largest) - target / largest
-    size = float(np.sqrt(np.mean(difference**2) / cells)) if difference.size else 0.0
-    negative = float(np.mean(np.maximum(-noisy[free] / largest, 0.0)))
-    return largest * max(size, negative, 1e-9)
+    largest = float(np.abs(costs.noisy).max(initial=0.0))
+    largest_target = float(np.abs(target).max(initial=0.0))
+    missing = largest_target * float(np.sqrt(np.mean((target / largest_target) ** 2))) if largest_target > 0.0 else 0.0
+    negative = float(np.sum(np.maximum(-costs.noisy, 0.0) / cells))
+    size = max(missing / np.sqrt(cells), negative, UNNOTICED * largest)
+    return size if size > 0.0 else 1.0

@@ -1,7 +1,7 @@
-"""Cells that nearly have the right marginals, moved the last bit.
+"""Moves that nearly give the right marginals, corrected the last bit.
 
-The move dx = diag(softness) Φᵀ dλ with Φ diag(softness) Φᵀ dλ = b − Φx is the least one with Φ(x + dx) = b, each cell's square
-divided by its softness. It is computed from the small misfit itself, so it is accurate where cells that are
+The correction diag(softness) Φᵀ dλ with Φ diag(softness) Φᵀ dλ = r − Φδ is the least one that removes the misfit, each
+cell's square divided by its softness. It is computed from the small misfit itself, so it is accurate where moves that are
 recomputed from prices are not.
 """
 
@@ -13,19 +13,18 @@ from consilience.numerics.tables.problem import TableProblem, Vector
 ROUNDS = 4
 
 
-def restore(problem: TableProblem, cells: Vector, softness: Vector) -> Vector:
-    """Cells whose marginals fit as well as rounding allows, moved only where they are soft."""
-    best, least = cells, problem.misfit(cells)
+def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
+    """Moves whose marginals fit as well as rounding allows, corrected only where cells are soft."""
+    best, least = moves, problem.misfit(moves)
     if least <= 1e-15 or not softness.any():
-        return cells
+        return moves
     equations = NormalEquations(problem.basis.gram(softness))
     for _ in range(ROUNDS):
         residual = problem.target - problem.basis.apply(best)
-        moved = best + softness * problem.basis.adjoint(equations.solve(residual))
-        if problem.floor:
-            np.maximum(moved, 0.0, out=moved)
-        misfit = problem.misfit(moved)
+        corrected = best + softness * problem.basis.adjoint(equations.solve(residual))
+        np.maximum(corrected, problem.low, out=corrected)
+        misfit = problem.misfit(corrected)
         if not misfit < 0.5 * least:
-            return moved if misfit < least else best
-        best, least = moved, misfit
+            return corrected if misfit < least else best
+        best, least = corrected, misfit
     return best

@@ -1,11 +1,11 @@
 """Newton's method on prices: exact cells where the costs are strictly convex.
 
-For prices λ every cell has one best response x(λ), a piecewise linear function of its pay s = Φᵀλ, and the concave
+For prices λ every cell has one best move δ(λ), a piecewise linear function of its pay s = Φᵀλ, and the concave
 
-    g(λ) = bᵀλ + Σ_i min over ξ of [ cost_i(ξ) − s_i ξ ]     has the gradient  b − Φ x(λ).
+    g(λ) = rᵀλ + Σ_i min over ξ of [ cost_i(ξ) − s_i ξ ]     has the gradient  r − Φ δ(λ).
 
-Where it vanishes, x(λ) has the right marginals and is optimal. The gradient is piecewise linear too, so Newton's method
-with the matrix Φ diag(dx/ds) Φᵀ, damped while far away and shortened until g rises, ends on the right piece and is
+Where it vanishes, the moved cells have the right marginals and are optimal. The gradient is piecewise linear too, so Newton's
+method with the matrix Φ diag(dδ/ds) Φᵀ, damped while far away and shortened until g rises, ends on the right piece and is
 then exact but for rounding (Qi and Sun 1993; Zhao, Sun and Toh 2010).
 """
 
@@ -38,9 +38,9 @@ class Convexity:
 
 @dataclass(frozen=True, eq=False)
 class NewtonPoint:
-    """Cells that are the best responses to prices, and by how much they miss the marginals."""
+    """Moves that are the best responses to prices, and by how much they miss the marginals."""
 
-    cells: Vector
+    moves: Vector
     softness: Vector
     prices: Vector
     misfit: float
@@ -49,10 +49,10 @@ class NewtonPoint:
 
 @dataclass
 class _Responses:
-    """Cells, their softness dx/ds, and g at some prices."""
+    """Moves, their softness dδ/ds, and g at some prices."""
 
     prices: Vector
-    cells: Vector
+    moves: Vector
     softness: Vector
     value: float
 
@@ -66,16 +66,16 @@ def solve_by_newton(
     acceptable: float = 1e-6,
     max_steps: int = 80,
 ) -> NewtonPoint:
-    """The cells where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
+    """The moves where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
     announce(best_responses)
     now = _respond(problem, convexity, np.zeros(problem.basis.rows) if start is None else start)
     best, idle = None, 0
     for steps in range(max_steps + 1):
-        gradient = problem.target - problem.basis.apply(now.cells)
+        gradient = problem.target - problem.basis.apply(now.moves)
         misfit = float(np.abs(gradient).max(initial=0.0)) / problem.largest_target
         if best is None or misfit < best.misfit:
             idle = 0 if best is None or misfit < 0.5 * best.misfit else idle + 1
-            best = NewtonPoint(now.cells, now.softness, now.prices, misfit, steps)
+            best = NewtonPoint(now.moves, now.softness, now.prices, misfit, steps)
         else:
             idle += 1
         if misfit <= tolerance or steps == max_steps or (best.misfit <= acceptable and idle >= 3):
@@ -89,13 +89,12 @@ def solve_by_newton(
 
 def _respond(problem: TableProblem, convexity: Convexity, prices: Vector) -> _Responses:
     pay = problem.basis.adjoint(prices)
-    cells, softness = np.empty_like(pay), np.empty_like(pay)
-    costs = problem.costs
-    ceiling = np.where(problem.fixed, 0.0, np.inf)
+    moves, softness = np.empty_like(pay), np.empty_like(pay)
+    high = np.where(problem.fixed, problem.high, np.inf)
     least = best_responses(
-        costs.noisy, costs.slope, convexity.curvature, convexity.centre, ceiling, problem.floor, pay, cells, softness
+        problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, pay, moves, softness
     )
-    return _Responses(prices, cells, softness, float(problem.target @ prices + least))
+    return _Responses(prices, moves, softness, float(problem.target @ prices + least))
 
 
 def _step(

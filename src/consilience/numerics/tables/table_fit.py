@@ -14,8 +14,8 @@ from consilience.numerics.tables.feasibility import TOLERATED, refuse_if_infeasi
 from consilience.numerics.tables.grouped_totals import fit_groups
 from consilience.numerics.tables.known_marginals import KnownMarginals, read_marginals
 from consilience.numerics.tables.marginal_basis import CellLayout, MarginalBasis, Vector
-from consilience.numerics.tables.optimum import Optimum, find_optimum
-from consilience.numerics.tables.problem import CellCosts, build_problem, gap_unit
+from consilience.numerics.tables.optimum import find_optimum
+from consilience.numerics.tables.problem import CellCosts, build_problem
 from consilience.numerics.tables.unmeasured_cells import fill_cells
 
 MEMORY_LIMIT = 8_000_000_000
@@ -63,7 +63,7 @@ def fit_table(
     if integers:
         check_whole(table.known)
     refuse_impossible(table.known, free=table.free, floor=table.floor)
-    optimum = _optimum(table, tolerance, memory_limit)
+    optimum = _fitted(table, tolerance, memory_limit)
     violation = _violation(table, optimum.cells)
     met = violation <= TOLERATED * max(table.known.largest, float(np.abs(optimum.cells).max()))
     if optimum.contradiction or not met:
@@ -121,20 +121,31 @@ def _structural_zeros(zeros: ArrayLike | None, shape: tuple[int, ...]) -> NDArra
     return mask
 
 
-def _optimum(table: _Table, tolerance: float, memory_limit: int) -> Optimum:
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """Cells, the proof of how good they are, and where they came from."""
+
+    cells: Vector
+    bound: float
+    solver: str
+    ties: str
+    steps: int
+    contradiction: bool
+
+
+def _fitted(table: _Table, tolerance: float, memory_limit: int) -> _Fitted:
+    costs = table.costs
     if not table.known.each:
-        cells = np.maximum(table.costs.noisy, 0.0) if table.floor else table.costs.noisy.copy()
+        cells = np.maximum(costs.noisy, 0.0) if table.floor else costs.noisy.copy()
         cells[~table.free] = 0.0
-        return Optimum(cells, table.costs.total(cells), "closed form", "min-l2", 0)
+        return _Fitted(cells, costs.of_moves(cells - costs.noisy), "closed form", "min-l2", 0, False)
     widest = table.known.widest()
     if widest is None:
         return _by_iteration(table, tolerance, memory_limit)
     ceiling = _ceilings(table)
-    grouped = fit_groups(
-        table.layout, widest.places, widest.values, table.costs, free=ceiling > 0.0, floor=table.floor
-    )
-    bound = grouped.bound(table.costs, widest.values, ceiling, floor=table.floor)
-    return Optimum(grouped.cells, bound, "closed form", "min-l2", 0)
+    grouped = fit_groups(table.layout, widest, costs, free=ceiling > 0.0, floor=table.floor)
+    bound = grouped.bound(table.layout, widest, costs, ceiling, table.floor)
+    return _Fitted(grouped.cells, bound, "closed form", "min-l2", 0, False)
 
 
 def _ceilings(table: _Table) -> Vector:
@@ -149,7 +160,7 @@ def predicted_bytes(cells: int, rows: int) -> int:
     return 8 * (28 * cells + 5 * rows * rows)
 
 
-def _by_iteration(table: _Table, tolerance: float, memory_limit: int) -> Optimum:
+def _by_iteration(table: _Table, tolerance: float, memory_limit: int) -> _Fitted:
     rows = table.known.coordinates.frequencies.size
     need = predicted_bytes(table.layout.cells, rows)
     if need > memory_limit:
@@ -162,12 +173,18 @@ def _by_iteration(table: _Table, tolerance: float, memory_limit: int) -> Optimum
     left_out = unmeasured if not table.floor and unmeasured.any() else None
     problem = build_problem(table.known, table.costs, ceiling=ceiling, floor=table.floor, left_out=left_out)
     found = find_optimum(problem, tolerance=tolerance)
-    cells = found.cells * problem.unit
+    # Cells that moved to their lower end are exactly 0, and cells that did not move keep their noisy value exactly.
+    cells = np.where(problem.fixed, 0.0, table.costs.noisy + found.moves * problem.unit)
+    if table.floor:
+        cells[found.moves <= problem.low] = 0.0
+        np.maximum(cells, 0.0, out=cells)
+    held = table.costs.of_moves(np.where(problem.fixed, table.costs.noisy, 0.0))
     if left_out is not None:
         coordinates = table.known.coordinates
         basis = MarginalBasis(table.layout, coordinates.frequencies)
         cells = fill_cells(basis, coordinates.target, cells, left_out)
-    return Optimum(cells, found.bound * problem.price, found.solver, found.ties, found.steps, found.contradiction)
+    bound = held + found.bound * problem.price
+    return _Fitted(cells, bound, found.solver, found.ties, found.steps, found.contradiction)
 
 
 def _violation(table: _Table, cells: Vector) -> float:
@@ -180,10 +197,10 @@ def _violation(table: _Table, cells: Vector) -> float:
 
 
 def _report(
-    table: _Table, optimum: Optimum, violation: float, *, tolerance: float, met: bool, integers: bool
+    table: _Table, optimum: _Fitted, violation: float, *, tolerance: float, met: bool, integers: bool
 ) -> Fit:
-    cells, objective = optimum.cells, table.costs.total(optimum.cells)
-    proven = objective - optimum.bound <= tolerance * gap_unit(table.costs, objective)
+    cells, objective = optimum.cells, table.costs.of_moves(optimum.cells - table.costs.noisy)
+    proven = objective - optimum.bound <= tolerance * table.costs.gap_unit(objective)
     stats: dict[str, float | int | str] = {
         "solver": optimum.solver,
         "ties": optimum.ties,
@@ -192,8 +209,8 @@ def _report(
     }
     if integers:
         cells = round_cells(cells, table.known, table.costs, free=table.free, floor=table.floor)
-        stats["rounding_cost"] = table.costs.total(cells) - objective
-        objective, violation = table.costs.total(cells), _violation(table, cells)
+        stats["rounding_cost"] = table.costs.of_moves(cells - table.costs.noisy) - objective
+        objective, violation = table.costs.of_moves(cells - table.costs.noisy), _violation(table, cells)
     stats["violation"] = violation
     return Fit(
         counts=np.asarray(table.layout.table(cells), dtype=np.float64),

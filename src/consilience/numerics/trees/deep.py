@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from consilience.numerics.compilation import announce
 from consilience.numerics.trees.costs import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
-from consilience.numerics.trees.curves import corners_needed, enter, inverse, mark_of, steeper
+from consilience.numerics.trees.curves import corners_needed, enter, mark_of, steeper
 from consilience.numerics.trees.layout import Layout
 from consilience.numerics.trees.rope import (
     DEEPEST,
@@ -93,13 +93,6 @@ def cut(steps, root, target, by_count, after, path):  # pragma: no cover - compi
 @numba.njit(nogil=True, cache=True)
 def add_corner(steps, sequence, at, price, count, mark, path):  # pragma: no cover - compiled
     return join(steps, sequence, new_step(steps, at, price, count, mark), path)
-
-
-@numba.njit(nogil=True, cache=True)
-def leaf_rope(cost, v, rope, states):  # pragma: no cover - compiled
-    """The curve of a leaf before its cost: any count, at price 0."""
-    rope.price, rope.count, rope.root, rope.size = 0.0, cost.noisy, EMPTY, 0
-    rope.before, rope.after = np.inf, np.inf
 
 
 # A node adds its slope to the price at each count; see `curves.add_cost`.
@@ -198,31 +191,119 @@ def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compil
         rope.root = right
 
 
-# `large` takes up `small`: at each corner of the small curve the large one is cut, and the piece before the cut gets the
-# slope that the small curve has there. Flat rays end all prices, as in `curves.merge`.
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def finite(slope):  # pragma: no cover - compiled
+    """A ray's slope where it is used: on a flat ray there is no price to go to."""
+    return slope if slope < np.inf else 0.0
+
+
 @numba.njit(nogil=True, cache=True)
-def take_up(large, small, steps, path, listed, states):  # pragma: no cover - compiled
-    bottom = max(
-        large.price if large.before == np.inf else -np.inf,
-        small.price if small.before == np.inf else -np.inf,
-    )
-    small_end = small.price + totals(steps, small.root)[0]
-    large_end = large.price + totals(steps, large.root)[0]
-    small_top = small_end if small.after == np.inf else np.inf
-    large_top = large_end if large.after == np.inf else np.inf
-    if bottom > large.price:
-        left, right, price, count = cut(steps, large.root, bottom - large.price, False, large.after, path)
-        gone = totals(steps, left)
-        pass_all(steps, left, path, listed, states)
-        large.price, large.count, large.root = bottom, large.count + gone[1] + count, right
+def align(large, small, steps, path, listed, states):  # pragma: no cover - compiled
+    """Start the larger curve where the sum begins; list the corners of the smaller one.
+
+    The sum begins at the first corner, or at the end of the higher flat ray; corners below that are passed. Returns
+    which of the listed corners come next and how many they are, and the price and count of the smaller curve before.
+    """
     number = list_corners(steps, small.root, path, listed)
-    price, count, slope = small.price, small.count, small.before if small.before < np.inf else 0.0
-    begin = 0
-    while begin < number:
-        step = steps[listed[begin]]
-        if price + step.price >= bottom:
-            break
+    bottom = small.price if small.before == np.inf else -np.inf
+    if large.before == np.inf:
+        bottom = max(bottom, large.price)
+    price, count, following = small.price, small.count, 0
+    while following < number and price + steps[listed[following]].price < bottom:
+        step = steps[listed[following]]
         price, count = price + step.price, count + step.count
         enter(states, step.mark)
-        begin += 1
-    return begin, number, price, count, slope, small_top, large_top
+        following += 1
+    if bottom > large.price:
+        left, right, step_price, step_count = cut(steps, large.root, bottom - large.price, False, large.after, path)
+        gone = totals(steps, left)
+        pass_all(steps, left, path, listed[number:], states)
+        large.price, large.count, large.root = bottom, large.count + (gone[1] + step_count), right
+    elif following < number and price + steps[listed[following]].price < large.price:
+        reach_back(steps, large, price + steps[listed[following]].price, False, path)
+    return following, number, price, count
+
+
+@numba.njit(nogil=True, cache=True)
+def count_before(small, steps, listed, following, number, price, count, at):  # pragma: no cover - compiled
+    """The count of a curve at a price just before its corner `following`, from the point before that corner."""
+    if at < price:
+        slope = finite(small.before)
+    elif following < number:
+        step = steps[listed[following]]
+        slope = step.count / step.price if step.price > 0 else 0.0
+    else:
+        slope = finite(small.after)
+    return count + slope * (at - price)
+
+
+# At each corner of the smaller curve the larger one is cut, and the piece before the cut gets the slope that the smaller
+# curve has there. A flat ray ends all prices, as in `curves.merge`.
+@numba.njit(nogil=True, cache=True)
+def take_up(large, small, steps, path, listed, states):  # pragma: no cover - compiled
+    """Add the counts of a smaller curve to a larger one, at the same prices."""
+    small_top = small.price + totals(steps, small.root)[0] if small.after == np.inf else np.inf
+    large_top = large.price + totals(steps, large.root)[0] if large.after == np.inf else np.inf
+    following, number, price, count = align(large, small, steps, path, listed, states)
+    next_price, next_count = price, count
+    count = count_before(small, steps, listed, following, number, price, count, large.price)
+    price = large.price
+    large.count += count
+    taken, rest = EMPTY, large.root
+    for i in range(following, number):
+        corner = listed[i]
+        next_price, next_count = next_price + steps[corner].price, next_count + steps[corner].count
+        if next_price > large_top:
+            break
+        slope = (next_count - count) / (next_price - price) if next_price > price else 0.0
+        left, rest, step_price, step_count = cut(steps, rest, next_price - price, False, large.after, path)
+        add_slope(steps, left, slope)
+        step_count += next_count - count if left == EMPTY else slope * step_price
+        taken = join(steps, taken, left, path)
+        taken = add_corner(steps, taken, corner, step_price, step_count, steps[corner].mark, path)
+        price, count = next_price, next_count
+    if small_top < large_top:
+        rest = EMPTY
+    add_slope(steps, rest, finite(small.after))
+    large.root = join(steps, taken, rest, path)
+    large.before += small.before
+    large.after += small.after
+    large.size += small.size
+
+
+@numba.njit(nogil=True, cache=True)
+def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: no cover - compiled
+    """Set the states of all nodes at the optimum."""
+    path = np.empty(DEEPEST, dtype=np.int64)
+    used = 0
+    for v in range(len(costs) - 1, -1, -1):
+        rope = ropes[v]
+        if first[v] == first[v + 1]:
+            # Before its cost is added, a leaf may have any count at price 0.
+            rope.price, rope.count, rope.before, rope.after = 0.0, costs[v].noisy, np.inf, np.inf
+            rope.root, rope.size = EMPTY, 0
+        else:
+            largest = first[v]
+            for c in range(first[v], first[v + 1]):
+                if ropes[c].size > ropes[largest].size:
+                    largest = c
+            for c in range(first[v], first[v + 1]):
+                if c != largest:
+                    take_up(ropes[largest], ropes[c], steps, path, listed, states)
+            ropes[v] = ropes[largest]
+        used = add_cost(costs[v], v, rope, steps, used, path, listed, states)
+        trim(rope, steps, bound, path, listed, states)
+        if v < roots:
+            left, _ = split(steps, rope.root, -rope.price, False, path)
+            pass_all(steps, left, path, listed, states)
+
+
+def states_by_ropes(layout: Layout, costs: Costs, bound: float) -> NDArray[np.int8]:
+    """The state of every node at an optimum, by cutting and joining ropes."""
+    announce(climb)
+    room = int(corners_needed(costs))
+    steps, listed = np.empty(room, dtype=STEP), np.empty(2 * room, dtype=np.int64)
+    ropes = np.empty(layout.nodes, dtype=ROPE)
+    states = np.empty(layout.nodes, dtype=np.int8)
+    climb(costs, layout.first, layout.roots, bound, ropes, steps, listed, states)
+    return states
