@@ -39,7 +39,7 @@ class Table:
     `tolerance` bounds the optimality gap in units of the objective or of the expected noise, whichever is larger.
     """
 
-    tolerance: float = 1e-6
+    tolerance: float = 1e-4
     max_steps: int = 50_000
 
     name: ClassVar[str] = "table"

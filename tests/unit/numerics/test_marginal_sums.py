@@ -40,4 +40,4 @@ def test_marginals_and_their_transpose_equal_the_plain_ones(case) -> None:
 
 def test_pairs_share_few_passes_over_the_table() -> None:
     sums = MarginalSums((10,) * 6, list(itertools.combinations(range(6), 2)))
-    assert len(sums._groups) <= 5
+    assert len(sums.groups) <= 5
