@@ -95,7 +95,7 @@ def run(console: Console, arguments: Sequence[str]) -> None:
         check=False,
     )
     for line in done.stdout.splitlines():
-        console.print(Padding(line, (0, 0, 0, 2)))
+        console.print(Padding(line, (0, 0, 0, 2), expand=False))
     if done.returncode:
         sys.exit(f"the command failed with exit code {done.returncode}")
 

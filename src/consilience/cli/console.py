@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -30,6 +31,11 @@ def report_bug(error: Exception) -> NoReturn:
 def note(message: str) -> None:
     """A line about what is going on, for people."""
     typer.echo(message, err=True)
+
+
+def shown_path(path: Path) -> str:
+    """A path as it is seen from the current folder, where that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def print_json(document: Any) -> None:

@@ -58,7 +58,8 @@ def show(
     for line in domain.public.describe():
         typer.echo(f"public fact: {line}")
     if domain.impossible:
-        typer.echo(f"impossible cells: {len(domain.impossible)} rules")
+        count = len(domain.impossible)
+        typer.echo(f"impossible cells: {count} {'rule' if count == 1 else 'rules'}")
 
 
 @app.command(epilog="Example: consilience domain check data.domain.toml")

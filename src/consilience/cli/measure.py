@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, note, print_json, print_table, progress
+from consilience.cli.console import announce_compilation, note, print_json, print_table, progress, shown_path
 
 if TYPE_CHECKING:
     from consilience.measurements import MeasurementSet
@@ -174,5 +174,5 @@ def spend(
             "nothing was spent. For fresh noise give it another --id"
         )
     else:
-        note(f"spent {asked.describe()}; {book.remaining_text} remains in {book.path}")
+        note(f"spent {asked.describe()}; {book.remaining_text} remains in {shown_path(book.path)}")
     return measured

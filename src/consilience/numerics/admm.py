@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from consilience.errors import DeclarationError
+from consilience.errors import DeclarationError, TooLarge
+from consilience.numerics.admm_extrapolation import MEMORY_BYTES
 from consilience.numerics.admm_problem import Setting, plain_setting, strategy_setting
 from consilience.numerics.admm_run import AdmmFit, HistoryEntry, Options, Run, finished, iterate
 from consilience.numerics.admm_steps import AsPrinted, TwoBlocks
@@ -26,6 +27,8 @@ from consilience.numerics.projections.convex_set import Array
 __all__ = ["AdmmFit", "HistoryEntry", "admm"]
 
 PAPER_RHO = 2.0
+LARGEST_WORK = 2**33
+"""The most bytes that an iteration may take."""
 
 
 def admm(
@@ -146,6 +149,7 @@ def _in_two_blocks(measured: _Measured, sets: Sequence[ConvexSet], options: Opti
     best = problem.minimiser()
     if all(each.violation(best) == 0 for each in problem.sets):
         return finished(Run(setting, sets, options), best)
+    _require_memory(best.size, len(problem.sets))
     rho = options.rho
     if rho == "auto":
         noise = problem.noise_at(problem.sets[0].project(best), options.tolerance)
@@ -158,6 +162,16 @@ def _in_two_blocks(measured: _Measured, sets: Sequence[ConvexSet], options: Opti
         extrapolate=options.adaptive,
     )
     return iterate(Run(setting, sets, options), iteration)
+
+
+def _require_memory(cells: int, copies: int) -> None:
+    """Refuse what would not fit; an iteration holds about eight arrays for each copy of the cells and twelve more."""
+    need = 8 * cells * (8 * copies + 12) + MEMORY_BYTES
+    if need > LARGEST_WORK:
+        raise TooLarge(
+            f"{cells:,} cells in {copies} copies would take {need / 2**30:.1f} GB and may take "
+            f"{LARGEST_WORK / 2**30:.0f} GB; fit fewer cells at a time"
+        )
 
 
 def _as_printed(

@@ -202,7 +202,7 @@ def finished(
     counts = setting.cells(point)
     if run.options.preset is None:
         counts = toward_all(run.cell_sets(), counts)
-    elif iteration is not None:
+    if iteration is not None:
         run.bound = max(run.bound, lower_bound(problem, iteration.normals(), iteration.point))
     objective = problem.value(setting.point(counts))
     bound = max(run.bound, problem.least())

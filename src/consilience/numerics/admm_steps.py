@@ -63,7 +63,7 @@ class TwoBlocks:
         self.state = np.stack([start] * len(problem.sets))
         self.centre = self.first.project(start)
         self.extrapolation = Extrapolation(self.state.size) if extrapolate else None
-        self.steps = self.extrapolations = 0
+        self.steps = 0
         self.primal = self.dual = np.inf
         self._fallback: tuple[Array, float] | None = None
 
@@ -81,8 +81,6 @@ class TwoBlocks:
                 self._forget()
                 self._go_to(state)
                 aims, copies, primal = self._visit()
-            else:
-                self.extrapolations += 1
         departure, centre = self.state, self.centre
         self._go_to(departure + self.relaxation * (copies - centre))
         self.primal, self._last = primal, (aims, copies)

@@ -38,11 +38,11 @@ from consilience.numerics.least_squares_problem import (
 Progress = Callable[[int, float, float], None]
 
 STAGE_ACCURACY = 0.3  # σ above; anything below 1 converges, and the time hardly depends on it
-LARGEST_GROWTH = 5.0  # of ρ from stage to stage; slower where Newton's method had to work
+GROWTH = 5.0  # of ρ from stage to stage, as a rule
 NEWTON_LIMIT = 40
 CONJUGATE_GRADIENT_LIMIT = 1000
 LINE_SEARCH_LIMIT = 60
-IDLE_STAGES = 6
+IDLE_STAGES = 10
 PROBES = 32
 SMALLEST = float(np.finfo(np.float64).tiny)
 ROUNDING = float(np.finfo(np.float64).eps)
@@ -64,14 +64,15 @@ class Monitor:
     def judge(self, problem: Problem, point: Point) -> Status | None:
         """Completes the point with its gaps; a status if the solver should stop here."""
         measure_gaps(problem, point)
-        self.bound = max(self.bound, point.objective - point.gap)
+        rounding = 8 * ROUNDING * (point.objective + 2.0 * (point.objective * half_square(problem.observed)) ** 0.5)
+        self.bound = max(self.bound, point.objective - point.gap - rounding)
         point.gap = max(0.0, min(point.gap, point.objective - self.bound))
         if self.progress is not None:
             self.progress(problem.adjoints, point.objective, point.gap)
         enough = self.tolerance * max(point.objective, self.scale)
         if point.gap <= enough:
             return Status.CONVERGED
-        if not problem.certifiable and point.restricted_gap <= enough:
+        if not point.certified and point.restricted_gap <= enough:
             return Status.UNCERTIFIED
         return self.limit(problem)
 
@@ -129,17 +130,24 @@ def minimise(problem: Problem, table: Array, monitor: Monitor) -> tuple[Point, S
         idle = 0 if point.restricted_gap < 0.9 * best else idle + 1
         best = min(best, point.restricted_gap)
         if newton_steps == NEWTON_LIMIT and point.objective > center.objective:
-            rho /= LARGEST_GROWTH**2
+            rho /= GROWTH**2
             continue
         point.image *= rho
         center.logarithms -= point.image
         center.logarithms -= log_divisor
         center.residual, center.objective = point.residual, point.objective
-        rho *= LARGEST_GROWTH if newton_steps <= 4 else LARGEST_GROWTH**0.5 if newton_steps <= 7 else 1.0
+        rho *= _growth(newton_steps)
     status = status or Status.STALLED
     if status not in (Status.CONVERGED, Status.UNCERTIFIED) and center.objective < point.objective:
         _return_to(problem, center, point, monitor)
     return point, status
+
+
+def _growth(newton_steps: int) -> float:
+    """How much ρ grows after a stage: the more, the fewer Newton steps it took."""
+    if newton_steps <= 1:
+        return GROWTH**2
+    return GROWTH if newton_steps <= 4 else GROWTH**0.5 if newton_steps <= 7 else 1.0
 
 
 def _return_to(problem: Problem, center: _Center, point: Point, monitor: Monitor) -> None:

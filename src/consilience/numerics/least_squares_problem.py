@@ -30,11 +30,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, MeasurementError
+from consilience.errors import MeasurementError
 
 Array = NDArray[np.float64]
 
 COVER_STEPS = 30
+UNTOUCHED = 1e-12  # relative size below which a cell's image under Bᵀ counts as rounding
 
 
 class Operator(Protocol):
@@ -79,11 +80,6 @@ class Problem:
     applies: int = 0
     adjoints: int = 0
 
-    @property
-    def certifiable(self) -> bool:
-        """Whether a gap smaller than the objective can be proven."""
-        return self.total is not None or self.cover is not None
-
     def apply(self, x: Array) -> Array:
         """Bx."""
         self.applies += 1
@@ -120,7 +116,8 @@ class Problem:
 class Point:
     """A table x with r = Bx − c, a dual vector ν with a = Bᵀν, and what they prove about each other.
 
-    `restricted_gap` is the gap over the tables whose total does not exceed that of x; it needs no cover.
+    `certified` tells whether the gap is more than the trivial f(x). `restricted_gap` is the gap over the tables
+    whose total does not exceed that of x; it needs no cover.
     """
 
     counts: Array
@@ -130,6 +127,7 @@ class Point:
     objective: float = np.inf
     gap: float = np.inf
     restricted_gap: float = np.inf
+    certified: bool = False
 
 
 def measure_gaps(problem: Problem, point: Point) -> None:
@@ -141,18 +139,17 @@ def measure_gaps(problem: Problem, point: Point) -> None:
     complementarity = inner(image, x)
     slack = max(0.0, complementarity - lowest * float(x.sum()))
     point.restricted_gap = half_square(r - point.dual) + slack
-    if problem.total is not None:
-        point.gap = _gap_of_best_multiple(r, point.dual, slack)
-        return
-    point.gap = point.objective
+    point.certified = problem.total is not None
+    point.gap = _gap_of_best_multiple(r, point.dual, slack) if point.certified else point.objective
     v, w = problem.cover, problem.cover_image
-    if v is None or w is None:
+    if point.certified or v is None or w is None:
         return
     # Untouched cells have a = w = 0 up to rounding; any other cell without cover leaves the bound unproven.
-    if image.min(where=w == 0, initial=0.0) < -1e-12 * max(-lowest, float(image.max())):
+    if image.min(where=w == 0, initial=0.0) < -UNTOUCHED * max(-lowest, float(image.max())):
         return
     tau = max(0.0, -float(np.divide(image, w, out=np.zeros(w.shape), where=w > 0).min()))
     point.gap = _gap_of_best_multiple(r, point.dual + tau * v, max(0.0, complementarity + tau * inner(w, x)))
+    point.certified = True
 
 
 def _gap_of_best_multiple(r: Array, e: Array, slack: float) -> float:
@@ -162,19 +159,19 @@ def _gap_of_best_multiple(r: Array, e: Array, slack: float) -> float:
     return half_square(r - s * e) + s * slack
 
 
-def set_cover(problem: Problem, cover: Array) -> None:
-    """Gives the problem the caller's cover, after checking its sign."""
-    image = problem.adjoint(cover)
-    if image.min(initial=0.0) < 0:
-        raise DeclarationError(
-            f"the cover's image is {image.min():.3g} on an allowed cell, but it must be positive on every cell "
-            "that a row touches; leave the cover out to have one sought"
-        )
-    problem.cover, problem.cover_image = cover, image
+def offer_cover(problem: Problem, v: Array, image: Array) -> bool:
+    """Gives the problem this cover unless it has one of as many cells; false if the image Bᵀv has a negative cell."""
+    rounding = UNTOUCHED * float(image.max(initial=0.0))
+    if image.min(initial=0.0) < -rounding:
+        return False
+    image[image <= rounding] = 0.0
+    if problem.cover_image is None or np.count_nonzero(image) > np.count_nonzero(problem.cover_image):
+        problem.cover, problem.cover_image = v, image
+    return True
 
 
 def seek_cover(problem: Problem) -> None:
-    """Gives the problem a cover if one is found.
+    """Gives the problem a cover if one is found that covers more cells than what it has.
 
     First choice: v that measures the total, Bᵀv ≈ 1, by conjugate gradients on ‖Bᵀv − 1‖² until Bᵀv ≥ ½ on
     all touched cells (its first iterate is a multiple of B1). Second: all ones, which serve whenever B ≥ 0.
@@ -192,15 +189,13 @@ def seek_cover(problem: Problem) -> None:
         missing -= image
         v = v + (slope / length) * search
         np.subtract(ones, missing, out=image)
-        if np.all((image >= 0.5) | (image == 0.0)):
-            problem.cover, problem.cover_image = v, image
+        if np.all((image >= 0.5) | (np.abs(image) <= UNTOUCHED)):
+            offer_cover(problem, v, image)
             return
         gradient = problem.apply(missing)
         previous, slope = slope, inner(gradient, gradient)
         search = gradient + (slope / previous) * search
-    image = problem.adjoint(np.ones_like(v))
-    if image.min(initial=0.0) >= 0 and image.any():
-        problem.cover, problem.cover_image = np.ones_like(v), image
+    offer_cover(problem, np.ones_like(v), problem.adjoint(np.ones_like(v)))
 
 
 def inner(a: Array, b: Array) -> float:

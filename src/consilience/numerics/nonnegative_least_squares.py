@@ -36,8 +36,8 @@ from consilience.numerics.least_squares_problem import (
     SquaringOperator,
     half_square,
     inner,
+    offer_cover,
     seek_cover,
-    set_cover,
 )
 from consilience.numerics.simplex import project_to_simplex
 
@@ -88,10 +88,8 @@ def fit_nonnegative_least_squares(
     if table is None:
         point, status = _zero_table(problem), Status.CONVERGED
     else:
-        if cover is not None:
-            set_cover(problem, _numbers(cover, "values of the cover", problem.observed.shape))
-        elif total is None:
-            seek_cover(problem)
+        if total is None:
+            _provide_cover(problem, cover)
         point, status = minimise(problem, table, monitor)
     stats: dict[str, float | int | str] = {
         "projected_gradient": _projected_gradient(problem, point),
@@ -152,11 +150,24 @@ def _least_squares_total(problem: Problem, table: Array) -> float | None:
     return None
 
 
+def _provide_cover(problem: Problem, cover: Array | None) -> None:
+    """Uses the caller's cover, and seeks a better one if it leaves cells uncovered."""
+    if cover is not None:
+        v = _numbers(cover, "values of the cover", problem.observed.shape)
+        if not offer_cover(problem, v, problem.adjoint(v)):
+            raise DeclarationError(
+                "the adjoint of the cover is negative on an allowed cell, but it must be positive on every cell that "
+                "a row touches; leave the cover out to have one sought"
+            )
+    if problem.cover_image is None or not np.all(problem.cover_image[problem.allowed_table() > 0]):
+        seek_cover(problem)
+
+
 def _zero_table(problem: Problem) -> Point:
     """The table of zeros, where it is the only one or the best one: its gap is 0."""
     zeros = np.zeros(problem.operator.shape_in)
     residual = -problem.observed
-    return Point(zeros, residual, residual, zeros, half_square(residual), 0.0, 0.0)
+    return Point(zeros, residual, residual, zeros, half_square(residual), 0.0, 0.0, True)
 
 
 def _projected_gradient(problem: Problem, point: Point) -> float:

@@ -1,7 +1,8 @@
 """`measure`: from a confidential source to noisy measurements, for a price that the ledger holds.
 
-The order is fixed: check everything that is declared, reserve the whole budget, draw, commit, show. An error before the
-reservation costs nothing; one after it leaves the budget spent, and the same request may be repeated, uncharged.
+The order is fixed: check everything that is declared, count, reserve the whole budget, draw, commit, show. An error
+before the reservation, such as a source that cannot be read, costs nothing; one after it leaves the budget spent, and
+the same request may be repeated, uncharged.
 """
 
 import hashlib

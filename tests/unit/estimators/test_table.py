@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from consilience.numerics.fit import Status
 
 from consilience.domain import Attribute, Domain, Query
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators import Table, choose
 from consilience.estimators import estimate as estimate_by
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
+from consilience.numerics.fit import Status
 from consilience.numerics.rng import generator
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")
@@ -56,7 +56,7 @@ def test_a_public_total_is_kept_exactly() -> None:
 
 def test_contradictory_public_totals_are_refused() -> None:
     domain = Domain.from_declaration(DOMAIN.to_declaration() | {"public": {"total": 500}})
-    with pytest.raises(MeasurementError, match="must agree|contradict"):
+    with pytest.raises(MeasurementError, match=r"must agree|contradict"):
         estimate(measured(domain=domain).with_public(total=600))
 
 

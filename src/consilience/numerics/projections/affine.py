@@ -1,5 +1,6 @@
 """Linear equations, in any number, dense or sparse, dependent or not."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -119,8 +120,8 @@ class _SparseRows:
         self._scale = scale
         self._matrix: Any = sp.csr_array(sp.dia_array((scale[None, :], [0]), shape=(scale.size, scale.size)) @ matrix)
         self._transposed = sp.csr_array(self._matrix.T)
-        gram = sp.csc_array(self._matrix @ self._transposed + self.SHIFT * sp.eye_array(matrix.shape[0]))
-        self._factors = scipy.sparse.linalg.splu(gram)
+        gram = self._matrix @ self._transposed + self.SHIFT * sp.eye_array(matrix.shape[0])
+        self._solve_gram = symmetric_solver(gram)
 
     def component(self, point: Array) -> Array:
         return self._solve(self._matrix @ point)
@@ -135,9 +136,16 @@ class _SparseRows:
             size = float(np.linalg.norm(error))
             if size == 0 or size > 0.5 * last:
                 break
-            found += self._transposed @ self._factors.solve(error)
+            found += self._transposed @ self._solve_gram(error)
             error, last = values - self._matrix @ found, size
         return found
+
+
+def symmetric_solver(matrix: Any) -> Callable[[Array], Array]:
+    """Solves with a sparse positive definite matrix, factored in an order that keeps the factors sparse."""
+    return scipy.sparse.linalg.splu(
+        sp.csc_array(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    ).solve
 
 
 def row_space(matrix: Any, name: str) -> RowSpace:

@@ -1,7 +1,7 @@
 """Cells together with what a strategy answers about them: the pairs (x, r) with r = B x."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,45 +11,51 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
-from consilience.numerics.projections.affine import LARGEST_FACTOR, row_space
+from consilience.numerics.projections.affine import LARGEST_FACTOR, SMALL, row_space, symmetric_solver
 from consilience.numerics.projections.convex_set import Array, ConvexSet, lies_in_subspace
-
-STEERING_ROUNDS = 200
 
 
 class SquareSolver:
-    """Solves (shift·I + Σ KᵀK) x = q for one stacked matrix K, factored once.
+    """Solves (cI + KᵀK) x = q for one matrix K, factored once.
 
-    With fewer rows than columns it factors the smaller shift·I + K Kᵀ and uses
-    (cI + KᵀK)⁻¹ = (I − Kᵀ(cI + K Kᵀ)⁻¹K)/c.
+    Where K Kᵀ is smaller or sparser than KᵀK it factors cI + K Kᵀ instead: (cI + KᵀK)⁻¹ = (I − Kᵀ(cI + K Kᵀ)⁻¹K)/c. A
+    hierarchy of sums, for instance, has a row of ones at the top, which fills all of KᵀK and one row of K Kᵀ.
     """
 
     def __init__(self, matrix: Any, shift: float) -> None:
         self._matrix, self._shift = matrix, shift
-        rows, columns = matrix.shape
-        self._wide = rows < columns
-        size = min(rows, columns)
-        if not sp.issparse(matrix) and 16 * size**2 > LARGEST_FACTOR:
+        by_columns, by_rows = _predicted_bytes(matrix)
+        self._by_rows = by_rows < by_columns
+        if min(by_rows, by_columns) > LARGEST_FACTOR:
             raise TooLarge(
-                f"a dense strategy of {rows:,} × {columns:,} needs factors of {16 * size**2 / 2**30:.1f} GB and may "
-                f"take {LARGEST_FACTOR / 2**30:.0f} GB; use a sparse or a smaller strategy"
+                f"a strategy of {matrix.shape[0]:,} × {matrix.shape[1]:,} needs factors of at least "
+                f"{min(by_rows, by_columns) / 2**30:.1f} GB and may take {LARGEST_FACTOR / 2**30:.0f} GB; "
+                "use a sparser or a smaller strategy"
             )
-        gram = matrix @ matrix.T if self._wide else matrix.T @ matrix
+        gram = matrix @ matrix.T if self._by_rows else matrix.T @ matrix
         if sp.issparse(gram):
-            self._sparse = scipy.sparse.linalg.splu(sp.csc_array(gram + shift * sp.eye_array(size)))
+            self._inner = symmetric_solver(gram + shift * sp.eye_array(gram.shape[0]))
         else:
-            self._sparse = None
-            self._dense = scipy.linalg.cho_factor(gram + shift * np.eye(size), lower=True) if size else None
+            gram[np.diag_indices_from(gram)] += shift
+            self._inner = partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(gram, lower=True))
 
     def solve(self, values: Array) -> Array:
-        if not self._wide:
+        if not self._by_rows:
             return self._inner(values)
+        if not self._matrix.shape[0]:
+            return values / self._shift
         return (values - self._matrix.T @ self._inner(self._matrix @ values)) / self._shift
 
-    def _inner(self, values: Array) -> Array:
-        if self._sparse is not None:
-            return self._sparse.solve(values)
-        return scipy.linalg.cho_solve(self._dense, values) if self._dense is not None else values / self._shift
+
+def _predicted_bytes(matrix: Any) -> tuple[float, float]:
+    """What the factors of KᵀK and of K Kᵀ take at least."""
+    rows, columns = matrix.shape
+    if not sp.issparse(matrix):
+        return 16.0 * columns**2, 16.0 * rows**2
+    in_rows = np.diff(sp.csr_array(matrix).indptr).astype(np.float64)
+    in_columns = np.diff(sp.csc_array(matrix).indptr).astype(np.float64)
+    products = min(float(np.sum(in_rows**2)), float(columns) ** 2), min(float(np.sum(in_columns**2)), float(rows) ** 2)
+    return 24.0 * products[0] + 8.0 * columns, 24.0 * products[1] + 8.0 * rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +104,13 @@ class Graph:
         columns are independent one round is enough. The shortest μ with −Bᵀμ = change makes up for the move.
         """
         cells, answers = self.split(normal)
-        moved = cells
-        for _ in range(STEERING_ROUNDS):
+        span, moved = self._span, cells
+        for _ in range(span.rounds):
             clipped = np.clip(moved, low, high)
             if np.array_equal(clipped, moved):
                 break
-            moved = self._cell_span.component(clipped)
-        return self.normal(answers - self._answer_span.solve(moved - cells))
+            moved = span.component(clipped)
+        return self.normal(answers - span.answers_for(moved - cells))
 
     def set_to(self, normal: Array, wanted: Array, where: NDArray[np.bool_]) -> Array:
         """The normal changed as little as its answers allow so that its cells have the wanted values there."""
@@ -115,13 +121,41 @@ class Graph:
         return self.normal(answers + change)
 
     @cached_property
-    def _cell_span(self) -> Any:
-        return row_space(self.matrix, self.name)
+    def _span(self) -> "_FactoredSpan | _IteratedSpan":
+        if sp.issparse(self.matrix) and self.matrix.shape[0] * self.matrix.shape[1] > SMALL:
+            return _IteratedSpan(self.matrix)
+        return _FactoredSpan(self.matrix.toarray() if sp.issparse(self.matrix) else self.matrix)
 
-    @cached_property
-    def _answer_span(self) -> Any:
-        transposed = sp.csr_array(self.matrix.T) if sp.issparse(self.matrix) else self.matrix.T
-        return row_space(transposed, self.name)
+
+class _FactoredSpan:
+    """The span of the rows of a dense matrix B, to full precision."""
+
+    rounds = 200
+
+    def __init__(self, matrix: Array) -> None:
+        self._rows, self._columns = row_space(matrix, "strategy"), row_space(matrix.T, "strategy")
+
+    def component(self, cells: Array) -> Array:
+        return self._rows.component(cells)
+
+    def answers_for(self, cells: Array) -> Array:
+        """The shortest μ with Bᵀμ = cells, for cells in the span."""
+        return self._columns.solve(cells)
+
+
+class _IteratedSpan:
+    """The same for a large sparse matrix, by LSQR (Paige and Saunders 1982), as far as a few hundred products lead."""
+
+    rounds = 3
+
+    def __init__(self, matrix: Any) -> None:
+        self._transposed = sp.csr_array(matrix.T)
+
+    def component(self, cells: Array) -> Array:
+        return self._transposed @ self.answers_for(cells)
+
+    def answers_for(self, cells: Array) -> Array:
+        return scipy.sparse.linalg.lsqr(self._transposed, cells, atol=1e-13, btol=1e-13, iter_lim=300)[0]
 
 
 @dataclass(frozen=True, eq=False)

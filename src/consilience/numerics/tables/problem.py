@@ -49,6 +49,11 @@ class CellCosts:
         """What a relative gap is relative to: the objective, or what rounding costs where it is nothing."""
         return max(objective, self.of_moves(UNNOTICED * self.noisy), np.finfo(np.float64).tiny)
 
+    def of_rounding(self, cells: Vector) -> float:
+        """By how much the loss of a table changes when each cell is rounded to the nearest floating-point number."""
+        step = np.finfo(np.float64).eps * np.maximum(np.abs(cells), np.abs(self.noisy))
+        return float(np.sum((self.slope + 2.0 * self.curvature * np.abs(cells - self.noisy)) * step))
+
     def limited_to(self, cells: NDArray[np.bool_]) -> "CellCosts":
         """The costs with those of all other cells, and their noisy values, replaced by 0."""
         noisy, slope, curvature = (np.where(cells, part, 0.0) for part in (self.noisy, self.slope, self.curvature))
@@ -71,6 +76,8 @@ class TableProblem:
     high: Vector
     unit: float = 1.0
     price: float = 1.0
+    rounding: float = 0.0
+    """How large a coordinate can become by rounding alone."""
 
     @cached_property
     def fixed(self) -> NDArray[np.bool_]:
@@ -109,6 +116,11 @@ class TableProblem:
         farthest = np.maximum(np.abs(self.low), np.abs(self.high))
         return 2.0 * self.costs.of_moves(farthest) if np.isfinite(farthest).all() else np.inf
 
+    @property
+    def solved_by_noisy_values(self) -> bool:
+        """Whether the noisy table has the marginals already, and is within bounds."""
+        return bool(np.abs(self.target).max(initial=0.0) <= self.rounding and np.all(self.low <= 0.0))
+
     def with_costs(self, costs: CellCosts) -> "TableProblem":
         return replace(self, costs=costs)
 
@@ -137,6 +149,7 @@ def build_problem(
         kept = independent_rows(basis.gram(free.astype(np.float64)))
         basis, target = basis.restricted(kept), target[kept]
     costs = costs.limited_to(free)
+    rounding = 4.0 * np.finfo(np.float64).eps * float(np.sum(np.abs(costs.noisy)))
     target = target - basis.apply(costs.noisy)
     unit = _noise_size(target, costs, free)
     cells = max(int(np.count_nonzero(free)), 1)
@@ -145,7 +158,7 @@ def build_problem(
     costs = costs.scaled(unit, price)
     low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
     high = np.where(free, ceiling / unit - costs.noisy, 0.0)
-    return TableProblem(basis, target / unit, costs, low, high, unit, price)
+    return TableProblem(basis, target / unit, costs, low, high, unit, price, rounding / unit)
 
 
 def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:

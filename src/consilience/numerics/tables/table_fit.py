@@ -65,7 +65,7 @@ def fit_table(
     refuse_impossible(table.known, free=table.free, floor=table.floor)
     optimum = _fitted(table, tolerance, memory_limit)
     violation = _violation(table, optimum.cells)
-    met = violation <= TOLERATED * max(table.known.largest, float(np.abs(optimum.cells).max()))
+    met = violation <= TOLERATED * max(table.known.largest, float(np.abs(table.costs.noisy).max()))
     if optimum.contradiction or not met:
         refuse_if_infeasible(table.known, free=table.free, floor=table.floor)
     return _report(table, optimum, violation, tolerance=tolerance, met=met, integers=integers)
@@ -200,7 +200,8 @@ def _report(
     table: _Table, optimum: _Fitted, violation: float, *, tolerance: float, met: bool, integers: bool
 ) -> Fit:
     cells, objective = optimum.cells, table.costs.of_moves(optimum.cells - table.costs.noisy)
-    proven = objective - optimum.bound <= tolerance * table.costs.gap_unit(objective)
+    rounding = table.costs.of_rounding(cells)
+    proven = objective - optimum.bound <= tolerance * table.costs.gap_unit(objective) + rounding
     stats: dict[str, float | int | str] = {
         "solver": optimum.solver,
         "ties": optimum.ties,

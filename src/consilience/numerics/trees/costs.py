@@ -4,9 +4,10 @@ Node v with count x costs, with residual r = x − y,
 
     φ_v(x) = a·|r| + q·r²   for lower ≤ x ≤ upper,   infinite outside,
 
-and a clipped node costs nothing where r < 0. The slope φ' is a broken line that jumps at the kink x = y. So at any
-moment a node is in one of five states: at its lower bound, on the piece below its kink, at the kink, on the piece
-above, or at its upper bound. Once the states of all nodes are known, the rest is linear algebra.
+where a and q may differ below and above y: below its 0, a clipped value costs nothing. The slope φ' is a broken line that
+jumps at the kink x = y. So at any moment a node is in one of five states: at its lower bound, on the piece below its
+kink, at the kink, on the piece above, or at its upper bound. Once the states of all nodes are known, the rest is
+linear algebra.
 """
 
 from typing import Any
@@ -19,22 +20,21 @@ from consilience.numerics.losses import Array, Loss
 from consilience.numerics.trees.layout import Layout
 
 Costs = NDArray[Any]
-"""One record for each node, in breadth-first order."""
+"""One record of type COST for each node, in breadth-first order."""
 
 COST = np.dtype(
     [
         ("noisy", np.float64),
         ("linear", np.float64),
         ("square", np.float64),
+        ("linear_below", np.float64),
+        ("square_below", np.float64),
         ("lower", np.float64),
         ("upper", np.float64),
-        ("one_sided", np.bool_),
-    ],
-    align=True,
+    ]
 )
 
 LOW, BELOW, KINK, ABOVE, HIGH = -2, -1, 0, 1, 2
-
 
 def costs_of(
     layout: Layout,
@@ -49,10 +49,21 @@ def costs_of(
     costs = np.empty(layout.nodes, dtype=COST)
     costs["noisy"] = noisy
     costs["linear"], costs["square"] = loss.coefficients(weights)
+    costs["linear_below"], costs["square_below"] = costs["linear"], costs["square"]
+    if clipped is not None:
+        costs["linear_below"][clipped] = costs["square_below"][clipped] = 0.0
     costs["lower"] = np.where(layout.is_leaf, 0.0, -np.inf) if nonnegative else -np.inf
     costs["upper"] = np.inf
-    costs["one_sided"] = False if clipped is None else clipped & (weights > 0)
     return costs
+
+
+def squares_in_box(costs: Costs, lower: Array, upper: Array) -> Costs:
+    """The costs a²r² in a box, for costs a·|r|."""
+    boxed = costs.copy()
+    boxed["square"], boxed["square_below"] = costs["linear"] ** 2, costs["linear_below"] ** 2
+    boxed["linear"] = boxed["linear_below"] = 0.0
+    boxed["lower"], boxed["upper"] = lower, upper
+    return boxed
 
 
 # A basic solution of a tree sets as many nodes to noisy values or to zero as there are leaves and gets every other count
@@ -65,17 +76,15 @@ def largest_count(costs: Costs) -> float:
 
 @numba.njit(nogil=True, cache=True, forceinline=True)
 def has_kink(cost):  # pragma: no cover - compiled
-    return cost.linear > 0 or (cost.one_sided and cost.square > 0)
+    return cost.linear + cost.linear_below > 0 or cost.square != cost.square_below
 
 
 @numba.njit(nogil=True, cache=True, forceinline=True)
 def piece(cost, state):  # pragma: no cover - compiled
     """(σ, q) such that the slope on a piece is σ + 2q·(x − y)."""
-    if state != BELOW:
-        return cost.linear, cost.square
-    if cost.one_sided:
-        return 0.0, 0.0
-    return -cost.linear, cost.square
+    if state == BELOW:
+        return -cost.linear_below, cost.square_below
+    return cost.linear, cost.square
 
 
 @numba.njit(nogil=True, cache=True, forceinline=True)

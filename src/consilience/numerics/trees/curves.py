@@ -80,33 +80,10 @@ def steeper(slope, square):  # pragma: no cover - compiled
     return inverse(1.0 / slope + 2.0 * square) if slope > 0 else 0.0
 
 
-# The curve of a leaf is the slope of its cost.
-@numba.njit(nogil=True, cache=True)
-def leaf_curve(cost, v, corners, start, states):  # pragma: no cover - compiled
-    y, at = cost.noisy, start
-    if cost.lower >= cost.upper:
-        states[v] = LOW
-        put(corners, at, 0.0, cost.lower, NO_CORNER)
-        return Curve(start, 1, 0.0, 0.0)
-    side = BELOW if has_kink(cost) and y > cost.lower else ABOVE
-    states[v] = side
-    before = inverse(2.0 * piece(cost, side)[1])
-    if cost.lower > -np.inf:
-        states[v] = LOW
-        before = 0.0
-        at = put(corners, at, slope_at(cost, cost.lower, side), cost.lower, mark_of(v, side))
-    if side == BELOW and y < cost.upper:
-        side = ABOVE
-        if cost.linear > 0:
-            at = put(corners, at, slope_at(cost, y, BELOW), y, mark_of(v, KINK))
-        at = put(corners, at, cost.linear, y, mark_of(v, ABOVE))
-    after = inverse(2.0 * piece(cost, side)[1])
-    if cost.upper < np.inf:
-        after = 0.0
-        at = put(corners, at, slope_at(cost, cost.upper, side), cost.upper, mark_of(v, HIGH))
-    if at == start:
-        at = put(corners, at, 0.0, y, NO_CORNER)
-    return Curve(start, at - start, before, after)
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def finite(slope):  # pragma: no cover - compiled
+    """A ray's slope where it is used: on a flat ray there is no price to go to."""
+    return slope if slope < np.inf else 0.0
 
 
 @numba.njit(nogil=True, cache=True, forceinline=True)
@@ -117,24 +94,22 @@ def slope_between(left, right):  # pragma: no cover - compiled
 
 
 # Children share a price, so counts add. A flat ray is the end of all prices: corners of the other curve beyond it are
-# never reached, or passed for good. At every moment the pieces of both curves at the current price are known by a
-# point and a slope.
+# never reached, or passed for good. If both first rays are flat at one price, the second curve stands still at the end
+# of its own, so that one curve alone moves there and its limits are kept. At every moment the pieces of both curves at
+# the current price are known by a point and a slope.
 @numba.njit(nogil=True, cache=True)
 def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
+    if one.before == np.inf and two.before == np.inf and corners[two.start].mark == NO_CORNER:
+        one, two = two, one
     i, i_end, j, j_end = one.start, one.start + one.size, two.start, two.start + two.size
-    bottom, top = -np.inf, np.inf
-    if one.before == np.inf:
-        bottom = corners[i].price
-    if two.before == np.inf:
-        bottom = max(bottom, corners[j].price)
-    if one.after == np.inf:
-        top = corners[i_end - 1].price
-    if two.after == np.inf:
-        top = min(top, corners[j_end - 1].price)
-    price_i, count_i, slope_i = corners[i].price, corners[i].count, one.before if one.before < np.inf else 0.0
-    price_j, count_j, slope_j = corners[j].price, corners[j].count, two.before if two.before < np.inf else 0.0
-    at = start
-    price = price_i
+    bottom_i = corners[i].price if one.before == np.inf else -np.inf
+    bottom_j = corners[j].price if two.before == np.inf else -np.inf
+    top_i = corners[i_end - 1].price if one.after == np.inf else np.inf
+    top_j = corners[j_end - 1].price if two.after == np.inf else np.inf
+    bottom, top = max(bottom_i, bottom_j), min(top_i, top_j)
+    price_i, count_i, slope_i = corners[i].price, corners[i].count, finite(one.before)
+    price_j, count_j, slope_j = corners[j].price, corners[j].count, finite(two.before)
+    at, price = start, price_i
     while True:
         next_i = corners[i].price if i < i_end else np.inf
         next_j = corners[j].price if j < j_end else np.inf
@@ -144,15 +119,17 @@ def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
             corner = corners[i]
             price_i, count_i, mark = corner.price, corner.count, corner.mark
             i += 1
-            slope_i = slope_between(corner, corners[i]) if i < i_end else (one.after if one.after < np.inf else 0.0)
+            slope_i = slope_between(corner, corners[i]) if i < i_end else finite(one.after)
             price, count = price_i, count_i + (count_j + slope_j * (price_i - price_j))
+            passed = price < bottom
         else:
             corner = corners[j]
             price_j, count_j, mark = corner.price, corner.count, corner.mark
             j += 1
-            slope_j = slope_between(corner, corners[j]) if j < j_end else (two.after if two.after < np.inf else 0.0)
+            slope_j = slope_between(corner, corners[j]) if j < j_end else finite(two.after)
             price, count = price_j, count_j + (count_i + slope_i * (price_j - price_i))
-        if price < bottom:
+            passed = price < bottom or (price == bottom_i and bottom_i == bottom_j)
+        if passed:
             enter(states, mark)
         elif mark != NO_CORNER:
             at = put(out, at, price, count, mark)
@@ -213,11 +190,10 @@ def add_cost(cost, v, corners, curve, out, start, states):  # pragma: no cover -
     if side == BELOW and y < min(high, most):
         i, at = copy_below(cost, BELOW, y, corners, i, end, out, at)
         price = price_at(corners, curve, i, y)
-        if cost.linear > 0:
-            at = put(out, at, price + slope_at(cost, y, BELOW), y, mark_of(v, KINK))
+        at = put(out, at, price - cost.linear_below, y, mark_of(v, KINK))
         at = put(out, at, price + cost.linear, y, mark_of(v, ABOVE))
         side = ABOVE
-    i, at = copy_below(cost, side, high, corners, i, end, out, at)
+    i, at = copy_below(cost, side, high if high < most else np.inf, corners, i, end, out, at)
     after = steeper(curve.after, piece(cost, side)[1])
     if high < most:
         after = 0.0
@@ -316,19 +292,21 @@ def walk(costs, first, roots, height, bound, curves, stack, beside, states):  # 
                 continue
             children = child - first[v]
             if children == 0:
-                curve = leaf_curve(costs[v], v, stack, at, states)
+                # Before its cost is added, a leaf may have any count at price 0.
+                put(beside, 0, 0.0, costs[v].noisy, NO_CORNER)
+                curve = Curve(0, 1, np.inf, np.inf)
             else:
                 place -= children
                 at = curves[place].start
                 curve = merge_children(curves, place, children, stack, beside, states)
-                curve = add_cost(costs[v], v, beside, curve, stack, at, states)
-                curve = trim(stack, curve, bound, states)
+            curve = add_cost(costs[v], v, beside, curve, stack, at, states)
+            curve = trim(stack, curve, bound, states)
             keep(curves, place, curve)
             place += 1
             at = curve.start + curve.size
             depth -= 1
         for i in range(curves[0].start, at):
-            if stack[i].price >= 0:
+            if stack[i].price > 0:
                 break
             enter(states, stack[i].mark)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from consilience.numerics.compilation import announce
 from consilience.numerics.trees.costs import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
-from consilience.numerics.trees.curves import corners_needed, enter, mark_of, steeper
+from consilience.numerics.trees.curves import corners_needed, enter, finite, mark_of, steeper
 from consilience.numerics.trees.layout import Layout
 from consilience.numerics.trees.rope import (
     DEEPEST,
@@ -36,12 +36,16 @@ ROPE = np.dtype(
         ("count", np.float64),
         ("before", np.float64),
         ("after", np.float64),
+        ("top", np.float64),
         ("root", np.int64),
         ("size", np.int64),
     ]
 )
-"""A curve: a point on its first ray, or the first corner; the slopes dx/dλ of its rays; its steps, and a bound on how
-many they are. A straight line has no steps."""
+"""A curve: a point on its first ray, or the first corner; the slopes dx/dλ of its rays; the price of its last ray if
+that is flat, else infinity; its steps, and a bound on how many they are. A straight line has no steps."""
+
+LEAST = 5e-324
+"""The least positive number: a step in price that is longer than none."""
 
 
 @numba.njit(nogil=True, cache=True)
@@ -115,16 +119,13 @@ def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no co
         if y < rope.count:
             reach_back(steps, rope, y, True, path)
         left, right, price, count = cut(steps, rope.root, y - rope.count, True, rope.after, path)
-        sigma, square = piece(cost, BELOW)
-        add_curvature(steps, left, square)
+        add_curvature(steps, left, cost.square_below)
         add_curvature(steps, right, cost.square)
         rope.price += slope_at(cost, rope.count, BELOW)
-        price += 2.0 * square * count
-        if cost.linear > 0:
-            left = add_corner(steps, left, used, price, count, mark_of(v, KINK), path)
-            used, price, count = used + 1, cost.linear - sigma, 0.0
-        left = add_corner(steps, left, used, price, count, mark_of(v, ABOVE), path)
-        used += 1
+        price += 2.0 * cost.square_below * count
+        left = add_corner(steps, left, used, price, count, mark_of(v, KINK), path)
+        left = add_corner(steps, left, used + 1, cost.linear + cost.linear_below, 0.0, mark_of(v, ABOVE), path)
+        used += 2
         rope.root = join(steps, left, right, path)
         rope.size += 2
         side = ABOVE
@@ -133,10 +134,11 @@ def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no co
         add_curvature(steps, rope.root, piece(cost, side)[1])
     rope.before = before
     rope.after = steeper(rope.after, piece(cost, side)[1])
+    rope.top = rope.top + piece(cost, side)[0] if rope.after == np.inf else np.inf
     if high < most:
         left, _, price, count = cut(steps, rope.root, high - rope.count, True, rope.after, path)
         rope.root = add_corner(steps, left, used, price, count, mark_of(v, HIGH), path)
-        rope.after = 0.0
+        rope.after, rope.top = 0.0, np.inf
         rope.size += 1
         used += 1
     return used
@@ -165,7 +167,7 @@ def fix_count(cost, v, most, rope, steps, path, listed, states):  # pragma: no c
     fixed = cost.lower if at_low else cost.upper
     left, _ = split(steps, rope.root, fixed - rope.count, True, path)
     pass_all(steps, left, path, listed, states)
-    rope.price, rope.count, rope.before, rope.after = 0.0, fixed, 0.0, 0.0
+    rope.price, rope.count, rope.before, rope.after, rope.top = 0.0, fixed, 0.0, 0.0, np.inf
     rope.root, rope.size = EMPTY, 0
 
 
@@ -177,6 +179,7 @@ def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compil
         if right != EMPTY:
             price, count = first_step(steps, right)
             rope.after = count / price if price > 0 else np.inf
+            rope.top = np.inf if price > 0 else rope.price + totals(steps, left)[0]
             rope.root = left
     if rope.root != EMPTY and rope.before > 0 and rope.count + first_step(steps, rope.root)[1] < -bound:
         left, right = split(steps, rope.root, -bound - rope.count, True, path)
@@ -191,12 +194,6 @@ def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compil
         rope.root = right
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
-def finite(slope):  # pragma: no cover - compiled
-    """A ray's slope where it is used: on a flat ray there is no price to go to."""
-    return slope if slope < np.inf else 0.0
-
-
 @numba.njit(nogil=True, cache=True)
 def align(large, small, steps, path, listed, states):  # pragma: no cover - compiled
     """Start the larger curve where the sum begins; list the corners of the smaller one.
@@ -205,17 +202,21 @@ def align(large, small, steps, path, listed, states):  # pragma: no cover - comp
     which of the listed corners come next and how many they are, and the price and count of the smaller curve before.
     """
     number = list_corners(steps, small.root, path, listed)
-    bottom = small.price if small.before == np.inf else -np.inf
-    if large.before == np.inf:
-        bottom = max(bottom, large.price)
+    small_bottom = small.price if small.before == np.inf else -np.inf
+    large_bottom = large.price if large.before == np.inf else -np.inf
+    bottom = max(small_bottom, large_bottom)
+    both = small_bottom == large_bottom and bottom > -np.inf
     price, count, following = small.price, small.count, 0
-    while following < number and price + steps[listed[following]].price < bottom:
+    while following < number:
         step = steps[listed[following]]
+        if not (price + step.price < bottom or (both and price + step.price <= bottom)):
+            break
         price, count = price + step.price, count + step.count
         enter(states, step.mark)
         following += 1
-    if bottom > large.price:
-        left, right, step_price, step_count = cut(steps, large.root, bottom - large.price, False, large.after, path)
+    if bottom > large.price or (both and number == 0):
+        target = max(bottom - large.price, LEAST)
+        left, right, _, step_count = cut(steps, large.root, target, False, large.after, path)
         gone = totals(steps, left)
         pass_all(steps, left, path, listed[number:], states)
         large.price, large.count, large.root = bottom, large.count + (gone[1] + step_count), right
@@ -242,8 +243,6 @@ def count_before(small, steps, listed, following, number, price, count, at):  # 
 @numba.njit(nogil=True, cache=True)
 def take_up(large, small, steps, path, listed, states):  # pragma: no cover - compiled
     """Add the counts of a smaller curve to a larger one, at the same prices."""
-    small_top = small.price + totals(steps, small.root)[0] if small.after == np.inf else np.inf
-    large_top = large.price + totals(steps, large.root)[0] if large.after == np.inf else np.inf
     following, number, price, count = align(large, small, steps, path, listed, states)
     next_price, next_count = price, count
     count = count_before(small, steps, listed, following, number, price, count, large.price)
@@ -253,7 +252,7 @@ def take_up(large, small, steps, path, listed, states):  # pragma: no cover - co
     for i in range(following, number):
         corner = listed[i]
         next_price, next_count = next_price + steps[corner].price, next_count + steps[corner].count
-        if next_price > large_top:
+        if next_price > large.top:
             break
         slope = (next_count - count) / (next_price - price) if next_price > price else 0.0
         left, rest, step_price, step_count = cut(steps, rest, next_price - price, False, large.after, path)
@@ -262,12 +261,13 @@ def take_up(large, small, steps, path, listed, states):  # pragma: no cover - co
         taken = join(steps, taken, left, path)
         taken = add_corner(steps, taken, corner, step_price, step_count, steps[corner].mark, path)
         price, count = next_price, next_count
-    if small_top < large_top:
+    if small.top < large.top:
         rest = EMPTY
     add_slope(steps, rest, finite(small.after))
     large.root = join(steps, taken, rest, path)
     large.before += small.before
     large.after += small.after
+    large.top = min(large.top, small.top)
     large.size += small.size
 
 
@@ -280,7 +280,7 @@ def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: 
         rope = ropes[v]
         if first[v] == first[v + 1]:
             # Before its cost is added, a leaf may have any count at price 0.
-            rope.price, rope.count, rope.before, rope.after = 0.0, costs[v].noisy, np.inf, np.inf
+            rope.price, rope.count, rope.before, rope.after, rope.top = 0.0, costs[v].noisy, np.inf, np.inf, 0.0
             rope.root, rope.size = EMPTY, 0
         else:
             largest = first[v]
@@ -294,7 +294,7 @@ def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: 
         used = add_cost(costs[v], v, rope, steps, used, path, listed, states)
         trim(rope, steps, bound, path, listed, states)
         if v < roots:
-            left, _ = split(steps, rope.root, -rope.price, False, path)
+            left, _ = split(steps, rope.root, -rope.price + LEAST, False, path)
             pass_all(steps, left, path, listed, states)
 
 

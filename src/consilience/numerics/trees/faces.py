@@ -17,11 +17,10 @@ from typing import Literal
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience.numerics.compilation import announce
 from consilience.numerics.losses import Array
-from consilience.numerics.trees.costs import BELOW, Costs, piece
+from consilience.numerics.trees.costs import Costs
 from consilience.numerics.trees.layout import Layout
 from consilience.numerics.trees.pieces import add_up
 
@@ -30,12 +29,15 @@ TieRule = Literal["min-l2", "proportional", "vertex"]
 SAME = 1e-11
 """Slopes that differ by less, in units of the weight, are the same."""
 
+ROUNDED = 1e-14
+"""And so are those that differ by what rounding does to a price."""
 
-def optimal_box(layout: Layout, costs: Costs, prices: Array) -> tuple[Array, Array]:
+
+def optimal_box(costs: Costs, prices: Array, slopes: Array) -> tuple[Array, Array]:
     """Between which counts each node may lie in an L1 optimum, as far as its own slope says."""
     announce(_bound_by_slope)
-    lower, upper = np.empty(layout.nodes), np.empty(layout.nodes)
-    _bound_by_slope(costs, layout.first, prices, lower, upper)
+    lower, upper = np.empty(len(costs)), np.empty(len(costs))
+    _bound_by_slope(costs, prices, slopes, lower, upper)
     return lower, upper
 
 
@@ -50,24 +52,12 @@ def share_box(layout: Layout, lower: Array, upper: Array, *, whole: bool) -> Arr
     return counts
 
 
-def costs_in_box(costs: Costs, lower: Array, upper: Array) -> Costs:
-    """The costs Σ w²r² inside a box, for weights that were the slopes of an L1 problem."""
-    boxed = costs.copy()
-    boxed["square"] = costs["linear"] ** 2
-    boxed["linear"] = 0.0
-    boxed["lower"], boxed["upper"] = lower, upper
-    return boxed
-
-
 @numba.njit(nogil=True, cache=True)
-def _bound_by_slope(costs, first, prices, lower, upper):  # pragma: no cover - compiled
+def _bound_by_slope(costs, prices, slopes, lower, upper):  # pragma: no cover - compiled
     for v in range(len(costs)):
-        cost, slope, size = costs[v], prices[v], abs(prices[v])
-        if first[v] < first[v + 1]:
-            slope -= prices[first[v]]
-            size = max(size, abs(prices[first[v]]))
-        near = SAME * cost.linear + 1e-14 * size
-        sigma = piece(cost, BELOW)[0]
+        cost, slope = costs[v], slopes[v]
+        near = SAME * cost.linear + ROUNDED * abs(prices[v])
+        sigma = -cost.linear_below
         kink = max(cost.noisy, cost.lower)
         lower[v], upper[v] = kink, kink
         if slope >= cost.linear - near:

@@ -1,22 +1,25 @@
 """The counts and prices of least cost once the state of every node is known, in two linear passes.
 
-With the states fixed, every node is either held at a known count or has the slope σ + 2q·(x − y). Let x₀ be any
-consistent counts and r = y − x₀; we look for the step z to x = x₀ + z. In each subtree z is then a linear function of
-the price, z_v = A_v + S_v·λ_v, found from the leaves upwards with A = Σ_c A_c and S = Σ_c S_c over the children:
+With the states fixed, every node is either held at a known count or has the slope φ'(x) = σ + 2q·(x − y). Start from
+consistent counts x and from prices λ, and let g be the price of a node minus the price that its children share. We look
+for the steps z in counts and ζ in prices to the optimum. With ρ = g − φ'(x), what is missing between price and slope,
+each subtree answers with a linear function z = A_v + S_v·ζ, found from the leaves upwards; with A and S the sums of the
+children's A_c and S_c,
 
-    held at count h:   A_v = h − x₀,                               S_v = 0
-    free leaf:         A_v = r − σ/2q,                             S_v = 1/2q
-    free inner node:   A_v = (A + S·(2q·r − σ)) / (1 + 2q·S),      S_v = S / (1 + 2q·S)
+    held at count h:   A_v = h − x,                         S_v = 0
+    free leaf:         A_v = ρ / 2q,                        S_v = 1/2q
+    free inner node:   A_v = (A + S·ρ) / (1 + 2q·S),        S_v = S / (1 + 2q·S)
 
-From the roots down, λ = 0 at a root, the price that the children of v share is
+From the roots down, where ζ = 0, the price that the children of v share moves by
 
-    held:  μ = (A_v − A) / S          free:  μ = (λ_v − σ + 2q·(r − A)) / (1 + 2q·S)
+    held:  (A_v − A) / S          free:  (ζ + ρ − 2q·A) / (1 + 2q·S)
 
 When all nodes are free, with σ = 0, these are the two passes of Hay et al. (2010, §4.1), for any tree and any weights.
-S is a sum and quotient of positive numbers, so weights may differ by many orders of magnitude.
+S is a sum and quotient of positive numbers, so weights may differ by many orders of magnitude. Working with steps
+instead of the counts themselves, a second round removes most of the rounding of the first.
 
-Where S = 0 a whole family stands still and many prices will do. Such nodes carry an interval of prices upwards
-instead, and on the way down a price is chosen from it.
+Where S = 0 a whole family stands still and many prices will do. Such nodes carry an interval of steps in price upwards
+instead, and on the way down the smallest step is chosen from it.
 """
 
 from typing import NamedTuple
@@ -31,20 +34,29 @@ from consilience.numerics.trees.certificate import Certificate, certify
 from consilience.numerics.trees.costs import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
 from consilience.numerics.trees.layout import Layout
 
-RESPONSE = np.dtype([("offset", np.float64), ("slope", np.float64), ("low", np.float64), ("high", np.float64)])
-"""A_v and S_v; where S_v = 0, between which prices node v stands still."""
+RESPONSE = np.dtype(
+    [
+        ("offset", np.float64),
+        ("slope", np.float64),
+        ("low", np.float64),
+        ("high", np.float64),
+        ("rise", np.float64),
+    ]
+)
+"""A_v and S_v; where S_v = 0, between which steps in price node v stands still; and the step in price."""
 
 MOST_STEPS, TIGHT = 10, 1e-13
 
 VANISHING = 1e-60
-"""The curvature of a leaf that nothing measures, in units of the least one that is measured: too little to change any
-other count, and enough to share a parent's count evenly among several such leaves."""
+"""The curvature of a free leaf that has none, in units of the least there is: too little to change any other count, and
+enough to share a parent's count evenly among several such leaves."""
 
 
 def vanishing_square(costs: Costs) -> float:
-    """The curvature given to leaves without any."""
+    """The curvature that `respond` gives to free leaves without any."""
     positive = costs["square"][costs["square"] > 0]
     return VANISHING * float(positive.min()) if positive.size else 1.0
+
 
 
 @numba.njit(nogil=True, cache=True, forceinline=True)
@@ -80,71 +92,83 @@ def side_at(cost, count, state):  # pragma: no cover - compiled
     return BELOW
 
 
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def family(first, v, responses):  # pragma: no cover - compiled
+    """The answers of all children of v together: A and S, and the steps in price that all of them stand."""
+    offset, slope, low, high = 0.0, 0.0, -np.inf, np.inf
+    for c in range(first[v], first[v + 1]):
+        child = responses[c]
+        offset += child.offset
+        slope += child.slope
+        low = max(low, child.low)
+        high = min(high, child.high)
+    return offset, slope, low, high
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def slope_by_price(first, v, prices):  # pragma: no cover - compiled
+    """g: the price of a node minus the price that its children share."""
+    return prices[v] - prices[first[v]] if first[v] < first[v + 1] else prices[v]
+
+
 @numba.njit(nogil=True, cache=True)
-def respond(costs, first, states, counts, spare, responses):  # pragma: no cover - compiled
-    """From the leaves upwards: how every node answers to a price."""
+def respond(costs, first, states, counts, prices, vanishing, responses):  # pragma: no cover - compiled
+    """From the leaves upwards: how every node answers to a step in price."""
     for v in range(len(costs) - 1, -1, -1):
         cost, state, mine = costs[v], states[v], responses[v]
-        offset, slope, low, high = 0.0, 0.0, -np.inf, np.inf
-        for c in range(first[v], first[v + 1]):
-            child = responses[c]
-            offset += child.offset
-            slope += child.slope
-            low = max(low, child.low)
-            high = min(high, child.high)
+        offset, slope, low, high = family(first, v, responses)
         if first[v] == first[v + 1]:
-            low, high = 0.0, 0.0
+            low = high = 0.0
+        given = slope_by_price(first, v, prices)
         if is_held(state):
             mine.offset = held_count(cost, state) - counts[v]
             mine.slope = 0.0
             if slope > 0:
                 low = high = (mine.offset - offset) / slope
             least, most = slopes_held(cost, state)
-            mine.low, mine.high = low + least, high + most
+            mine.low, mine.high = low + (least - given), high + (most - given)
             continue
-        sigma, square = piece(cost, state)
-        gap = cost.noisy - counts[v]
+        missing = given - slope_at(cost, counts[v], state)
+        square = piece(cost, state)[1]
         if first[v] == first[v + 1]:
-            mine.slope = 0.5 / max(square, spare)
-            mine.offset = gap - sigma * mine.slope
+            mine.slope = 0.5 / max(square, vanishing)
+            mine.offset = missing * mine.slope
         else:
             shrink = 1.0 / (1.0 + 2.0 * square * slope)
             mine.slope = slope * shrink
-            mine.offset = (offset + slope * (2.0 * square * gap - sigma)) * shrink
-        added = sigma + 2.0 * square * (offset - gap)
-        mine.low = low + added if mine.slope == 0 else -np.inf
-        mine.high = high + added if mine.slope == 0 else np.inf
+            mine.offset = (offset + slope * missing) * shrink
+        still = mine.slope == 0
+        mine.low = low + (2.0 * square * offset - missing) if still else -np.inf
+        mine.high = high + (2.0 * square * offset - missing) if still else np.inf
 
 
 @numba.njit(nogil=True, cache=True)
-def settle(costs, first, roots, states, counts, responses, prices):  # pragma: no cover - compiled
-    """From the roots down: the price of every node, and the counts of the leaves."""
-    prices[:roots] = 0.0
+def settle(costs, first, roots, states, counts, prices, responses):  # pragma: no cover - compiled
+    """From the roots down: move the prices of all nodes, and the counts of the leaves."""
+    for v in range(roots):
+        responses[v].rise = 0.0
     for v in range(len(costs)):
-        price = prices[v]
+        cost, rise = costs[v], responses[v].rise
         if first[v] == first[v + 1]:
-            moved = counts[v] + (responses[v].offset + responses[v].slope * price)
-            counts[v] = min(max(moved, costs[v].lower), costs[v].upper)
+            moved = counts[v] + (responses[v].offset + responses[v].slope * rise)
+            counts[v] = min(max(moved, cost.lower), cost.upper)
+            prices[v] += rise
             continue
-        offset, slope, low, high = 0.0, 0.0, -np.inf, np.inf
-        for c in range(first[v], first[v + 1]):
-            child = responses[c]
-            offset += child.offset
-            slope += child.slope
-            low = max(low, child.low)
-            high = min(high, child.high)
+        offset, slope, low, high = family(first, v, responses)
+        given = slope_by_price(first, v, prices)
         if not is_held(states[v]):
-            sigma, square = piece(costs[v], states[v])
-            gap = costs[v].noisy - counts[v]
-            shared = (price - sigma + 2.0 * square * (gap - offset)) / (1.0 + 2.0 * square * slope)
+            missing = given - slope_at(cost, counts[v], states[v])
+            square = piece(cost, states[v])[1]
+            shared = (rise + missing - 2.0 * square * offset) / (1.0 + 2.0 * square * slope)
         elif slope > 0:
             shared = (responses[v].offset - offset) / slope
         else:
-            least, most = slopes_held(costs[v], states[v])
-            shared = min(max(price, price - most), price - least)
-            shared = min(max(shared, low), high)
+            least, most = slopes_held(cost, states[v])
+            low, high = max(low, rise + (given - most)), min(high, rise + (given - least))
+            shared = min(max(0.0, low), high)
         for c in range(first[v], first[v + 1]):
-            prices[c] = shared
+            responses[c].rise = shared
+        prices[v] += rise
 
 
 @numba.njit(nogil=True, cache=True)
@@ -167,19 +191,16 @@ def state_for(cost, slope):  # pragma: no cover - compiled
         return LOW
     if cost.upper < np.inf and slope > slopes_held(cost, HIGH)[0]:
         return HIGH
-    if has_kink(cost) and slope < piece(cost, BELOW)[0]:
-        return BELOW
-    if cost.linear > 0 and slope <= cost.linear:
-        return KINK
-    return BELOW if cost.one_sided and slope <= 0 else ABOVE
+    if not has_kink(cost) or slope > cost.linear:
+        return ABOVE
+    return BELOW if slope < -cost.linear_below else KINK
 
 
 @numba.njit(nogil=True, cache=True)
 def restate(costs, first, prices, states):  # pragma: no cover - compiled
     """Set the states that fit the prices."""
     for v in range(len(costs)):
-        slope = prices[v] - prices[first[v]] if first[v] < first[v + 1] else prices[v]
-        states[v] = state_for(costs[v], slope)
+        states[v] = state_for(costs[v], slope_by_price(first, v, prices))
 
 
 class Solution(NamedTuple):
@@ -197,20 +218,20 @@ class Solution(NamedTuple):
 def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, bound: float) -> Solution:
     """The least cost for given states; the states are mended where the prices contradict them."""
     announce(respond)
-    first, spare = layout.first, vanishing_square(costs)
+    first, vanishing = layout.first, vanishing_square(costs)
     counts, prices = np.clip(costs["noisy"], costs["lower"], costs["upper"]), np.zeros(layout.nodes)
     responses = np.empty(layout.nodes, dtype=RESPONSE)
     best: Solution | None = None
+    add_up(first, counts)
     for step in range(1, MOST_STEPS + 1):
-        add_up(first, counts)
-        respond(costs, first, states, counts, spare, responses)
-        settle(costs, first, layout.roots, states, counts, responses, prices)
+        respond(costs, first, states, counts, prices, vanishing, responses)
+        settle(costs, first, layout.roots, states, counts, prices, responses)
         add_up(first, counts)
         certificate = certify(layout, costs, counts, prices, bound=bound)
         improved = best is None or certificate.gap < best.certificate.gap
         if improved:
             best = Solution(counts.copy(), prices.copy(), certificate, step)
-        if certificate.relative_gap <= TIGHT or not improved:
+        if certificate.gap <= TIGHT * certificate.objective or not improved:
             break
         restate(costs, first, prices, states)
     return best

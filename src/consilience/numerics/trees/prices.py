@@ -20,13 +20,13 @@ from consilience.numerics.trees.layout import Layout
 from consilience.numerics.trees.pieces import is_held, slopes_held
 
 
-def prices_from_states(layout: Layout, costs: Costs, states: NDArray[np.int8]) -> Array:
-    """A price for every node that fits the states, in breadth-first order."""
+def prices_from_states(layout: Layout, costs: Costs, states: NDArray[np.int8]) -> tuple[Array, Array]:
+    """A price for every node that fits the states, and the slopes g that follow, free of the rounding of prices."""
     announce(_price)
     low, high = np.empty(layout.nodes), np.empty(layout.nodes)
-    prices = np.empty(layout.nodes)
-    _price(costs, layout.first, layout.roots, states, low, high, prices)
-    return prices
+    prices, slopes = np.empty(layout.nodes), np.empty(layout.nodes)
+    _price(costs, layout.first, layout.roots, states, low, high, prices, slopes)
+    return prices, slopes
 
 
 @numba.njit(nogil=True, cache=True, forceinline=True)
@@ -49,7 +49,7 @@ def common(first, v, low, high):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _price(costs, first, roots, states, low, high, prices):  # pragma: no cover - compiled
+def _price(costs, first, roots, states, low, high, prices, slopes):  # pragma: no cover - compiled
     for v in range(len(costs) - 1, -1, -1):
         least, most = slopes_in(costs[v], states[v])
         if first[v] < first[v + 1]:
@@ -59,12 +59,14 @@ def _price(costs, first, roots, states, low, high, prices):  # pragma: no cover 
         low[v], high[v] = least, most
     prices[:roots] = 0.0
     for v in range(len(costs)):
-        if first[v] == first[v + 1]:
-            continue
         least, most = slopes_in(costs[v], states[v])
+        if first[v] == first[v + 1]:
+            slopes[v] = min(max(prices[v], least), most)
+            continue
         borne = common(first, v, low, high)
         bottom, top = max(prices[v] - most, borne[0]), min(prices[v] - least, borne[1])
         # Rounding can leave nothing between them; prices that are too high are the ones that no count answers.
         shared = 0.5 * (bottom + top) if bottom <= top else top
+        slopes[v] = min(max(prices[v] - shared, least), most)
         for c in range(first[v], first[v + 1]):
             prices[c] = shared
