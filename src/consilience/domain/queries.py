@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Factor, Identity, Matrix, factor_from_json

@@ -1,5 +1,6 @@
 """ADMM against linear programs, a dense interior point, and the paper's algorithms written out step by step."""
 
+import importlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 
-from consilience.errors import ConsilienceError, DeclarationError, MeasurementError
+from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.numerics.admm import admm
 from consilience.numerics.fit import Status
 from consilience.numerics.infeasible import Infeasible
@@ -24,6 +25,7 @@ from consilience.numerics.projections import (
     Simplex,
     TreeConsistency,
     Zeros,
+    graph,
 )
 
 LOSSES = ["l1", "l2", "elastic"]
@@ -531,6 +533,48 @@ def test_mistakes_are_refused_before_the_first_step(arguments: dict, text: str, 
     given = {"noisy": [3.0, 1.0, 1.0], "constraints": [TreeConsistency(2), NonNegative()], **arguments}
     with pytest.raises(error, match=text):
         admm(**given)
+
+
+def hierarchy(leaves: int) -> sp.csr_array:
+    """The sums of all nodes of a binary tree over the leaves."""
+    widths = [leaves >> level for level in range(leaves.bit_length())]
+    return sp.csr_array(sp.vstack([sp.kron(sp.eye_array(leaves // width), np.ones((1, width))) for width in widths]))
+
+
+@every_loss
+def test_sparse_strategies_equal_dense_ones_and_the_tree_they_describe(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "SMALL", 0)
+    strategy = hierarchy(16)
+    rng = np.random.default_rng(3)
+    noisy = strategy @ rng.poisson(2, 16) + rng.laplace(0, 4, strategy.shape[0])
+    sparse = admm(noisy, NonNegative(), strategy=strategy, loss=loss)
+    dense = admm(noisy, NonNegative(), strategy=strategy.toarray(), loss=loss)
+    tree = admm(noisy, [TreeConsistency(2), NonNegative()], loss=loss)
+    for fit in [sparse, dense]:
+        assert fit.objective == pytest.approx(tree.objective, rel=1e-5)
+        assert fit.gap <= 1e-5 * fit.objective
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (7, 3), (5, 5), (0, 4)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_square_systems_are_solved_by_rows_or_by_columns(shape: tuple[int, int], sparse: bool) -> None:
+    rng = np.random.default_rng(5)
+    matrix, right = rng.normal(size=shape), rng.normal(size=shape[1])
+    solver = graph.SquareSolver(sp.csr_array(matrix) if sparse else matrix, 1.5)
+    expected = np.linalg.solve(matrix.T @ matrix + 1.5 * np.eye(shape[1]), right)
+    assert_allclose(solver.solve(right), expected, atol=1e-10)
+
+
+def test_what_would_not_fit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "LARGEST_FACTOR", 1000)
+    with pytest.raises(TooLarge, match="20 × 10"):
+        admm(np.ones(20), NonNegative(), strategy=np.ones((20, 10)))
+    solver = importlib.import_module("consilience.numerics.admm")
+    monkeypatch.setattr(solver, "LARGEST_WORK", 1000)
+    with pytest.raises(TooLarge, match="3 cells"):
+        admm([3.0, 1.0, 1.0], TreeConsistency(2))
 
 
 @pytest.mark.slow

@@ -43,7 +43,8 @@ class MarginalsEqual:
     _given: dict[Axes, Array] = field(init=False, repr=False)
     _averaged: list[list[Axes]] = field(init=False, repr=False)
     """For each marginal, the places of the axes over which an E_C of the formula averages, C as large as possible."""
-    _sums: MarginalSums = field(init=False, repr=False)
+    _sums: MarginalSums | None = field(init=False, repr=False)
+    """None where there is nothing to sum: no cells, or no marginals."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(size) for size in self.shape))
@@ -57,15 +58,14 @@ class MarginalsEqual:
             given[axes] = values
         object.__setattr__(self, "_given", given)
         object.__setattr__(self, "_averaged", _averaged_places(list(given)))
-        object.__setattr__(self, "_sums", MarginalSums(self.shape, list(given)))
+        sums = MarginalSums(self.shape, list(given)) if given and np.prod(self.shape) else None
+        object.__setattr__(self, "_sums", sums)
         scale = max((float(np.abs(values).max(initial=0.0)) for values in given.values()), default=0.0)
         if self.violation(self.project(np.zeros(self.shape))) > CONTRADICTION * scale:
             self._refuse()
 
     def project(self, point: Array) -> Array:
         require_cells(self.name, int(np.prod(self.shape)), point)
-        if not point.size:
-            return point.copy()
         table = point.reshape(self.shape)
         return (table + self._correction(self._missing(table))).reshape(point.shape)
 
@@ -81,15 +81,18 @@ class MarginalsEqual:
 
     def polar(self, direction: Array) -> Array:
         require_cells(self.name, int(np.prod(self.shape)), direction)
-        if not direction.size:
-            return direction.copy()
-        return self._correction(self._sums.of(direction.reshape(self.shape))).reshape(direction.shape)
+        return self._correction(self._marginals(direction.reshape(self.shape))).reshape(direction.shape)
 
     def _missing(self, table: Array) -> list[Array]:
-        return [values - sums for values, sums in zip(self._given.values(), self._sums.of(table), strict=True)]
+        return [values - sums for values, sums in zip(self._given.values(), self._marginals(table), strict=True)]
+
+    def _marginals(self, table: Array) -> list[Array]:
+        return [np.zeros_like(each) for each in self._given.values()] if self._sums is None else self._sums.of(table)
 
     def _correction(self, missing: list[Array]) -> Array:
         """The shortest table with these marginals."""
+        if self._sums is None:
+            return np.zeros(self.shape)
         cells = float(np.prod(self.shape))
         parts = []
         for part, averaged in zip(missing, self._averaged, strict=True):
@@ -100,23 +103,7 @@ class MarginalsEqual:
 
     def _refuse(self) -> None:
         """Name the marginals that contradict each other: those that least squares cannot satisfy."""
-        sizes = [values.size for values in self._given.values()]
-        shapes = [values.shape for values in self._given.values()]
-
-        def sums(flat: Array) -> Array:
-            return np.concatenate([each.ravel() for each in self._sums.of(flat.reshape(self.shape))])
-
-        def spread(flat: Array) -> Array:
-            pieces = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, strict=True)
-            return self._sums.spread([piece.reshape(shape) for piece, shape in pieces]).ravel()
-
-        linear_operator: Any = scipy.sparse.linalg.LinearOperator
-        shape = sum(sizes), int(np.prod(self.shape))
-        operator = linear_operator(shape, matvec=sums, rmatvec=spread, dtype=np.float64)
-        wanted = np.concatenate([values.ravel() for values in self._given.values()])
-        compromise = np.zeros(0)
-        if operator.shape[1]:
-            compromise = scipy.sparse.linalg.lsqr(operator, wanted, atol=1e-14, btol=1e-14)[0]
+        compromise = np.zeros(0) if self._sums is None else self._least_squares(self._sums)
         missing = self._missing(compromise.reshape(self.shape))
         broken = {axes: float(np.abs(each).max(initial=0.0)) for axes, each in zip(self._given, missing, strict=True)}
         worst = max(broken.values())
@@ -128,6 +115,24 @@ class MarginalsEqual:
             violation=worst,
             constraints=tuple(f"{self.name} {axes}" for axes in involved),
         )
+
+    def _least_squares(self, marginals: MarginalSums) -> Array:
+        """The cells, in a row, whose marginals are nearest to the given ones, by LSQR (Paige and Saunders 1982)."""
+        sizes = [values.size for values in self._given.values()]
+        shapes = [values.shape for values in self._given.values()]
+
+        def sums(flat: Array) -> Array:
+            return np.concatenate([each.ravel() for each in marginals.of(flat.reshape(self.shape))])
+
+        def spread(flat: Array) -> Array:
+            pieces = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, strict=True)
+            return marginals.spread([piece.reshape(shape) for piece, shape in pieces]).ravel()
+
+        linear_operator: Any = scipy.sparse.linalg.LinearOperator
+        shape = sum(sizes), int(np.prod(self.shape))
+        operator = linear_operator(shape, matvec=sums, rmatvec=spread, dtype=np.float64)
+        wanted = np.concatenate([values.ravel() for values in self._given.values()])
+        return scipy.sparse.linalg.lsqr(operator, wanted, atol=1e-14, btol=1e-14)[0]
 
 
 def _averaged_places(given: list[Axes]) -> list[list[Axes]]:
