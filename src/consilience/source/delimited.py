@@ -3,8 +3,8 @@
 The first record is the header. The delimiter is the comma, semicolon, tab or bar with which the header names most
 declared columns; nothing else is guessed, and every value is read as text. Text is UTF-8; whitespace around values is
 dropped, and an empty value is missing. `numerics.delimited` gives the grammar, which has a meaning for every sequence
-of bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs at most the
-records up to the next one.
+of bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs at most
+the records up to the next one.
 """
 
 import csv
