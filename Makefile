@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Two test processes share two cores: linear algebra with threads of its own would only get in their way.
+export OPENBLAS_NUM_THREADS ?= 1
 export CONSILIENCE_DATA ?= $(abspath ../shared/data)
 
 .PHONY: setup demo test test-slow check lint types architecture bench reproduce docs clean

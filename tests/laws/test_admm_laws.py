@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from consilience.numerics.admm import admm
+from consilience.numerics.admm_certificate import Normal, lower_bound
+from consilience.numerics.admm_problem import plain_setting
 from consilience.numerics.fit import Status
 from consilience.numerics.losses import Loss
 from consilience.numerics.projections import (
@@ -82,6 +84,26 @@ def test_no_consistent_counts_have_less_loss_than_the_certificate_allows(
             other = summed_up(parent, np.maximum(truth + rng.normal(0, 2, 10), 0))
             value = Loss.named(loss).value(other, noisy, weights)
             assert fit.objective - fit.gap <= value + 1e-9 * (1 + value)
+
+
+@slowly
+@given(seed=SEEDS, loss=LOSSES, strength=st.floats(0.01, 100))
+def test_normals_from_anywhere_bound_the_loss_from_below(seed: int, loss: str, strength: float) -> None:
+    rng = np.random.default_rng(seed)
+    parent = random_tree(rng, 10)
+    truth = summed_up(parent, rng.poisson(3, 10).astype(float))
+    noisy, weights = truth + rng.laplace(0, 4, 10), rng.uniform(0.2, 2, 10)
+    sets = [TreeConsistency(parent), Simplex(truth.sum())]
+    problem = plain_setting(noisy, weights, Loss.named(loss), sets).problem
+    normals = []
+    for each in sets:
+        aim = rng.normal(0, 10, 10)
+        found = each.project(aim)
+        normals.append(Normal(each, strength * (aim - found), float(strength * np.dot(aim - found, found))))
+    bound = lower_bound(problem, normals, np.zeros(10))
+    assert bound <= problem.value(truth) + 1e-9
+    least = admm(noisy, sets, loss=loss, weights=weights)
+    assert bound <= least.objective + 1e-6 * (1 + least.objective)
 
 
 @slowly
