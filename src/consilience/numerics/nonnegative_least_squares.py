@@ -73,8 +73,10 @@ def fit_nonnegative_least_squares(
 
     Stops when gap ≤ tolerance · max(objective, noise_energy): `noise_energy` is the objective to expect from
     noise alone (half the number of rows), for fits that have next to no residual; where it is not given, 10⁻¹² of
-    the objective at zero or at the start stands in for it. `total` fixes Σx, cells outside `allowed` are zero. `cover` is a vector v with Bᵀv > 0 on all touched cells, from which the gap is
-    proven if the total is free; without it one is sought, and if there is none (nothing measured bounds the
+    the objective at zero or at the start stands in for it. `total` fixes Σx; cells outside `allowed` are zero.
+
+    `cover` is a vector v with Bᵀv > 0 on all touched cells, from which the gap is proven if the total is free.
+    Without it, or where it leaves cells uncovered, one is sought; if there is none (nothing measured bounds the
     total) the fit ends `UNCERTIFIED`. A cell where `start` is zero is lifted a little, because the method never
     leaves zero. A step is one application of Bᵀ and about one of B; `time_limit` is in seconds;
     `progress(steps, objective, gap)` is called after every Newton step.

@@ -105,10 +105,14 @@ class Small:
     def _fit_support(self, columns: Array) -> Array:
         size = columns.shape[1]
         if self.total is None:
-            return np.linalg.lstsq(columns, self.observed, rcond=None)[0]
+            return least_squares(columns, self.observed)
         middle = np.full(size, self.total / size)
         moves = np.vstack([np.eye(size - 1), -np.ones(size - 1)])
-        return middle + moves @ np.linalg.lstsq(columns @ moves, self.observed - columns @ middle, rcond=None)[0]
+        return middle + moves @ least_squares(columns @ moves, self.observed - columns @ middle)
+
+
+def least_squares(matrix: Array, observed: Array) -> Array:
+    return np.asarray(np.linalg.lstsq(matrix, observed, rcond=None)[0], dtype=np.float64)
 
 
 KINDS = ("positive", "binary", "signed with a total", "rank two", "rows of unequal weight")
@@ -197,7 +201,9 @@ def test_constraints_hold_exactly(problem: Small) -> None:
 def test_scaled_data_give_scaled_tables(problem: Small, factor: float) -> None:
     total = None if problem.total is None else factor * problem.total
     fit, scaled = problem.fit(), Small(problem.matrix, factor * problem.observed, total, problem.allowed).fit()
-    assert scaled.objective == pytest.approx(factor**2 * fit.objective, rel=1e-6, abs=1e-12 * factor**2 * problem.energy)
+    assert scaled.objective == pytest.approx(
+        factor**2 * fit.objective, rel=1e-6, abs=1e-12 * factor**2 * problem.energy
+    )
     size = np.sqrt(2 * problem.energy)
     fitted = problem.matrix @ fit.counts
     assert_allclose(problem.matrix @ scaled.counts / factor, fitted, rtol=1e-6, atol=1e-4 * size)
@@ -234,8 +240,8 @@ def test_medium_problems_agree_with_an_active_set_method(rows: int, cells: int, 
 def test_prefix_sums_and_trees_converge_although_their_rows_are_nearly_collinear() -> None:
     rng = np.random.default_rng(1)
     exact_counts = rng.multinomial(10_000, rng.dirichlet(np.full(128, 0.05))).astype(float)
-    prefixes = np.tril(np.ones((128, 128)))
-    tree = np.vstack([np.kron(np.eye(2**level), np.ones(128 >> level)) for level in range(8)])
+    prefixes: Array = np.tril(np.ones((128, 128)))
+    tree: Array = np.vstack([np.kron(np.eye(2**level), np.ones(128 >> level)) for level in range(8)])
     for matrix in (prefixes, tree):
         observed = matrix @ exact_counts + 3 * rng.normal(size=len(matrix))
         fit = fit_nonnegative_least_squares(Dense(matrix), observed, tolerance=1e-7)
@@ -250,7 +256,7 @@ def test_a_hundred_thousand_cells_take_some_hundred_steps(total: float | None) -
     fit = fit_nonnegative_least_squares(operator, observed, total=total, tolerance=1e-4, noise_energy=noise_energy)
     assert fit.status is Status.CONVERGED
     assert fit.gap <= 1e-4 * noise_energy
-    assert fit.stats["steps"] < 1500
+    assert int(fit.stats["steps"]) < 1500
     residual = operator.apply(fit.counts) - observed
     assert fit.objective == pytest.approx(0.5 * residual @ residual)
 
@@ -317,7 +323,7 @@ def test_without_anything_that_bounds_the_total_the_fit_says_that_it_is_uncertif
     assert "cover" in fit.status.explanation
     assert fit.objective == pytest.approx(4.0)
     assert fit.gap == pytest.approx(fit.objective)
-    assert fit.stats["restricted_gap"] <= 1e-5
+    assert float(fit.stats["restricted_gap"]) <= 1e-5
     assert fit.counts[0] == pytest.approx(fit.counts[1])
 
 
@@ -422,7 +428,8 @@ def test_missing_or_infinite_observations_are_refused_before_the_operator_is_tou
         def apply(self, x: Array) -> Array:
             raise AssertionError("applied")
 
-        adjoint = apply
+        def adjoint(self, r: Array) -> Array:
+            raise AssertionError("applied")
 
     with pytest.raises(MeasurementError, match="1 of the 2 observed values"):
         fit_nonnegative_least_squares(Untouchable(np.eye(2)), np.array([1.0, bad]))
@@ -457,12 +464,14 @@ def test_impossible_totals_are_refused(total: float) -> None:
 @pytest.mark.parametrize("option", ["tolerance", "noise_energy", "max_steps", "time_limit"])
 def test_options_below_zero_are_refused(option: str) -> None:
     with pytest.raises(DeclarationError, match=option):
-        fit_nonnegative_least_squares(Dense(np.eye(2)), np.ones(2), **{option: -1})
+        fit_nonnegative_least_squares(Dense(np.eye(2)), np.ones(2), **{option: -1})  # pyright: ignore[reportArgumentType]
 
 
 def test_counts_are_read_only_and_stats_tell_what_was_done() -> None:
     fit = fit_nonnegative_least_squares(Dense(np.eye(2)), np.array([1.0, -1.0]))
     with pytest.raises(ValueError, match="read-only"):
         fit.counts[0] = 5.0
-    assert {"steps", "operator_applications", "stages", "newton_steps", "projected_gradient", "seconds"} <= set(fit.stats)
+    assert {"steps", "operator_applications", "stages", "newton_steps", "projected_gradient", "seconds"} <= set(
+        fit.stats
+    )
     assert float(fit.stats["projected_gradient"]) < 1e-2
