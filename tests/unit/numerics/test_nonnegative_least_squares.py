@@ -241,7 +241,9 @@ def test_prefix_sums_and_trees_converge_although_their_rows_are_nearly_collinear
     rng = np.random.default_rng(1)
     exact_counts = rng.multinomial(10_000, rng.dirichlet(np.full(128, 0.05))).astype(float)
     prefixes: Array = np.tril(np.ones((128, 128)))
-    tree: Array = np.vstack([np.kron(np.eye(2**level), np.ones(128 >> level)) for level in range(8)])
+    tree = np.asarray(
+        np.vstack([np.kron(np.eye(2**level), np.ones(128 >> level)) for level in range(8)]), dtype=np.float64
+    )
     for matrix in (prefixes, tree):
         observed = matrix @ exact_counts + 3 * rng.normal(size=len(matrix))
         fit = fit_nonnegative_least_squares(Dense(matrix), observed, tolerance=1e-7)
