@@ -1,0 +1,220 @@
+"""Consistent counts for trees and forests of noisy values: exact for all losses, with a certificate.
+
+The problem (Lee, Wang and Kifer 2015, §5.2): least Σ_v loss(x_v − y_v) such that every inner count is the sum of its
+children's, and no count is negative. Every way of solving it ends in counts and prices, and the prices prove how good
+the counts are, whatever happened before:
+
+    all losses        `curves`, or `deep` where trees are high, find the state of every node;
+    L2, elastic net   `pieces` turns states into counts and prices; without x ≥ 0, L2 needs nothing else;
+    L1                `prices` turns states into prices, and `faces` chooses among the optima;
+    L1, one weight    on complete trees, `equal_weights` finds prices in linear time.
+"""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.errors import DeclarationError, MeasurementError
+from consilience.numerics.fit import Fit, Status
+from consilience.numerics.losses import Array, Loss, LossName, checked_clipped, checked_noisy, checked_weights
+from consilience.numerics.trees.certificate import certify
+from consilience.numerics.trees.costs import ABOVE, Costs, costs_of, largest_count, squares_in_box
+from consilience.numerics.trees.curves import states_by_curves
+from consilience.numerics.trees.deep import states_by_ropes
+from consilience.numerics.trees.equal_weights import fit_equal_weights
+from consilience.numerics.trees.faces import TieRule, optimal_box, share_box
+from consilience.numerics.trees.layout import Layout, complete_tree, forest
+from consilience.numerics.trees.pieces import add_up, slopes_of_prices, solve_pieces
+from consilience.numerics.trees.prices import prices_from_states
+from consilience.numerics.trees.whole import rounded
+
+TOLERANCE = 1e-9
+"""The relative gap within which a fit has converged."""
+
+DEEP = 64
+"""Ancestors of the average node beyond which ropes are faster than stacked curves."""
+
+
+def fit_tree(
+    noisy: ArrayLike,
+    branching: int,
+    *,
+    loss: LossName = "elastic",
+    alpha: float = 0.9,
+    weights: ArrayLike | None = None,
+    nonnegative: bool = True,
+    ties: TieRule = "min-l2",
+    integers: bool = False,
+    clipped: ArrayLike | None = None,
+) -> Fit:
+    """The most likely consistent counts of a complete tree, breadth-first: the root first, the leaves last.
+
+    Every inner node has `branching` children. For the other arguments see `fit_forest`. Histograms whose length is no
+    power of the branching go to `fit_forest`, with the parents from `histogram_parents`.
+
+    >>> fit_tree([10, 3, 9], 2, loss="l2").counts
+    array([10.66666667,  2.33333333,  8.33333333])
+    """
+    values = _values(noisy, weights, clipped)
+    layout = complete_tree(len(values.noisy), branching)
+    return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers), branching=branching)
+
+
+def fit_forest(
+    noisy: ArrayLike,
+    parent: ArrayLike,
+    *,
+    loss: LossName = "elastic",
+    alpha: float = 0.9,
+    weights: ArrayLike | None = None,
+    nonnegative: bool = True,
+    ties: TieRule = "min-l2",
+    integers: bool = False,
+    clipped: ArrayLike | None = None,
+) -> Fit:
+    """The most likely consistent counts of any rooted trees, nodes in any order.
+
+    `parent` names the parent of each node, −1 for a root; every root is the head of a tree of its own. Near-linear in
+    the number of nodes, also for paths and stars.
+
+    `loss` is "l1", "l2" or "elastic" with the share `alpha` of the absolute value (see `numerics.losses`). `weights`
+    are 1/(scale of the noise), by default 1; weight 0 marks a value that was not measured, which is then ignored.
+    Leaves that nothing tells apart get equal shares. `nonnegative=False` lets counts be negative.
+
+    The L1 optimum is not unique, and `ties` says which is taken: "min-l2" the one of least Σ w²r² (the limit of the
+    elastic net for α → 1), "proportional", or "vertex" (see `faces`). The other losses have one optimum.
+
+    `integers=True` returns whole numbers. For "l1" and whole data they are exact optima under every tie rule. For the
+    other losses, and for data that are not whole, the optimum is rounded so that it stays consistent and non-negative,
+    each count within 1; `objective` and `gap` are then those of the rounded counts.
+
+    `clipped` marks values that the publisher set from negative to 0. On x ≥ 0 they cost what a measured 0 costs; with
+    `nonnegative=False` they cost nothing below 0 (see `numerics.losses` for what that means for each loss).
+
+    The result's status is CONVERGED where the relative gap is at most 1e-9 or within rounding of the objective.
+
+    >>> fit_forest([3, 10, 9], [1, -1, 1], loss="l1", ties="vertex").counts
+    array([ 3., 10.,  7.])
+    """
+    values = _values(noisy, weights, clipped)
+    layout = forest(parent, len(values.noisy))
+    return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers))
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Checked noisy values, in the caller's order or in breadth-first order."""
+
+    noisy: Array
+    weights: Array
+    clipped: NDArray[np.bool_] | None
+
+    @property
+    def have_one_weight(self) -> bool:
+        return bool(self.weights[0] > 0 and np.all(self.weights == self.weights[0]))
+
+
+@dataclass(frozen=True)
+class _Options:
+    loss: Loss
+    nonnegative: bool
+    ties: TieRule
+    integers: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Optimum:
+    """Counts and prices in breadth-first order, and how they were found."""
+
+    counts: Array
+    prices: Array
+    stats: dict[str, Any]
+
+
+def _values(noisy: ArrayLike, weights: ArrayLike | None, clipped: ArrayLike | None) -> _Values:
+    shape = np.shape(noisy)  # type: ignore[arg-type]
+    if len(shape) != 1:
+        raise MeasurementError(f"the noisy values have shape {shape}; give one value for each node, in one dimension")
+    checked = checked_weights(weights, shape)
+    values = checked_noisy(noisy, weights=checked)
+    return _Values(values, checked, checked_clipped(clipped, values))
+
+
+def _options(loss: str, alpha: float, nonnegative: bool, ties: TieRule, integers: bool) -> _Options:
+    if ties not in get_args(TieRule):
+        raise DeclarationError(f"the tie rule is {ties!r}; choose one of {', '.join(get_args(TieRule))}")
+    return _Options(Loss.named(loss, alpha=alpha), bool(nonnegative), ties, bool(integers))
+
+
+def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int | None = None) -> Fit:
+    values = _Values(
+        layout.arranged(values.noisy),
+        layout.arranged(values.weights),
+        None if values.clipped is None or options.nonnegative else layout.arranged(values.clipped),
+    )
+    costs = costs_of(
+        layout, options.loss, values.noisy, values.weights, clipped=values.clipped, nonnegative=options.nonnegative
+    )
+    bound = largest_count(values.noisy)
+    if options.loss.square > 0:
+        bounded = options.nonnegative or values.clipped is not None
+        optimum = _fit_curved(layout, costs, bound, pieces_known=options.loss.linear == 0 and not bounded)
+    elif branching is not None and values.clipped is None and values.have_one_weight:
+        optimum = _fit_equal_weights(layout, costs, bound, values, options, branching)
+    else:
+        states, method = _states(layout, costs, bound)
+        prices, slopes = prices_from_states(layout, costs, states)
+        optimum = _choose(layout, costs, bound, prices, slopes, options.ties, method)
+    certificate = certify(layout, costs, optimum.counts, optimum.prices, bound=bound)
+    status = Status.CONVERGED if certificate.within(TOLERANCE) else Status.STALLED
+    stats = {"nodes": layout.nodes, **optimum.stats, "relative_gap": certificate.relative_gap}
+    counts = optimum.counts
+    if options.integers:
+        counts = rounded(layout, counts)
+        certificate = certify(layout, costs, counts, optimum.prices, bound=bound)
+    return Fit(layout.returned(counts), certificate.objective, certificate.gap, status, stats)
+
+
+def _states(layout: Layout, costs: Costs, bound: float) -> tuple[NDArray[np.int8], str]:
+    """The state of every node at the optimum, and the name of the way there."""
+    if layout.total_depth > DEEP * layout.nodes:
+        return states_by_ropes(layout, costs, bound), "ropes"
+    return states_by_curves(layout, costs, bound), "curves"
+
+
+def _fit_curved(layout: Layout, costs: Costs, bound: float, *, pieces_known: bool) -> _Optimum:
+    """L2 and the elastic net: the states, unless every node has one piece only, then linear algebra."""
+    if pieces_known:
+        states, method = np.full(layout.nodes, ABOVE, dtype=np.int8), "two passes"
+    else:
+        states, method = _states(layout, costs, bound)
+    solved = solve_pieces(layout, costs, states, bound=bound)
+    return _Optimum(solved.counts, solved.prices, {"method": method, "steps": solved.steps})
+
+
+def _fit_equal_weights(
+    layout: Layout, costs: Costs, bound: float, values: _Values, options: _Options, branching: int
+) -> _Optimum:
+    """L1 on a complete tree with one weight: the linear-time solver shares ties in proportion, others choose anew."""
+    method = "breakpoints"
+    counts, prices = fit_equal_weights(values.noisy, branching, layout.height, nonnegative=options.nonnegative)
+    prices *= values.weights[0]
+    if options.ties == "proportional":
+        add_up(layout.first, counts)
+        return _Optimum(counts, prices, {"method": method, "ties": options.ties})
+    return _choose(layout, costs, bound, prices, slopes_of_prices(layout, prices), options.ties, method)
+
+
+def _choose(
+    layout: Layout, costs: Costs, bound: float, prices: Array, slopes: Array, ties: TieRule, method: str
+) -> _Optimum:
+    """The tie rule's choice among the L1 optima that the prices prove."""
+    lower, upper = optimal_box(costs, prices, slopes)
+    stats: dict[str, Any] = {"method": method, "ties": ties}
+    if ties != "min-l2":
+        return _Optimum(share_box(layout, lower, upper, whole=ties == "vertex"), prices, stats)
+    boxed = squares_in_box(costs, lower, upper)
+    solved = solve_pieces(layout, boxed, _states(layout, boxed, bound)[0], bound=bound)
+    return _Optimum(solved.counts, prices, stats | {"tie_gap": solved.certificate.relative_gap})
