@@ -1,7 +1,8 @@
 """`consilience measure`: from a confidential table to a file of noisy measurements."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,74 @@ if TYPE_CHECKING:
 EXAMPLE = (
     "Example: consilience measure data.csv --domain data.domain.toml --epsilon 0.5 --out data.measurements.parquet"
 )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked to be measured, as typed."""
+
+    data: str
+    domain: Path
+    plan: str
+    amounts: dict[str, float | None]
+    """Epsilon, delta and rho."""
+    ledger: Path | None
+    total: float | None
+    id: str | None
+    neighbours: str
+    unit: str | None
+    max_rows: int | None
+    table: str | None
+    sql: str | None
+    simulate: int | None
+    take_over: bool
+
+    def price(self) -> "DryRun":
+        """What the request would cost and yield; neither data nor ledger is touched."""
+        from consilience.domain import Domain
+        from consilience.plans import plan_from_text
+        from consilience.privacy.measure import price
+
+        domain, plan = Domain.load(self.domain), plan_from_text(self.plan)
+        amounts: Any = self.amounts
+        return price(domain, plan, **amounts, neighbours=self.neighbours, rows_per_unit=self.max_rows or 1)
+
+    def spend(self) -> "MeasurementSet":
+        """Measure and charge the ledger, or simulate; everything declared is checked before anything is spent."""
+        from consilience.plans import plan_from_text
+        from consilience.privacy.measure import measure
+
+        priced = self.price()
+        source = options.open_source(
+            self.data, priced.domain, table=self.table, query=self.sql, unit=self.unit, max_rows=self.max_rows
+        )
+        book = None
+        if self.simulate is None:
+            book = options.open_ledger(source, self.ledger, asked=priced.budget, total=self.total)
+        announce_compilation()
+        amounts: Any = self.amounts
+        with progress() as show:
+            measured = measure(
+                source,
+                plan_from_text(self.plan),
+                ledger=book,
+                **amounts,
+                neighbours=self.neighbours,
+                id=self.id,
+                take_over=self.take_over,
+                simulate=self.simulate,
+                progress=show,
+            )
+        if book is None:
+            note("NOT PRIVATE: the noise was simulated from a seed and protects nothing")
+        elif measured.provenance["replayed"]:
+            note(
+                f"this request was made before ({measured.provenance['release']}); its recorded values were used again "
+                "and nothing was spent. For fresh noise give it another --id"
+            )
+        else:
+            note(f"spent {priced.budget.describe()}; {book.remaining_text} remains in {shown_path(book.path)}")
+        return measured
 
 
 def measure_command(
@@ -32,68 +101,43 @@ def measure_command(
     unit: options.UnitColumn = None,
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
-    query: options.SourceQuery = None,
+    sql: options.SourceQuery = None,
     simulate: options.Simulate = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")] = False,
+    take_over: options.TakeOver = False,
+    dry_run: options.DryRunOnly = False,
     json: options.AsJson = False,
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
+    amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    asked = Request(
+        data,
+        domain,
+        plan,
+        amounts,
+        ledger,
+        budget,
+        request,
+        neighbours,
+        unit,
+        max_rows,
+        table,
+        sql,
+        simulate,
+        take_over,
+    )
     if dry_run:
-        shown = preview(domain, plan, epsilon=epsilon, delta=delta, rho=rho, neighbours=neighbours, max_rows=max_rows)
-        show_preview(shown, json=json)
+        show_preview(asked.price(), json=json)
         return
     if out is None:
         raise typer.BadParameter("name the file to write, or use --dry-run", param_hint="--out")
     options.refuse_existing(out)
-    measured = spend(
-        data,
-        domain,
-        plan,
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-        ledger=ledger,
-        total=budget,
-        request=request,
-        neighbours=neighbours,
-        unit=unit,
-        max_rows=max_rows,
-        table=table,
-        query=query,
-        simulate=simulate,
-    )
+    measured = asked.spend()
     measured.save(out)
     summary = {"file": str(out), "measurements": len(measured), "private": measured.private}
     if json:
         print_json(summary | {"privacy": measured.privacy.to_json(), "provenance": dict(measured.provenance)})
     else:
         typer.echo(f"wrote {len(measured)} measurements to {out}")
-
-
-def preview(
-    domain: Path,
-    plan: str,
-    *,
-    epsilon: float | None,
-    delta: float | None,
-    rho: float | None,
-    neighbours: str,
-    max_rows: int | None,
-) -> "DryRun":
-    """What the request would cost and yield; neither data nor ledger is touched."""
-    from consilience.domain import Domain
-    from consilience.plans import plan_from_text
-    from consilience.privacy.measure import price
-
-    return price(
-        Domain.load(domain),
-        plan_from_text(plan),
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-        neighbours=neighbours,
-        rows_per_unit=max_rows or 1,
-    )
 
 
 def show_preview(shown: "DryRun", *, json: bool) -> None:
@@ -117,62 +161,3 @@ def show_preview(shown: "DryRun", *, json: bool) -> None:
     ]
     print_table(["query", "answers", "noise", "scale", "stddev"], cells, numeric=2)
     typer.echo("nothing was touched: no data, no ledger")
-
-
-def spend(
-    data: str,
-    domain: Path,
-    plan: str,
-    *,
-    epsilon: float | None,
-    delta: float | None,
-    rho: float | None,
-    ledger: Path | None,
-    total: float | None,
-    request: str | None,
-    neighbours: str,
-    unit: str | None,
-    max_rows: int | None,
-    table: str | None,
-    query: str | None,
-    simulate: int | None,
-) -> "MeasurementSet":
-    """Measure and charge the ledger, or simulate; everything declared is checked before anything is spent."""
-    from consilience.domain import Domain
-    from consilience.plans import plan_from_text
-    from consilience.privacy.budgets import budget
-    from consilience.privacy.measure import measure, price
-
-    declared = Domain.load(domain)
-    chosen = plan_from_text(plan)
-    asked = budget(epsilon=epsilon, delta=delta, rho=rho)
-    rows_per_unit = max_rows or 1
-    price(declared, chosen, epsilon=epsilon, delta=delta, rho=rho, neighbours=neighbours, rows_per_unit=rows_per_unit)
-    source = options.open_source(data, declared, table=table, query=query, unit=unit, max_rows=max_rows)
-    book = None
-    if simulate is None:
-        book = options.open_ledger(source, ledger, asked=asked, total=total)
-    announce_compilation()
-    with progress() as show:
-        measured = measure(
-            source,
-            chosen,
-            ledger=book,
-            epsilon=epsilon,
-            delta=delta,
-            rho=rho,
-            neighbours=neighbours,
-            id=request,
-            simulate=simulate,
-            progress=show,
-        )
-    if book is None:
-        note("NOT PRIVATE: the noise was simulated from a seed and protects nothing")
-    elif measured.provenance["replayed"]:
-        note(
-            f"this request was made before ({measured.provenance['release']}); its recorded values were used again and "
-            "nothing was spent. For fresh noise give it another --id"
-        )
-    else:
-        note(f"spent {asked.describe()}; {book.remaining_text} remains in {shown_path(book.path)}")
-    return measured

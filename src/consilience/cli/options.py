@@ -46,6 +46,10 @@ Simulate = Annotated[
     int | None,
     typer.Option("--simulate", help="A seed for simulated noise: NOT PRIVATE, and stamped so on every file."),
 ]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="A process on another machine began this request, and it has ended.")
+]
+DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -1,18 +1,15 @@
 """`consilience release`: the whole flow, from a confidential table to a bundle that can be published."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from consilience.cli import options
 from consilience.cli.console import progress
 from consilience.cli.estimate import show_estimate
-from consilience.cli.measure import preview, show_preview, spend
+from consilience.cli.measure import Request, show_preview
 from consilience.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from consilience.privacy.measure import DryRun
 
 EXAMPLE = "Example: consilience release data.csv --domain data.domain.toml --epsilon 1 --out release"
 
@@ -33,45 +30,45 @@ def release_command(
     unit: options.UnitColumn = None,
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
-    query: options.SourceQuery = None,
+    sql: options.SourceQuery = None,
     simulate: options.Simulate = None,
+    take_over: options.TakeOver = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")] = False,
+    dry_run: options.DryRunOnly = False,
     json: options.AsJson = False,
 ) -> None:
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     from consilience.estimators import estimate
+    from consilience.estimators.choose import check_method
     from consilience.publication import release
     from consilience.publication.bundle import is_bundle
 
+    amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    asked = Request(
+        data,
+        domain,
+        plan,
+        amounts,
+        ledger,
+        budget,
+        request,
+        neighbours,
+        unit,
+        max_rows,
+        table,
+        sql,
+        simulate,
+        take_over,
+    )
     if dry_run:
-        shown = preview(domain, plan, epsilon=epsilon, delta=delta, rho=rho, neighbours=neighbours, max_rows=max_rows)
-        show_preview(shown, json=json)
+        show_preview(asked.price(), json=json)
         return
     if out is None:
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")
     if out.exists() and not (overwrite and is_bundle(out)):
         raise DeclarationError(f"{out} exists already; choose another name, or replace a bundle with --overwrite")
-    check_estimable(
-        preview(domain, plan, epsilon=epsilon, delta=delta, rho=rho, neighbours=neighbours, max_rows=max_rows), method
-    )
-    measured = spend(
-        data,
-        domain,
-        plan,
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-        ledger=ledger,
-        total=budget,
-        request=request,
-        neighbours=neighbours,
-        unit=unit,
-        max_rows=max_rows,
-        table=table,
-        query=query,
-        simulate=simulate,
-    )
+    check_method(asked.price().example(), method)  # what no estimator could fit is refused before it is paid for
+    measured = asked.spend()
     with progress() as show:
         fitted = estimate(measured, method=method, progress=show)
     release(fitted, out, overwrite=overwrite)
@@ -79,10 +76,3 @@ def release_command(
     if not json:
         first = fitted.domain.counted_names[0]
         typer.echo(f'ask it: consilience answer {out} "by {first}"')
-
-
-def check_estimable(priced: "DryRun", method: str) -> None:
-    """Refuse, before anything is spent, measurements that the method could not fit."""
-    from consilience.estimators.choose import check_method
-
-    check_method(priced.example(), method)

@@ -138,14 +138,15 @@ def checked_weights(weights: ArrayLike | None, shape: tuple[int, ...]) -> Array:
     numbers = _as_numbers(weights, "weights")
     if numbers.shape != shape and numbers.shape != ():
         raise MeasurementError(f"there are weights of shape {numbers.shape} for noisy values of shape {shape}")
-    if not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
+    least, most = numbers.min(initial=0.0), numbers.max(initial=0.0)
+    if not (least >= 0 and most < np.inf):
         place = _first(~(np.isfinite(numbers) & (numbers >= 0)))
         raise MeasurementError(
             f"the weight{place[0]} is {numbers[place[1]]}; a weight is 1/(scale of the noise), or 0 for not measured"
         )
-    unusual = (numbers != 0) & ((numbers < SMALLEST_WEIGHT) | (numbers > LARGEST_WEIGHT))
-    if np.any(unusual):
-        place = _first(unusual)
+    unusual = (numbers > 0) & (numbers < SMALLEST_WEIGHT) if np.any(numbers < SMALLEST_WEIGHT) else np.False_
+    if most > LARGEST_WEIGHT or np.any(unusual):
+        place = _first(unusual | (numbers > LARGEST_WEIGHT))
         raise MeasurementError(
             f"the weight{place[0]} is {numbers[place[1]]}, outside {SMALLEST_WEIGHT:g} … {LARGEST_WEIGHT:g}; multiply "
             "the noisy values and divide the weights by a common factor"
@@ -160,9 +161,9 @@ def checked_noisy(noisy: ArrayLike, *, weights: Array | None = None) -> Array:
     array([2., 0.])
     """
     numbers = _as_numbers(noisy, "noisy values")
-    if weights is not None and weights.shape == numbers.shape:
+    if weights is not None and weights.shape == numbers.shape and not np.all(weights):
         numbers = np.where(weights > 0, numbers, 0.0)
-    if not np.all(np.abs(numbers) <= LARGEST_NOISY):
+    if not (numbers.min(initial=0.0) >= -LARGEST_NOISY and numbers.max(initial=0.0) <= LARGEST_NOISY):
         place = _first(~(np.abs(numbers) <= LARGEST_NOISY))
         raise MeasurementError(
             f"the noisy value{place[0]} is {numbers[place[1]]}; give a number of size at most {LARGEST_NOISY:g}, "
