@@ -28,7 +28,7 @@ from consilience.source import open_table
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3}, name="town")
 EXACT = np.array([[98765, 43210, 77777], [65432, 34567, 23456]])
-COST = 0.001
+COST = 0.01  # noise of a few hundred, far below the counts: no recorded value can be mistaken for noise
 IDS_PER_KILL = 4  # enough work that the processes are still measuring when they are killed
 AFFORDABLE_PER_KILL = 3
 
@@ -61,7 +61,7 @@ def prepare(folder: Path, kills: int) -> None:
         "b": pa.array(np.repeat(b.ravel(), EXACT.ravel()).astype(np.int8)),
     }
     pq.write_table(pa.table(columns), folder / "town.parquet")
-    total = budget(epsilon=f"{COST * AFFORDABLE_PER_KILL * kills:.3f}")
+    total = budget(epsilon=f"{COST * AFFORDABLE_PER_KILL * kills:.2f}")
     Ledger.create(folder / "town.ledger", dataset="town", total=total)
 
 
@@ -131,14 +131,15 @@ def flat(payload: str) -> set[int]:
     return {int(number) for number in re.findall(r"-?\d+", payload)}
 
 
-def check_no_secret_on_disk(folder: Path) -> None:
+def check_no_secret_on_disk(folder: Path, kills: int) -> None:
     """No file but the data holds an exact count or a noise value: not as text and not as 8 binary bytes."""
     exact = {int(count) for count in [*EXACT.ravel(), *EXACT.sum(0), *EXACT.sum(1), EXACT.sum()] if count}
     with sqlite3.connect(folder / "town.ledger") as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         cells = [cell for table in tables for row in connection.execute(f"SELECT * FROM {table}") for cell in row]
     numbers = [int(token) for cell in cells for token in re.findall(r"(?<![\w.])-?\d+(?![\w.])", str(cell))]
-    assert sum(number in exact for number in numbers) <= 2, "noisy values may meet an exact count by chance, rarely"
+    # One noisy value in about 400 meets its exact count by chance; a stored count would be there for every entry.
+    assert sum(number in exact for number in numbers) <= 5 + kills // 4
     noise = {int(number) - min(exact, key=lambda count: abs(count - number)) for number in numbers if number > 20_000}
     with sqlite3.connect(folder / "town.ledger") as connection:
         recorded = {value for (payload,) in connection.execute("SELECT payload FROM steps") for value in flat(payload)}
@@ -158,4 +159,4 @@ def test_killed_and_concurrent_measuring_keeps_the_books(tmp_path: Path, kills: 
     prepare(tmp_path, kills)
     survive(tmp_path, kills)
     check_outcomes(tmp_path, kills)
-    check_no_secret_on_disk(tmp_path)
+    check_no_secret_on_disk(tmp_path, kills)

@@ -38,7 +38,7 @@ peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 sums = fit.counts[1:].reshape(-1, 2).sum(axis=1)
 print(json.dumps({
     "growth": float(np.log(seconds[2] / seconds[1]) / np.log(2**6)), "peak": peak, "relative": fit.gap / fit.objective,
-    "consistent": bool(np.all(np.abs(fit.counts[: len(sums)] - sums) <= 1e-9 * (1 + sums))),
+    "consistent": bool(np.all(np.abs(fit.counts[: len(sums)] - sums) <= 1e-9 * (1 + np.abs(sums)))),
     "nonnegative": bool(fit.counts.min() >= 0), "status": str(fit.status), "seconds": seconds}))
 """
 
