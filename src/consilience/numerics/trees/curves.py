@@ -16,7 +16,7 @@ a flat piece, λ constant, one leaf takes or gives; on a steep one, x constant, 
 are rays, given by their slope dx/dλ: 0 at a bound, infinite for a flat ray, which no price goes beyond.
 
 The walk is depth-first with the curves on a stack, so that small subtrees stay in the fastest cache. A corner takes
-part in one merge on each level above it: O(n · height) for n nodes. Where that is much, `deep` does the same on trees.
+part in one merge on each level above it: O(n · height) for n nodes. Where that is much, `deep` does the same with ropes.
 """
 
 from typing import NamedTuple
@@ -93,32 +93,44 @@ def slope_between(left, right):  # pragma: no cover - compiled
     return (right.count - left.count) / width if width > 0 else 0.0
 
 
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def slope_before(corners, curve, following):  # pragma: no cover - compiled
+    """dx/dλ on the piece that ends at the corner `following`, or on the last ray."""
+    if following == curve.start + curve.size:
+        return finite(curve.after)
+    return slope_between(corners[following - 1], corners[following])
+
+
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def pass_below(corners, curve, bottom, bottom_too, states):  # pragma: no cover - compiled
+    """Pass the corners below a price; the next corner, and a point and the slope of the piece before it."""
+    i, end = curve.start, curve.start + curve.size
+    price, count, slope = corners[i].price, corners[i].count, finite(curve.before)
+    while i < end and (corners[i].price < bottom or (bottom_too and corners[i].price == bottom)):
+        price, count = corners[i].price, corners[i].count
+        enter(states, corners[i].mark)
+        i += 1
+        slope = slope_before(corners, curve, i)
+    return i, price, count, slope
+
+
 # Children share a price, so counts add. A flat ray is the end of all prices: corners of the other curve beyond it are
 # never reached, or passed for good. If both first rays are flat at one price, the second curve stands still at the end
 # of its own, so that one curve alone moves there and its limits are kept. At every moment the pieces of both curves at
 # the current price are known by a point and a slope.
 @numba.njit(nogil=True, cache=True)
 def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
-    if one.before == np.inf and two.before == np.inf and corners[two.start].mark == NO_CORNER:
+    both_flat = one.before == np.inf and two.before == np.inf
+    if both_flat and corners[two.start].mark == NO_CORNER:
         one, two = two, one
-    i, i_end, j, j_end = one.start, one.start + one.size, two.start, two.start + two.size
-    bottom_i = corners[i].price if one.before == np.inf else -np.inf
-    bottom_j = corners[j].price if two.before == np.inf else -np.inf
+    i_end, j_end = one.start + one.size, two.start + two.size
+    bottom_i = corners[one.start].price if one.before == np.inf else -np.inf
+    bottom_j = corners[two.start].price if two.before == np.inf else -np.inf
     top_i = corners[i_end - 1].price if one.after == np.inf else np.inf
     top_j = corners[j_end - 1].price if two.after == np.inf else np.inf
     bottom, top = max(bottom_i, bottom_j), min(top_i, top_j)
-    price_i, count_i, slope_i = corners[i].price, corners[i].count, finite(one.before)
-    price_j, count_j, slope_j = corners[j].price, corners[j].count, finite(two.before)
-    while i < i_end and corners[i].price < bottom:
-        price_i, count_i = corners[i].price, corners[i].count
-        enter(states, corners[i].mark)
-        i += 1
-        slope_i = slope_between(corners[i - 1], corners[i]) if i < i_end else finite(one.after)
-    while j < j_end and (corners[j].price < bottom or (corners[j].price == bottom and bottom_i == bottom_j)):
-        price_j, count_j = corners[j].price, corners[j].count
-        enter(states, corners[j].mark)
-        j += 1
-        slope_j = slope_between(corners[j - 1], corners[j]) if j < j_end else finite(two.after)
+    i, price_i, count_i, slope_i = pass_below(corners, one, bottom, False, states)
+    j, price_j, count_j, slope_j = pass_below(corners, two, bottom, both_flat and bottom_i == bottom_j, states)
     at, price = start, price_i
     while True:
         next_i = corners[i].price if i < i_end else np.inf
@@ -126,16 +138,14 @@ def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
         if min(next_i, next_j) > top or (i == i_end and j == j_end):
             break
         if next_i <= next_j:
-            corner = corners[i]
-            price_i, count_i, mark = corner.price, corner.count, corner.mark
+            price_i, count_i, mark = next_i, corners[i].count, corners[i].mark
             i += 1
-            slope_i = slope_between(corner, corners[i]) if i < i_end else finite(one.after)
+            slope_i = slope_before(corners, one, i)
             price, count = price_i, count_i + (count_j + slope_j * (price_i - price_j))
         else:
-            corner = corners[j]
-            price_j, count_j, mark = corner.price, corner.count, corner.mark
+            price_j, count_j, mark = next_j, corners[j].count, corners[j].mark
             j += 1
-            slope_j = slope_between(corner, corners[j]) if j < j_end else finite(two.after)
+            slope_j = slope_before(corners, two, j)
             price, count = price_j, count_j + (count_i + slope_i * (price_j - price_i))
         if mark != NO_CORNER:
             at = put(out, at, price, count, mark)

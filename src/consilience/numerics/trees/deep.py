@@ -305,7 +305,7 @@ def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: 
         used = add_cost(costs[v], v, rope, steps, used, path, listed, states)
         trim(rope, steps, bound, path, listed, states)
         if v < roots:
-            left, _ = split(steps, rope.root, -rope.price + LEAST, False, path)
+            left, _ = split(steps, rope.root, np.nextafter(-rope.price, np.inf), False, path)
             pass_all(steps, left, path, listed, states)
 
 

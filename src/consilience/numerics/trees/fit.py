@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.numerics.fit import Fit, Status
 from consilience.numerics.losses import Array, Loss, LossName, checked_clipped, checked_noisy, checked_weights
-from consilience.numerics.trees.certificate import certify
+from consilience.numerics.trees.certificate import Certificate, certify
 from consilience.numerics.trees.costs import ABOVE, Costs, costs_of, largest_count, squares_in_box
 from consilience.numerics.trees.curves import states_by_curves
 from consilience.numerics.trees.deep import states_by_ropes
-from consilience.numerics.trees.equal_weights import fit_equal_weights
+from consilience.numerics.trees.equal_weights import certify_equal_weights, fit_equal_weights
 from consilience.numerics.trees.faces import TieRule, optimal_box, share_box
 from consilience.numerics.trees.layout import Layout, complete_tree, forest
-from consilience.numerics.trees.pieces import add_up, slopes_of_prices, solve_pieces
+from consilience.numerics.trees.pieces import slopes_of_prices, solve_pieces
 from consilience.numerics.trees.prices import prices_from_states
 from consilience.numerics.trees.whole import rounded
 
@@ -126,10 +126,11 @@ class _Options:
 
 @dataclass(frozen=True, eq=False)
 class _Optimum:
-    """Counts and prices in breadth-first order, and how they were found."""
+    """Counts and prices in breadth-first order, what the prices prove, and how they were found."""
 
     counts: Array
     prices: Array
+    certificate: Certificate
     stats: dict[str, Any]
 
 
@@ -154,27 +155,27 @@ def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int |
         layout.arranged(values.weights),
         None if values.clipped is None or options.nonnegative else layout.arranged(values.clipped),
     )
-    costs = costs_of(
-        layout, options.loss, values.noisy, values.weights, clipped=values.clipped, nonnegative=options.nonnegative
-    )
-    bound = largest_count(values.noisy)
-    if options.loss.square > 0:
-        bounded = options.nonnegative or values.clipped is not None
-        optimum = _fit_curved(layout, costs, bound, pieces_known=options.loss.linear == 0 and not bounded)
-    elif branching is not None and values.clipped is None and values.have_one_weight:
-        optimum = _fit_equal_weights(layout, costs, bound, values, options, branching)
+    straight = options.loss.square == 0
+    if straight and branching is not None and values.clipped is None and values.have_one_weight:
+        optimum = _fit_equal_weights(layout, values, options, branching)
+    elif straight:
+        optimum = _fit_straight(layout, values, options)
     else:
-        states, method = _states(layout, costs, bound)
-        prices, slopes = prices_from_states(layout, costs, states)
-        optimum = _choose(layout, costs, bound, prices, slopes, options.ties, method)
-    certificate = certify(layout, costs, optimum.counts, optimum.prices, bound=bound)
+        optimum = _fit_curved(layout, values, options)
+    certificate, counts = optimum.certificate, optimum.counts
     status = Status.CONVERGED if certificate.within(TOLERANCE) else Status.STALLED
     stats = {"nodes": layout.nodes, **optimum.stats, "relative_gap": certificate.relative_gap}
-    counts = optimum.counts
     if options.integers:
         counts = rounded(layout, counts)
-        certificate = certify(layout, costs, counts, optimum.prices, bound=bound)
+        certificate = certify(
+            layout, _costs(layout, values, options), counts, optimum.prices, bound=largest_count(values.noisy)
+        )
     return Fit(layout.returned(counts), certificate.objective, certificate.gap, status, stats)
+
+
+def _costs(layout: Layout, values: _Values, options: _Options) -> Costs:
+    noisy, weights, clipped = values.noisy, values.weights, values.clipped
+    return costs_of(layout, options.loss, noisy, weights, clipped=clipped, nonnegative=options.nonnegative)
 
 
 def _states(layout: Layout, costs: Costs, bound: float) -> tuple[NDArray[np.int8], str]:
@@ -184,37 +185,49 @@ def _states(layout: Layout, costs: Costs, bound: float) -> tuple[NDArray[np.int8
     return states_by_curves(layout, costs, bound), "curves"
 
 
-def _fit_curved(layout: Layout, costs: Costs, bound: float, *, pieces_known: bool) -> _Optimum:
+def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     """L2 and the elastic net: the states, unless every node has one piece only, then linear algebra."""
-    if pieces_known:
+    costs, bound = _costs(layout, values, options), largest_count(values.noisy)
+    if options.loss.linear == 0 and not options.nonnegative and values.clipped is None:
         states, method = np.full(layout.nodes, ABOVE, dtype=np.int8), "two passes"
     else:
         states, method = _states(layout, costs, bound)
     solved = solve_pieces(layout, costs, states, bound=bound)
-    return _Optimum(solved.counts, solved.prices, {"method": method, "steps": solved.steps})
+    stats = {"method": method, "steps": solved.steps}
+    return _Optimum(solved.counts, solved.prices, solved.certificate, stats)
 
 
-def _fit_equal_weights(
-    layout: Layout, costs: Costs, bound: float, values: _Values, options: _Options, branching: int
-) -> _Optimum:
-    """L1 on a complete tree with one weight: the linear-time solver shares ties in proportion, others choose anew."""
+def _fit_straight(layout: Layout, values: _Values, options: _Options) -> _Optimum:
+    """L1: the states give prices, and the tie rule chooses among the optima that these prove."""
+    costs, bound = _costs(layout, values, options), largest_count(values.noisy)
+    states, method = _states(layout, costs, bound)
+    prices, slopes = prices_from_states(layout, costs, states)
+    return _choose(layout, costs, prices, slopes, options.ties, bound=bound, method=method)
+
+
+def _fit_equal_weights(layout: Layout, values: _Values, options: _Options, branching: int) -> _Optimum:
+    """L1 on a complete tree with one weight: the solver shares ties in proportion, other rules choose anew."""
+    noisy, weight, nonnegative = values.noisy, float(values.weights[0]), options.nonnegative
+    counts, prices = fit_equal_weights(noisy, branching, layout.height, nonnegative=nonnegative)
     method = "breakpoints"
-    counts, prices = fit_equal_weights(values.noisy, branching, layout.height, nonnegative=options.nonnegative)
-    prices *= values.weights[0]
     if options.ties == "proportional":
-        add_up(layout.first, counts)
-        return _Optimum(counts, prices, {"method": method, "ties": options.ties})
-    return _choose(layout, costs, bound, prices, slopes_of_prices(layout, prices), options.ties, method)
+        certificate = certify_equal_weights(noisy, branching, counts, prices, weight=weight, nonnegative=nonnegative)
+        return _Optimum(counts, weight * prices, certificate, {"method": method, "ties": options.ties})
+    prices *= weight
+    costs, bound = _costs(layout, values, options), largest_count(noisy)
+    return _choose(layout, costs, prices, slopes_of_prices(layout, prices), options.ties, bound=bound, method=method)
 
 
 def _choose(
-    layout: Layout, costs: Costs, bound: float, prices: Array, slopes: Array, ties: TieRule, method: str
+    layout: Layout, costs: Costs, prices: Array, slopes: Array, ties: TieRule, *, bound: float, method: str
 ) -> _Optimum:
     """The tie rule's choice among the L1 optima that the prices prove."""
     lower, upper = optimal_box(costs, prices, slopes)
     stats: dict[str, Any] = {"method": method, "ties": ties}
-    if ties != "min-l2":
-        return _Optimum(share_box(layout, lower, upper, whole=ties == "vertex"), prices, stats)
-    boxed = squares_in_box(costs, lower, upper)
-    solved = solve_pieces(layout, boxed, _states(layout, boxed, bound)[0], bound=bound)
-    return _Optimum(solved.counts, prices, stats | {"tie_gap": solved.certificate.relative_gap})
+    if ties == "min-l2":
+        boxed = squares_in_box(costs, lower, upper)
+        solved = solve_pieces(layout, boxed, _states(layout, boxed, bound)[0], bound=bound)
+        counts, stats["tie_gap"] = solved.counts, solved.certificate.relative_gap
+    else:
+        counts = share_box(layout, lower, upper, whole=ties == "vertex")
+    return _Optimum(counts, prices, certify(layout, costs, counts, prices, bound=bound), stats)

@@ -45,7 +45,10 @@ RESPONSE = np.dtype(
 )
 """A_v and S_v; where S_v = 0, between which steps in price node v stands still; and the step in price."""
 
-MOST_STEPS, MOST_MENDED, TIGHT = 12, 3, 1e-13
+TIGHT = 1e-13
+"""The relative gap at which steps end."""
+
+MOST_MENDED = 3
 
 VANISHING = 1e-60
 """The curvature of a free leaf that has none, in units of the least there is: too little to change any other count, and
@@ -227,23 +230,31 @@ class Solution(NamedTuple):
 def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, bound: float) -> Solution:
     """The least cost for given states; the states are mended where the prices contradict them."""
     announce(respond)
-    first, vanishing = layout.first, vanishing_square(costs)
-    counts, prices = np.clip(costs["noisy"], costs["lower"], costs["upper"]), np.zeros(layout.nodes)
-    responses = np.empty(layout.nodes, dtype=RESPONSE)
-    add_up(first, counts)
-    best = Solution(counts, prices, certify(layout, costs, counts, prices, bound=bound), 0)
+    vanishing = vanishing_square(costs)
+    counts = np.clip(costs["noisy"], costs["lower"], costs["upper"])
+    add_up(layout.first, counts)
+    start = Solution(counts, np.zeros(layout.nodes), Certificate(np.inf, np.inf, np.inf, 0.0), 0)
+    best = latest = _step(layout, costs, states, start, vanishing=vanishing, bound=bound)
     mended = 0
-    for step in range(1, MOST_STEPS + 1):
-        respond(costs, first, states, counts, prices, vanishing, responses)
-        settle(costs, first, layout.roots, states, counts, prices, responses)
-        add_up(first, counts)
-        certificate = certify(layout, costs, counts, prices, bound=bound)
-        helped = certificate.gap < 0.5 * best.certificate.gap
-        if certificate.gap < best.certificate.gap or step == 1:
-            best = Solution(counts.copy(), prices.copy(), certificate, step)
-        if certificate.gap <= TIGHT * certificate.objective or mended == MOST_MENDED:
+    while not best.certificate.gap <= TIGHT * best.certificate.objective:
+        latest = _step(layout, costs, states, latest, vanishing=vanishing, bound=bound)
+        helped = latest.certificate.gap < 0.5 * best.certificate.gap
+        if latest.certificate.gap < best.certificate.gap:
+            best = latest
+        if mended == MOST_MENDED:
             break
         if not helped:
-            restate(costs, first, prices, states)
+            restate(costs, layout.first, latest.prices, states)
             mended += 1
     return best
+
+
+def _step(
+    layout: Layout, costs: Costs, states: NDArray[np.int8], start: Solution, *, vanishing: float, bound: float
+) -> Solution:
+    counts, prices = start.counts.copy(), start.prices.copy()
+    responses = np.empty(layout.nodes, dtype=RESPONSE)
+    respond(costs, layout.first, states, counts, prices, vanishing, responses)
+    settle(costs, layout.first, layout.roots, states, counts, prices, responses)
+    add_up(layout.first, counts)
+    return Solution(counts, prices, certify(layout, costs, counts, prices, bound=bound), start.steps + 1)

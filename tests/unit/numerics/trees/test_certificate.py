@@ -7,8 +7,9 @@ from consilience.numerics.losses import Loss
 from consilience.numerics.trees.certificate import certify
 from consilience.numerics.trees.costs import costs_of, largest_count
 from consilience.numerics.trees.curves import states_by_curves
+from consilience.numerics.trees.equal_weights import certify_equal_weights, fit_equal_weights
 from consilience.numerics.trees.faces import optimal_box, share_box
-from consilience.numerics.trees.layout import forest
+from consilience.numerics.trees.layout import complete_tree, forest
 from consilience.numerics.trees.pieces import add_up, solve_pieces
 from consilience.numerics.trees.prices import prices_from_states
 
@@ -113,3 +114,27 @@ def test_prices_that_rounding_left_too_high_still_prove_something(seed):
     solved = Solved(seed, "l1")
     certificate = solved.certify(solved.counts, solved.prices * (1 + 1e-12))
     assert certificate.gap <= 1e-10 * solved.least
+
+
+@pytest.mark.parametrize("nonnegative", [True, False])
+@pytest.mark.parametrize(("branching", "height"), [(2, 0), (2, 5), (4, 3)])
+@pytest.mark.parametrize("spoil", ["nothing", "counts", "prices", "sums"])
+def test_the_certificate_for_one_weight_equals_the_general_one(nonnegative, branching, height, spoil):
+    rng = np.random.default_rng(height)
+    nodes = (branching ** (height + 1) - 1) // (branching - 1)
+    layout, noisy, weight = complete_tree(nodes, branching), rng.normal(3, 6, nodes), 0.25
+    counts, prices = fit_equal_weights(noisy, branching, height, nonnegative=nonnegative)
+    if spoil == "counts":
+        counts += np.where(layout.is_leaf, rng.uniform(0, 2, nodes), 0.0)
+        add_up(layout.first, counts)
+    elif spoil == "prices":
+        prices *= 0.9
+    elif spoil == "sums":
+        counts[nodes // 2] += 1.0
+    special = certify_equal_weights(noisy, branching, counts, prices, weight=weight, nonnegative=nonnegative)
+    costs = costs_of(layout, Loss.named("l1"), noisy, np.full(nodes, weight), clipped=None, nonnegative=nonnegative)
+    general = certify(layout, costs, counts, weight * prices, bound=largest_count(noisy))
+    assert special.objective == pytest.approx(general.objective, rel=1e-12)
+    assert special.gap == pytest.approx(general.gap, rel=1e-9, abs=1e-12)
+    assert special.violation == pytest.approx(general.violation)
+    assert special.rounding == pytest.approx(general.rounding)

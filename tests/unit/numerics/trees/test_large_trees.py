@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 PROGRAM = """
-import json, resource, sys, time
+import json, sys, time
 import numpy as np
 from consilience.numerics.trees import fit_tree
 
@@ -34,7 +34,8 @@ for height in (10, 14, 20):
         fit = fit_tree(noisy, 2, weights=weights, **options)
         best = min(best, time.process_time() - begin)
     seconds.append(best)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+held = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+peak = float(held[0]) / 1e6
 sums = fit.counts[1:].reshape(-1, 2).sum(axis=1)
 print(json.dumps({
     "growth": float(np.log(seconds[2] / seconds[1]) / np.log(2**6)), "peak": peak, "relative": fit.gap / fit.objective,

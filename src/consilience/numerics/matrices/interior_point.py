@@ -1,0 +1,197 @@
+"""A primal–dual interior point for min cost(Ax − y) over x ≥ 0 (Mehrotra 1992), for losses with a slope.
+
+With the residual split into its way up and its way down, Ax − y = p − m, and a multiplier l for this equation, the
+optimum is where
+
+    Aᵀl = z_x             x·z_x = 0      (or Aᵀl = 0 where x may be negative)
+    a + 2q·p − l = z_p    p·z_p = 0
+    ā + 2q̄·m + l = z_m    m·z_m = 0.
+
+Newton's method, with right-hand sides κ in place of the products, leads to one system for the changes of x and l,
+
+    Θ dx + Aᵀdl = f,   A dx − W⁻¹dl = h,
+
+    Θ = z_x / x,   W = 1 / (D_p + D_m),   D_p = 1 / (2q + z_p/p),   D_m = 1 / (2q̄ + z_m/m),
+
+which `strategies` factors once for the predictor and the corrector of an iteration.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from consilience.numerics.matrices.certificates import Certifier
+from consilience.numerics.matrices.row_costs import Array, RowCosts
+from consilience.numerics.matrices.strategies import Factored, Strategy
+
+TO_THE_END = 0.995
+CENTRING = 0.3
+"""How strongly a short predicted step asks for centring first."""
+
+PATIENCE = 8
+"""Iterations without progress after which the iteration ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Cells, multipliers that prove a bound, and the number of steps."""
+
+    cells: Array
+    objective: float
+    bound: float
+    steps: int
+
+
+@dataclass
+class _Point:
+    """An iterate, or a direction: the parts and their multipliers."""
+
+    x: Array
+    p: Array
+    m: Array
+    l: Array
+    zx: Array
+    zp: Array
+    zm: Array
+
+    def moved(self, by: "_Point", primal: float, dual: float) -> "_Point":
+        return _Point(
+            self.x + primal * by.x,
+            self.p + primal * by.p,
+            self.m + primal * by.m,
+            self.l + dual * by.l,
+            self.zx + dual * by.zx,
+            self.zp + dual * by.zp,
+            self.zm + dual * by.zm,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    strategy: Strategy
+    costs: RowCosts
+    nonnegative: bool
+
+    @cached_property
+    def pairs(self) -> int:
+        """The number of products that go to 0."""
+        rows, columns = self.strategy.shape
+        return 2 * rows + (columns if self.nonnegative else 0)
+
+
+def solve_by_interior_point(
+    strategy: Strategy,
+    costs: RowCosts,
+    certifier: Certifier,
+    *,
+    nonnegative: bool,
+    tolerance: float,
+    max_steps: int = 150,
+) -> Solution:
+    """Cells whose gap is at most `tolerance` of the objective, or the best ones found."""
+    problem = _Problem(strategy, costs, nonnegative)
+    point = _start(problem)
+    best, smallest, bound, least, idle, steps = point.x, np.inf, 0.0, np.inf, 0, 0
+    while True:
+        objective = costs.cost(strategy.apply(point.x) - costs.noisy)
+        if objective < smallest:
+            smallest, best = objective, point.x
+        bound = max(bound, certifier.bound(point.l, best))
+        gap = smallest - bound
+        least, idle = (gap, 0) if gap < 0.9 * least else (least, idle + 1)
+        if gap <= tolerance * smallest + costs.unnoticed or idle >= PATIENCE or steps == max_steps:
+            break
+        following = _step(problem, point)
+        if following is None:
+            break
+        point = following
+        steps += 1
+    return Solution(best, smallest, bound, steps)
+
+
+def _start(problem: _Problem) -> _Point:
+    """The least-squares cells made positive, their residuals split with room to spare, and multipliers at rest."""
+    rows, columns = problem.strategy.shape
+    costs, strategy = problem.costs, problem.strategy
+    factored = strategy.factored(np.ones(rows), np.full(columns, 1e-8))
+    cells, _ = factored.solve(np.zeros(columns), costs.noisy)
+    if problem.nonnegative:
+        cells = np.maximum(cells, 0.0) + 0.1 * float(np.mean(np.abs(cells))) + 1e-8
+    residual = strategy.apply(cells) - costs.noisy
+    room = float(np.mean(np.abs(residual))) + 1e-8
+    p, m = np.maximum(residual, 0.0) + room, np.maximum(-residual, 0.0) + room
+    zp = costs.up.slope + 2.0 * costs.up.curvature * p
+    zm = costs.down.slope + 2.0 * costs.down.curvature * m
+    least = 0.1 * float(np.mean(np.concatenate([zp, zm])))
+    zp, zm = np.maximum(zp, least), np.maximum(zm, least)
+    centre = float(np.mean(np.concatenate([p * zp, m * zm])))
+    zx = centre / cells if problem.nonnegative else np.zeros(columns)
+    return _Point(cells, p, m, np.zeros(rows), zx, zp, zm)
+
+
+def _step(problem: _Problem, point: _Point) -> _Point | None:
+    """One predictor–corrector step; None when rounding has made it meaningless."""
+    costs = problem.costs
+    up = 1.0 / (2.0 * costs.up.curvature + point.zp / point.p)
+    down = 1.0 / (2.0 * costs.down.curvature + point.zm / point.m)
+    weights = 1.0 / (up + down)
+    rows, columns = problem.strategy.shape
+    theta = point.zx / point.x if problem.nonnegative else np.zeros(columns)
+    factored = problem.strategy.factored(weights, theta)
+    nothing = _Point(*(np.zeros(size) for size in (columns, rows, rows, rows, columns, rows, rows)))
+    centre = _products(problem, point) / problem.pairs
+    predicted = _direction(problem, point, factored, nothing, 0.0, up, down)
+    primal, dual = _longest(problem, point, predicted)
+    ahead = _products(problem, point.moved(predicted, min(primal, 1.0), min(dual, 1.0))) / problem.pairs
+    share = max((ahead / centre) ** 3, CENTRING * (1.0 - min(primal, dual, 1.0)) ** 3, 1e-6)
+    step = _direction(problem, point, factored, predicted, min(share, 1.0) * centre, up, down)
+    if not (np.all(np.isfinite(step.x)) and np.all(np.isfinite(step.l))):
+        return None
+    primal, dual = (min(1.0, TO_THE_END * length) for length in _longest(problem, point, step))
+    if not costs.straight:
+        primal = dual = min(primal, dual)
+    return point.moved(step, primal, dual)
+
+
+def _direction(
+    problem: _Problem, point: _Point, factored: Factored, predicted: _Point, centre: float, up: Array, down: Array
+) -> _Point:
+    """The Newton step towards products of `centre`, less what the predictor showed it to overlook."""
+    costs, strategy = problem.costs, problem.strategy
+    kappa_p = centre - point.p * point.zp - predicted.p * predicted.zp
+    kappa_m = centre - point.m * point.zm - predicted.m * predicted.zm
+    residual_p = costs.up.slope + 2.0 * costs.up.curvature * point.p - point.l - point.zp
+    residual_m = costs.down.slope + 2.0 * costs.down.curvature * point.m + point.l - point.zm
+    rise = up * (kappa_p / point.p - residual_p)
+    fall = down * (kappa_m / point.m - residual_m)
+    missing = costs.noisy - strategy.apply(point.x) + point.p - point.m
+    wanted = point.zx - strategy.adjoint(point.l)
+    kappa_x = centre - point.x * point.zx - predicted.x * predicted.zx
+    if problem.nonnegative:
+        wanted += kappa_x / point.x
+    dx, dl = factored.solve(wanted, missing + rise - fall)
+    dp, dm = rise + up * dl, fall - down * dl
+    dzp, dzm = (kappa_p - point.zp * dp) / point.p, (kappa_m - point.zm * dm) / point.m
+    dzx = (kappa_x - point.zx * dx) / point.x if problem.nonnegative else np.zeros_like(dx)
+    return _Point(dx, dp, dm, dl, dzx, dzp, dzm)
+
+
+def _products(problem: _Problem, point: _Point) -> float:
+    total = float(point.p @ point.zp + point.m @ point.zm)
+    return total + float(point.x @ point.zx) if problem.nonnegative else total
+
+
+def _longest(problem: _Problem, point: _Point, by: _Point) -> tuple[float, float]:
+    """How far parts and multipliers can go before one of them reaches 0."""
+    primal = min(reach(point.p, by.p), reach(point.m, by.m))
+    dual = min(reach(point.zp, by.zp), reach(point.zm, by.zm))
+    if problem.nonnegative:
+        primal, dual = min(primal, reach(point.x, by.x)), min(dual, reach(point.zx, by.zx))
+    return primal, dual
+
+
+def reach(values: Array, changes: Array) -> float:
+    """How far positive values can follow their changes before one of them reaches 0."""
+    falling = changes < 0.0
+    return float(np.min(-values[falling] / changes[falling], initial=np.inf))
