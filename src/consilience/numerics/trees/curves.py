@@ -16,7 +16,8 @@ a flat piece, λ constant, one leaf takes or gives; on a steep one, x constant, 
 are rays, given by their slope dx/dλ: 0 at a bound, infinite for a flat ray, which no price goes beyond.
 
 The walk is depth-first with the curves on a stack, so that small subtrees stay in the fastest cache. A corner takes
-part in one merge on each level above it: O(n · height) for n nodes. Where that is much, `deep` does the same with ropes.
+part in one merge on each level above it: O(n · height) for n nodes. Where that is much, `deep` does the same with
+ropes.
 """
 
 from typing import NamedTuple
@@ -101,7 +102,7 @@ def slope_before(corners, curve, following):  # pragma: no cover - compiled
     return slope_between(corners[following - 1], corners[following])
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True)
 def pass_below(corners, curve, bottom, bottom_too, states):  # pragma: no cover - compiled
     """Pass the corners below a price; the next corner, and a point and the slope of the piece before it."""
     i, end = curve.start, curve.start + curve.size
@@ -156,7 +157,7 @@ def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
     return Curve(start, at - start, one.before + two.before, one.after + two.after)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True)
 def price_at(corners, curve, following, count):  # pragma: no cover - compiled
     """The price on a curve at a count between the corners `following` − 1 and `following`."""
     end = curve.start + curve.size
@@ -170,7 +171,7 @@ def price_at(corners, curve, following, count):  # pragma: no cover - compiled
     return right.price - (right.price - left.price) * ((right.count - count) / (right.count - left.count))
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True)
 def copy_below(cost, side, limit, corners, i, end, out, at):  # pragma: no cover - compiled
     """Copy the corners with counts below a limit, raised by the slope of a piece."""
     y = cost.noisy
@@ -254,13 +255,13 @@ def trim(corners, curve, bound, states):  # pragma: no cover - compiled
     return Curve(start, size, before, after)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True)
 def taken(curves, place):  # pragma: no cover - compiled
     curve = curves[place]
     return Curve(curve.start, curve.size, curve.before, curve.after)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True)
 def keep(curves, place, curve):  # pragma: no cover - compiled
     kept = curves[place]
     kept.start = curve.start

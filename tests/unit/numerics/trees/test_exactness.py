@@ -82,11 +82,11 @@ def assert_feasible(counts, parent, nonnegative):
 
 
 def optimality_residual(counts, parent, noisy, weights, loss, nonnegative):
-    """How far the counts are from having prices: the least t such that every slope is within t of its price, in units of
-    the largest slope or 1.
+    """How far the counts are from having prices: the least t such that every slope is within t of its price.
 
     Looks at the counts alone. The slope of node v at x is a number, or the interval [−a, a] at x = y; it may be
     anything smaller at x = 0. Prices are free for inner nodes, and a node's price minus its children's must be a slope.
+    The unit of t is the largest slope, or 1.
     """
     a, q = loss.coefficients(weights)
     residual = counts - noisy
