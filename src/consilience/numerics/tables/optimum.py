@@ -60,7 +60,7 @@ def _strictly_convex(problem: TableProblem, tolerance: float) -> Optimum:
     convexity = Convexity(problem.costs.curvature, np.zeros_like(problem.low))
     point = solve_by_newton(problem, convexity, max_steps=2 * QUICK)
     directly = _from_newton(problem, point, "semismooth Newton", point.steps)
-    if problem.misfit(directly.moves) <= FITTING:
+    if point.misfit <= ACCEPTABLE_MISFIT and problem.misfit(directly.moves) <= FITTING:
         return directly
     inner = solve_by_interior_point(problem, tolerance=min(tolerance, 1e-9))
     if inner.contradiction:

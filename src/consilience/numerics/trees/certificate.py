@@ -70,14 +70,14 @@ def certify(layout: Layout, costs: Costs, counts: Array, prices: Array, *, bound
     return Certificate(objective, gap, violation, linear * move + square * move**2)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def value_at(cost, residual):  # pragma: no cover - compiled
     if residual < 0:
         return cost.linear_below * -residual + cost.square_below * residual * residual
     return cost.linear * residual + cost.square * residual * residual
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def best_answer(cost, slope, bound):  # pragma: no cover - compiled
     """A count that minimises the cost minus slope times count."""
     answer = cost.noisy
@@ -89,7 +89,7 @@ def best_answer(cost, slope, bound):  # pragma: no cover - compiled
     return min(max(answer, cost.lower), cost.upper)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def shortfall(cost, count, slope, bound):  # pragma: no cover - compiled
     """What a node loses by its count against its best answer to the slope."""
     answer = best_answer(cost, slope, bound)
@@ -102,7 +102,7 @@ def shortfall(cost, count, slope, bound):  # pragma: no cover - compiled
     return max(value_at(cost, here) - value_at(cost, there) - slope * (count - answer), 0.0)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def excess(cost, slope):  # pragma: no cover - compiled
     """By what factor a slope is above the steepest that a cost without curvature can answer."""
     if slope > 0 and cost.linear > 0 and cost.square == 0 and cost.upper == np.inf:
@@ -112,7 +112,7 @@ def excess(cost, slope):  # pragma: no cover - compiled
     return 1.0
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _certify(costs, first, counts, prices, bound):  # pragma: no cover - compiled
     objective, gap, violation, largest, linear, square, divisor = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0
     for v in range(len(costs)):
@@ -135,7 +135,7 @@ def _certify(costs, first, counts, prices, bound):  # pragma: no cover - compile
     return objective, gap, violation, largest, linear, square
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _gap_after_division(costs, first, counts, prices, divisor, bound):  # pragma: no cover - compiled
     gap = 0.0
     for v in range(len(costs)):

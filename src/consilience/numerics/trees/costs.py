@@ -56,7 +56,7 @@ def costs_of(
     return costs
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _fill(first, noisy, weights, linear, square, lower, costs):  # pragma: no cover - compiled
     for v in range(len(costs)):
         cost, weight = costs[v], weights[v]
@@ -69,11 +69,19 @@ def _fill(first, noisy, weights, linear, square, lower, costs):  # pragma: no co
 
 def squares_in_box(costs: Costs, lower: Array, upper: Array) -> Costs:
     """The costs a²r² in a box, for costs a·|r|."""
-    boxed = costs.copy()
-    boxed["square"], boxed["square_below"] = costs["linear"] ** 2, costs["linear_below"] ** 2
-    boxed["linear"] = boxed["linear_below"] = 0.0
-    boxed["lower"], boxed["upper"] = lower, upper
+    announce(_fill_box)
+    boxed = np.empty(len(costs), dtype=COST)
+    _fill_box(costs, lower, upper, boxed)
     return boxed
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _fill_box(costs, lower, upper, boxed):  # pragma: no cover - compiled
+    for v in range(len(costs)):
+        cost, box = costs[v], boxed[v]
+        box.noisy, box.linear, box.linear_below = cost.noisy, 0.0, 0.0
+        box.square, box.square_below = cost.linear * cost.linear, cost.linear_below * cost.linear_below
+        box.lower, box.upper = lower[v], upper[v]
 
 
 # A basic solution of a tree sets as many nodes to noisy values or to zero as there are leaves and gets every other
@@ -85,12 +93,12 @@ def largest_count(noisy: Array) -> float:
     return float(np.abs(noisy).sum())
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def has_kink(cost):  # pragma: no cover - compiled
     return cost.linear + cost.linear_below > 0 or cost.square != cost.square_below
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def piece(cost, state):  # pragma: no cover - compiled
     """(σ, q) such that the slope on a piece is σ + 2q·(x − y)."""
     if state == BELOW:
@@ -98,7 +106,7 @@ def piece(cost, state):  # pragma: no cover - compiled
     return cost.linear, cost.square
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slope_at(cost, count, state):  # pragma: no cover - compiled
     """The slope of the cost on a piece."""
     sigma, square = piece(cost, state)

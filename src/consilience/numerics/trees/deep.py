@@ -48,19 +48,19 @@ LEAST = 5e-324
 """The least positive number: a step in price that is longer than none."""
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def pass_all(steps, root, path, listed, states):  # pragma: no cover - compiled
     """Put nodes into the states that they have after the corners of a sequence."""
     for i in range(list_corners(steps, root, path, listed)):
         enter(states, steps[listed[i]].mark)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def reach_back(steps, rope, value, by_count, path):  # pragma: no cover - compiled
     """Move the start of a curve back on its first ray, to a smaller count or price."""
     if by_count:
         count = rope.count - value
-        price = count / rope.before
+        price = count / rope.before if rope.before > 0 else 0.0
     else:
         price = rope.price - value
         count = price * rope.before if price > 0 and rope.before < np.inf else 0.0
@@ -73,7 +73,7 @@ def reach_back(steps, rope, value, by_count, path):  # pragma: no cover - compil
         set_first_step(steps, rope.root, first[0] + price, first[1] + count, path)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def cut(steps, root, target, by_count, after, path):  # pragma: no cover - compiled
     """Cut a sequence at a distance from its start, in price or in count.
 
@@ -85,7 +85,7 @@ def cut(steps, root, target, by_count, after, path):  # pragma: no cover - compi
     rest = max(target - (gone_count if by_count else gone_price), 0.0)
     if right == EMPTY:
         if by_count:
-            return left, right, rest / after, rest
+            return left, right, rest / after if after > 0 else 0.0, rest
         return left, right, rest, rest * after if rest > 0 and after < np.inf else 0.0
     price, count = first_step(steps, right)
     whole = count if by_count else price
@@ -94,13 +94,13 @@ def cut(steps, root, target, by_count, after, path):  # pragma: no cover - compi
     return left, right, price * part, count * part
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_corner(steps, sequence, at, price, count, mark, path):  # pragma: no cover - compiled
     return join(steps, sequence, new_step(steps, at, price, count, mark), path)
 
 
 # A node adds its slope to the price at each count; see `curves.add_cost`.
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no cover - compiled
     y, low, high = cost.noisy, cost.lower, cost.upper
     least = rope.count if rope.before == 0 else -np.inf
@@ -146,7 +146,7 @@ def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no co
     return used
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def raise_start(low, mark, rope, steps, used, path, listed, states):  # pragma: no cover - compiled
     """Cut off the counts below a lower bound, and put a corner there."""
     if low < rope.count:
@@ -161,7 +161,7 @@ def raise_start(low, mark, rope, steps, used, path, listed, states):  # pragma: 
     return used + 1
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def fix_count(cost, v, most, rope, steps, path, listed, states):  # pragma: no cover - compiled
     """The curve of a node whose bounds leave one count: everything below it is settled."""
     at_low = cost.lower >= cost.upper or cost.lower > most
@@ -173,7 +173,7 @@ def fix_count(cost, v, most, rope, steps, path, listed, states):  # pragma: no c
     rope.root, rope.size = EMPTY, 0
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compiled
     """Forget the corners whose counts lie beyond ±bound; the curve goes on straight instead."""
     if rope.root != EMPTY and rope.count + totals(steps, rope.root)[1] > bound and rope.count < bound:
@@ -197,13 +197,13 @@ def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compil
         rope.root = right
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def least_price(rope, bound):  # pragma: no cover - compiled
     """The price at which the count on the first ray is −bound: no optimum needs a lower one."""
     return rope.price - max(rope.count + bound, 0.0) / rope.before if rope.before > 0 else -np.inf
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def align(large, small, steps, bound, path, listed, states):  # pragma: no cover - compiled
     """Start the larger curve where the sum begins; list the corners of the smaller one.
 
@@ -235,7 +235,7 @@ def align(large, small, steps, bound, path, listed, states):  # pragma: no cover
     return following, number, price, count
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def count_before(small, steps, listed, following, number, price, count, at):  # pragma: no cover - compiled
     """The count of a curve at a price just before its corner `following`, from the point before that corner."""
     if at < price:
@@ -250,7 +250,7 @@ def count_before(small, steps, listed, following, number, price, count, at):  # 
 
 # At each corner of the smaller curve the larger one is cut, and the piece before the cut gets the slope that the
 # smaller curve has there. A flat ray ends all prices, as in `curves.merge`.
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def take_up(large, small, steps, bound, path, listed, states):  # pragma: no cover - compiled
     """Add the counts of a smaller curve to a larger one, at the same prices."""
     following, number, price, count = align(large, small, steps, bound, path, listed, states)
@@ -282,7 +282,7 @@ def take_up(large, small, steps, bound, path, listed, states):  # pragma: no cov
     large.size += small.size
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: no cover - compiled
     """Set the states of all nodes at the optimum."""
     path = np.empty(DEEPEST, dtype=np.int64)

@@ -46,7 +46,7 @@ def certify_equal_weights(
     return Certificate(weight * objective, weight * gap, violation, weight * len(noisy) * LAST_PLACE * largest)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _certify(noisy, branching, counts, prices, nonnegative):  # pragma: no cover - compiled
     objective, gap, violation, largest = 0.0, 0.0, 0.0, 0.0
     inner = (len(noisy) - 1) // branching
@@ -73,7 +73,7 @@ def _certify(noisy, branching, counts, prices, nonnegative):  # pragma: no cover
     return objective, gap, violation, largest
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _sum_of_breaks(breaks, family, t, branching):  # pragma: no cover - compiled
     """One breakpoint of the children's sum; siblings' breakpoints are t places apart."""
     total = breaks[family]
@@ -82,7 +82,7 @@ def _sum_of_breaks(breaks, family, t, branching):  # pragma: no cover - compiled
     return total
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _rise(noisy, branching, widths, offsets, places, nonnegative, breaks):  # pragma: no cover - compiled
     """The breakpoints of all nodes: those of node i of height t begin at places[t] + i·(t + 1)."""
     floor = 0.0 if nonnegative else -np.inf
@@ -103,7 +103,7 @@ def _rise(noisy, branching, widths, offsets, places, nonnegative, breaks):  # pr
             at += t + 1
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _descend(
     noisy, branching, widths, offsets, places, nonnegative, breaks, counts, prices
 ):  # pragma: no cover - compiled
@@ -141,7 +141,7 @@ def _descend(
             child += branching
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _sum_up(branching, counts):  # pragma: no cover - compiled
     for v in range((len(counts) - 1) // branching - 1, -1, -1):
         total = 0.0
@@ -150,7 +150,7 @@ def _sum_up(branching, counts):  # pragma: no cover - compiled
         counts[v] = total
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _share(
     breaks, family, t, branching, reached, count, left, right, nonnegative, counts, child
 ):  # pragma: no cover - compiled

@@ -52,7 +52,7 @@ def share_box(layout: Layout, lower: Array, upper: Array, *, whole: bool) -> Arr
     return counts
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _bound_by_slope(costs, prices, slopes, lower, upper):  # pragma: no cover - compiled
     for v in range(len(costs)):
         cost, slope = costs[v], slopes[v]
@@ -69,7 +69,7 @@ def _bound_by_slope(costs, prices, slopes, lower, upper):  # pragma: no cover - 
                 upper[v] = cost.lower
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _narrow(first, low, high):  # pragma: no cover - compiled
     for v in range(len(low) - 1, -1, -1):
         if first[v] == first[v + 1]:
@@ -84,7 +84,7 @@ def _narrow(first, low, high):  # pragma: no cover - compiled
 
 # Children begin at their lower ends, and the rest of the parent's count is shared; where a lower end is infinitely far
 # they begin at their upper ends, and give back.
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _share(first, roots, low, high, whole, counts):  # pragma: no cover - compiled
     for v in range(len(low)):
         if v < roots:
@@ -109,7 +109,7 @@ def _share(first, roots, low, high, whole, counts):  # pragma: no cover - compil
         move(low, high, whole, rest, begin, end, counts)
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def end_of(low, high):  # pragma: no cover - compiled
     """The lower end of a range if it is finite, else the upper, else 0."""
     if low > -np.inf:
@@ -117,7 +117,7 @@ def end_of(low, high):  # pragma: no cover - compiled
     return high if high < np.inf else 0.0
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def move(low, high, whole, rest, begin, end, counts):  # pragma: no cover - compiled
     """Add the rest to the children from `begin` to `end`, within their ranges: in turn, or to the unlimited evenly."""
     unlimited = 0

@@ -36,6 +36,9 @@ TOLERANCE = 1e-9
 DEEP = 64
 """Ancestors of the average node beyond which ropes are faster than stacked curves."""
 
+PATIENCE = 10**8
+"""Ancestors of all nodes together up to which stacked curves, which round less, are tried where ropes did not do."""
+
 
 def fit_tree(
     noisy: ArrayLike,
@@ -193,6 +196,9 @@ def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     else:
         states, method = _states(layout, costs, bound)
     solved = solve_pieces(layout, costs, states, bound=bound)
+    if method == "ropes" and not solved.certificate.within(TOLERANCE) and layout.total_depth <= PATIENCE:
+        method = "curves"
+        solved = solve_pieces(layout, costs, states_by_curves(layout, costs, bound), bound=bound)
     stats = {"method": method, "steps": solved.steps}
     return _Optimum(solved.counts, solved.prices, solved.certificate, stats)
 

@@ -124,7 +124,7 @@ def forest(parent: ArrayLike, nodes: int) -> Layout:
     return Layout(first, roots, height, total_depth, None if in_order else order)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _breadth_first(parent):  # pragma: no cover - compiled
     nodes = len(parent)
     ends = np.zeros(nodes + 2, dtype=np.int64)

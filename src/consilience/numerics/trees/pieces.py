@@ -55,26 +55,20 @@ VANISHING = 1e-60
 enough to share a parent's count evenly among several such leaves."""
 
 
-def vanishing_square(costs: Costs) -> float:
-    """The curvature that `respond` gives to free leaves without any."""
-    positive = costs["square"][costs["square"] > 0]
-    return VANISHING * float(positive.min()) if positive.size else 1.0
-
-
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def held_count(cost, state):  # pragma: no cover - compiled
     if state == KINK:
         return cost.noisy
     return cost.lower if state == LOW else cost.upper
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def is_held(state):  # pragma: no cover - compiled
     return state != BELOW and state != ABOVE
 
 
 # A node held at its kink adds any slope between its pieces' to the price; at a bound, any that presses against it.
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slopes_held(cost, state):  # pragma: no cover - compiled
     if state == KINK:
         return piece(cost, BELOW)[0], cost.linear
@@ -86,7 +80,7 @@ def slopes_held(cost, state):  # pragma: no cover - compiled
     return slope_at(cost, cost.upper, side), np.inf
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def side_at(cost, count, state):  # pragma: no cover - compiled
     """The piece next to a bound, inside it."""
     if not has_kink(cost) or count > cost.noisy or (count == cost.noisy and state == LOW):
@@ -94,7 +88,7 @@ def side_at(cost, count, state):  # pragma: no cover - compiled
     return BELOW
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def family(first, v, responses):  # pragma: no cover - compiled
     """The answers of all children of v together: A and S, and the steps in price that all of them stand."""
     offset, slope, low, high = 0.0, 0.0, -np.inf, np.inf
@@ -107,13 +101,13 @@ def family(first, v, responses):  # pragma: no cover - compiled
     return offset, slope, low, high
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slope_by_price(first, v, prices):  # pragma: no cover - compiled
     """g: the price of a node minus the price that its children share."""
     return prices[v] - prices[first[v]] if first[v] < first[v + 1] else prices[v]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def respond(costs, first, states, counts, prices, vanishing, responses):  # pragma: no cover - compiled
     """From the leaves upwards: how every node answers to a step in price."""
     for v in range(len(costs) - 1, -1, -1):
@@ -146,7 +140,7 @@ def respond(costs, first, states, counts, prices, vanishing, responses):  # prag
         mine.high = high + (2.0 * square * offset - missing) if still else np.inf
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def settle(costs, first, roots, states, counts, prices, responses):  # pragma: no cover - compiled
     """From the roots down: move the prices of all nodes, and the counts of the leaves."""
     for v in range(roots):
@@ -175,7 +169,23 @@ def settle(costs, first, roots, states, counts, prices, responses):  # pragma: n
         prices[v] += rise
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def begin(costs, first, counts):  # pragma: no cover - compiled
+    """Start from the leaves' noisy values and their sums; returns the curvature for free leaves that have none."""
+    least = np.inf
+    for v in range(len(costs) - 1, -1, -1):
+        cost = costs[v]
+        if cost.square > 0:
+            least = min(least, cost.square)
+        counts[v] = min(max(cost.noisy, cost.lower), cost.upper)
+        if first[v] < first[v + 1]:
+            counts[v] = 0.0
+            for c in range(first[v], first[v + 1]):
+                counts[v] += counts[c]
+    return VANISHING * least if least < np.inf else 1.0
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_up(first, counts):  # pragma: no cover - compiled
     """Make every inner count the sum of its children's."""
     for v in range(len(counts) - 1, -1, -1):
@@ -186,25 +196,30 @@ def add_up(first, counts):  # pragma: no cover - compiled
             counts[v] = total
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
-def state_for(cost, slope):  # pragma: no cover - compiled
-    """The state of a node whose cost has this slope."""
+# A count x answers a slope g best if it minimises φ(z) + (z − x − t·g)²/2t over z, for any t > 0. Where it does not,
+# the state of that minimiser is a better one.
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+def state_for(cost, count, slope):  # pragma: no cover - compiled
+    """The state that fits a count and a slope best."""
     if cost.lower >= cost.upper:
         return LOW
-    if cost.lower > -np.inf and slope < slopes_held(cost, LOW)[1]:
+    curvature = max(cost.square, cost.square_below)
+    reach = 0.5 / curvature if curvature > 0 else 1.0
+    point = count + reach * slope
+    if cost.lower > -np.inf and point < cost.lower + reach * slopes_held(cost, LOW)[1]:
         return LOW
-    if cost.upper < np.inf and slope > slopes_held(cost, HIGH)[0]:
+    if cost.upper < np.inf and point > cost.upper + reach * slopes_held(cost, HIGH)[0]:
         return HIGH
-    if not has_kink(cost) or slope > cost.linear:
+    if not has_kink(cost) or point > cost.noisy + reach * cost.linear:
         return ABOVE
-    return BELOW if slope < -cost.linear_below else KINK
+    return BELOW if point < cost.noisy - reach * cost.linear_below else KINK
 
 
-@numba.njit(nogil=True, cache=True)
-def restate(costs, first, prices, states):  # pragma: no cover - compiled
-    """Set the states that fit the prices."""
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def restate(costs, first, counts, prices, states):  # pragma: no cover - compiled
+    """Set the states that fit the counts and prices."""
     for v in range(len(costs)):
-        states[v] = state_for(costs[v], slope_by_price(first, v, prices))
+        states[v] = state_for(costs[v], counts[v], slope_by_price(first, v, prices))
 
 
 def slopes_of_prices(layout: Layout, prices: Array) -> Array:
@@ -230,9 +245,8 @@ class Solution(NamedTuple):
 def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, bound: float) -> Solution:
     """The least cost for given states; the states are mended where the prices contradict them."""
     announce(respond)
-    vanishing = vanishing_square(costs)
-    counts = np.clip(costs["noisy"], costs["lower"], costs["upper"])
-    add_up(layout.first, counts)
+    counts = np.empty(layout.nodes)
+    vanishing = begin(costs, layout.first, counts)
     start = Solution(counts, np.zeros(layout.nodes), Certificate(np.inf, np.inf, np.inf, 0.0), 0)
     best = latest = _step(layout, costs, states, start, vanishing=vanishing, bound=bound)
     mended = 0
@@ -244,7 +258,7 @@ def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, boun
         if mended == MOST_MENDED:
             break
         if not helped:
-            restate(costs, layout.first, latest.prices, states)
+            restate(costs, layout.first, latest.counts, latest.prices, states)
             mended += 1
     return best
 

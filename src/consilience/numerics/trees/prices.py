@@ -29,7 +29,7 @@ def prices_from_states(layout: Layout, costs: Costs, states: NDArray[np.int8]) -
     return prices, slopes
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slopes_in(cost, state):  # pragma: no cover - compiled
     """The least and the greatest slope of the cost in a state."""
     if is_held(state):
@@ -38,7 +38,7 @@ def slopes_in(cost, state):  # pragma: no cover - compiled
     return sigma, sigma
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def common(first, v, low, high):  # pragma: no cover - compiled
     """The prices that all children of v can bear."""
     least, most = -np.inf, np.inf
@@ -48,7 +48,7 @@ def common(first, v, low, high):  # pragma: no cover - compiled
     return least, most
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _price(costs, first, roots, states, low, high, prices, slopes):  # pragma: no cover - compiled
     for v in range(len(costs) - 1, -1, -1):
         least, most = slopes_in(costs[v], states[v])

@@ -34,13 +34,13 @@ def rounded(layout: Layout, counts: Array) -> Array:
     return whole
 
 
-@numba.njit(nogil=True, cache=True, forceinline=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def floor_of(count):  # pragma: no cover - compiled
     """Rounded down, where what lacks to a whole number is more than rounding."""
     return np.floor(count + (1e-7 + 1e-13 * abs(count)))
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _round(first, roots, counts, whole):  # pragma: no cover - compiled
     for v in range(roots):
         whole[v] = np.floor(counts[v] + 0.5)
@@ -54,7 +54,7 @@ def _round(first, roots, counts, whole):  # pragma: no cover - compiled
             hand_out(first[v], first[v + 1], units, remainders, counts, whole)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def hand_out(begin, end, units, remainders, counts, whole):  # pragma: no cover - compiled
     """Give the children from `begin` to `end` so many units by their remainders."""
     if begin == end:
