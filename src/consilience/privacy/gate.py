@@ -1,6 +1,7 @@
 """The Gate: the one way from a plan to the data.
 
-A plan is handed a gate and asks it to `measure` queries and to `select` among candidates. Every such step is priced,
+A plan is handed a gate and asks it to `measure` queries, to `select` among candidates, and to `partition` the values of
+an attribute. Every such step is priced,
 checked against what the run may spend, drawn, and recorded in the ledger before its outcome is shown. A step that the
 ledger already holds is answered from there. A plan never sees an exact count.
 """
@@ -10,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from consilience.numerics.linear_maps import Kronecker, LinearMap, SparseMap
 from consilience.privacy.budgets import Budget, exact_difference, exact_sum
 from consilience.privacy.ledger import Reservation
 from consilience.privacy.noise import NoiseSource
+from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.pricing import Price, PricedQuery, price_queries
 from consilience.privacy.scores import Score
 from consilience.privacy.selection import Selector, epsilon_for_rho, select
@@ -31,6 +33,8 @@ from consilience.source import Source
 
 Progress = Callable[[str, int, int], None]
 """Told (what is going on, how much of it is done, out of how much); only publicly known sizes."""
+
+Candidate = TypeVar("Candidate")
 
 
 class Gate(Protocol):
@@ -52,8 +56,12 @@ class Gate(Protocol):
         """Noisy answers to queries measured together at this price."""
         ...
 
-    def select(self, score: Score, budget: Budget, *, selector: Selector = "permute-and-flip") -> tuple[str, ...]:
+    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         """The candidate that a private selection with this score chose at this price."""
+        ...
+
+    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
+        """The first code of each bucket of neighbouring values, as the rule chose them privately at this price."""
         ...
 
 
@@ -102,11 +110,17 @@ class PricingGate:
         self.prices.append(price)
         return tuple(zero_measurement(each) for each in price.queries)
 
-    def select(self, score: Score, budget: Budget, *, selector: Selector = "permute-and-flip") -> tuple[str, ...]:
+    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
         self._account.charge(budget)
         self.selections.append(budget)
         return score.candidates[0]
+
+    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
+        rule.check(self.domain)
+        self._account.charge(budget)
+        self.selections.append(budget)
+        return (0,)
 
 
 class DataGate:
@@ -165,7 +179,7 @@ class DataGate:
         self.measurements.extend(found)
         return found
 
-    def select(self, score: Score, budget: Budget, *, selector: Selector = "permute-and-flip") -> tuple[str, ...]:
+    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
         self._account.charge(budget)
         request = ["select", budget.to_json(), selector, list(score.fingerprint())]
@@ -178,11 +192,30 @@ class DataGate:
         self._next_step()
         return score.candidates[chosen]
 
-    def _choose(self, score: Score, budget: Budget, selector: Selector) -> int:
-        amount = float(budget.amount)
-        epsilon = amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)
+    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
+        rule.check(self.domain)
+        self._account.charge(budget)
+        request = ["partition", budget.to_json(), list(rule.fingerprint())]
+        starts = self._recorded(request)
+        if starts is None:
+            starts = self._divide(rule, budget)
+            self._record(request, starts)
+        self._next_step()
+        return tuple(int(start) for start in starts)
+
+    def _divide(self, rule: PartitionRule, budget: Budget) -> list[int]:
         self._progress("counting", 0, 1)
-        scores = score.values(self._source.exact_counts(list(score.candidates)))
+        counts = self._source.exact_counts([(rule.attribute,)])[0]
+        self._pay()
+        # Any ε-private mechanism is ε²/2-zCDP (Bun, Steinke 2016, Prop. 1.4), the rule behind every selector but one.
+        epsilon = math.nextafter(_epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
+        starts = rule.draw(counts, epsilon=epsilon, neighbours=self._neighbours, noise=self._noise)
+        return [int(start) for start in starts]
+
+    def _choose(self, score: Score[object], budget: Budget, selector: Selector) -> int:
+        epsilon = _epsilon_of(budget, selector)
+        self._progress("counting", 0, 1)
+        scores = score.values(self._source.exact_counts(list(score.marginals)))
         self._pay()
         sensitivity = score.sensitivity(self._neighbours) * self._source.max_rows_per_unit
         return select(scores, sensitivity=sensitivity, epsilon=epsilon, selector=selector, noise=self._noise)
@@ -248,6 +281,12 @@ def _silent(what: str, done: int, total: int) -> None:
 
 def _as_list(queries: Query | Sequence[Query]) -> list[Query]:
     return [queries] if isinstance(queries, Query) else list(queries)
+
+
+def _epsilon_of(budget: Budget, selector: Selector) -> float:
+    """The ε of a private choice at this price."""
+    amount = float(budget.amount)
+    return amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)
 
 
 def _digest(request: object) -> str:

@@ -6,7 +6,7 @@ lattice 2^−b first, so that a score in lattice units is a sum of integers and 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,20 @@ from consilience.errors import DeclarationError
 
 LATTICE_BITS = 10
 Integers = NDArray[np.int64]
+Candidate = TypeVar("Candidate", covariant=True)
 
 
-class Score(Protocol):
+class Score(Protocol[Candidate]):
     """What private selection needs to know of a score."""
 
     @property
-    def candidates(self) -> tuple[tuple[str, ...], ...]:
-        """The marginals to choose from."""
+    def candidates(self) -> Sequence[Candidate]:
+        """What there is to choose from: marginals, queries, numbers."""
+        ...
+
+    @property
+    def marginals(self) -> Sequence[tuple[str, ...]]:
+        """The marginals whose exact counts the scores are computed from."""
         ...
 
     def sensitivity(self, neighbours: Neighbours) -> float:
@@ -32,7 +38,7 @@ class Score(Protocol):
         ...
 
     def values(self, exact_counts: Sequence[Integers]) -> Integers:
-        """The score of each candidate from its exact marginal, in lattice units."""
+        """The score of each candidate, in lattice units, from the exact counts of `marginals`."""
         ...
 
     def check(self, domain: Domain) -> None:
@@ -58,6 +64,10 @@ class MarginalError:
     @property
     def candidates(self) -> tuple[tuple[str, ...], ...]:
         return tuple(self.estimates)
+
+    @property
+    def marginals(self) -> tuple[tuple[str, ...], ...]:
+        return self.candidates
 
     def _unit_weight(self, candidate: tuple[str, ...]) -> int:
         """The weight in lattice units, at least one."""
