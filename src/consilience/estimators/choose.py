@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from consilience.domain.declarations import suggestion
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
-from consilience.estimators.table import Table, TableEstimate
+from consilience.estimators.full_table import FullTableEstimate
+from consilience.estimators.table import Table
 from consilience.measurements import MeasurementSet
 
 ESTIMATORS: dict[str, type[Estimator]] = {"table": Table}
-ESTIMATES: dict[str, type[Estimate]] = {"table": TableEstimate}
+ESTIMATES: dict[str, type[Estimate]] = {"table": FullTableEstimate}
 
 
 @dataclass(frozen=True)

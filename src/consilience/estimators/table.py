@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery
-from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
-from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.errors import MeasurementError, TooLarge
+from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.numerics.fit import Fit
 from consilience.numerics.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
 from consilience.numerics.marginal_sums import MarginalSums
 from consilience.numerics.nonnegative_least_squares import fit_nonnegative_least_squares, predicted_bytes
-from consilience.numerics.rng import Generator
-from consilience.numerics.rounding import shares_of_rows
 
 LARGEST_TABLE = 10_000_000
 
@@ -63,7 +62,7 @@ class Table:
             )
         return Suitability(True, f"the full table has {cells:,} cells and fits in memory ({_readable(need)})", need)
 
-    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "TableEstimate":
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "FullTableEstimate":
         suitable = self.suitability(measured)
         if not suitable.possible:
             raise TooLarge(f"{suitable.reason}. Otherwise measure fewer attributes, or project the domain to fewer")
@@ -81,52 +80,10 @@ class Table:
             max_steps=self.max_steps,
             progress=_reporter(progress, self.max_steps),
         )
-        return TableEstimate(measured, self._describe(), fit.status, _stats(fit, operator), fit.counts)
+        return FullTableEstimate(measured, self._describe(), fit.status, _stats(fit, operator), fit.counts)
 
     def _describe(self) -> dict[str, Any]:
         return {"method": self.name, "loss": "l2", "tolerance": self.tolerance}
-
-
-@dataclass(frozen=True, eq=False)
-class TableEstimate(Estimate):
-    """An estimate that holds the count of every cell."""
-
-    counts: NDArray[np.float64]
-
-    def __post_init__(self) -> None:
-        if self.counts.shape != self.domain.shape:
-            raise MeasurementError(
-                f"the estimated table has shape {self.counts.shape}, the domain {self.domain.shape}; they must agree"
-            )
-
-    def marginal(self, *attributes: str) -> NDArray[np.float64]:
-        for name in attributes:
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
-        names = self.domain.counted_names
-        axes = [names.index(self._counted(name)) for name in attributes]
-        away = tuple(axis for axis in range(len(names)) if axis not in axes)
-        kept = sorted(axes)
-        return np.asarray(self.counts.sum(axis=away)).transpose([kept.index(axis) for axis in axes])
-
-    def _counted(self, name: str) -> str:
-        self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-        return name
-
-    def arrays(self) -> Mapping[str, NDArray[np.float64]]:
-        return {"counts": self.counts}
-
-    @classmethod
-    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "TableEstimate":
-        if set(saved.arrays) != {"counts"}:
-            raise FileFormatError(f"a table model holds 'counts', found {sorted(saved.arrays)}; write the bundle anew")
-        return cls(measured, saved.method, saved.status, saved.stats, saved.arrays["counts"])
-
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
-        counts = shares_of_rows(self.counts.ravel(), check_rows(rows), rng)
-        cells = np.repeat(np.arange(counts.size), counts)
-        rng.shuffle(cells)
-        return np.stack(np.unravel_index(cells, self.domain.shape), axis=1).astype(np.int64)
 
 
 class MeasuredOperator:
