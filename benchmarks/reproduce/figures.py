@@ -1,0 +1,137 @@
+"""What a reproduction leaves behind: a CSV of its numbers, a PNG of its picture, and a verdict on each claim."""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+# Okabe and Ito's colours, which readers with any kind of colour vision can tell apart, darkest for the methods of
+# interest; shapes repeat the distinction for print in grey.
+COLOURS = ("#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#7a5c00")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, and whether it held here."""
+
+    text: str
+    held: bool
+    evidence: str
+
+    def line(self) -> str:
+        return f"{'HELD    ' if self.held else 'NOT HELD'} {self.text} ({self.evidence})"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Lines of one number against another, a panel for each combination of `row` and `column`."""
+
+    title: str
+    x: str
+    x_title: str
+    column: str
+    row: str | None = None
+    y: str = "mse"
+    y_title: str = "mean squared error"
+    series: str = "method"
+    x_log: bool = True
+    bars: bool = False
+
+
+def publish(name: str, rows: Sequence[Row], picture: Picture, claims: Iterable[Claim], *, quick: bool) -> bool:
+    """Write the CSV, the PNG and the verdicts under `benchmarks/results`; True when every claim held.
+
+    A quick look goes to `results/quick`, which is not kept.
+    """
+    folder = RESULTS / "quick" if quick else RESULTS
+    folder.mkdir(exist_ok=True)
+    write_csv(folder / f"{name}.csv", rows)
+    draw(folder / f"{name}.png", rows, picture)
+    print(f"{name}: wrote {name}.csv and {name}.png to {folder.relative_to(RESULTS.parents[1])}")
+    verdicts = list(claims)
+    lines = [claim.line() for claim in verdicts]
+    (folder / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for line in lines:
+        print(f"  {line}")
+    held = all(claim.held for claim in verdicts)
+    print(f"{name}: {'every claim of the paper holds here' if held else 'not every claim of the paper holds here'}")
+    return held
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """The rows as a table; numbers with six digits."""
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows([_written(row.get(key, "")) for key in header] for row in rows)
+
+
+def _written(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def draw(path: Path, rows: Sequence[Row], picture: Picture) -> None:
+    """The picture as a PNG, by altair."""
+    import altair
+
+    shown = [dict(row) for row in rows if row[picture.y] > 0 and math.isfinite(row[picture.y])]
+    series = list(dict.fromkeys(row[picture.series] for row in shown))
+    columns = list(dict.fromkeys(row[picture.column] for row in shown))
+    alt: Any = altair
+    base = alt.Chart(alt.Data(values=shown)).encode(
+        y=alt.Y(f"{picture.y}:Q", title=picture.y_title, scale=alt.Scale(type="log"), axis=_powers(alt)),
+        color=alt.Color(
+            f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=COLOURS[: len(series)])
+        ),
+    )
+    panel = _bars(alt, base, picture, series) if picture.bars else _lines(alt, base, picture, series)
+    across = alt.Column(f"{picture.column}:N", title=None, sort=columns)
+    facets: dict[str, Any] = {"column": across}
+    if picture.row is not None:
+        down = list(dict.fromkeys(row[picture.row] for row in shown))
+        facets["row"] = alt.Row(f"{picture.row}:N", title=None, sort=down)
+    chart = (
+        panel.properties(width=230, height=200)
+        .facet(**facets)
+        .resolve_scale(y="independent")
+        .properties(title=alt.TitleParams(picture.title, anchor="start", fontSize=14))
+        .configure_view(stroke="#cccccc")
+        .configure_axis(labelFontSize=11, titleFontSize=12, gridColor="#eeeeee")
+        .configure_header(labelFontSize=12)
+        .configure_legend(labelFontSize=12, symbolSize=90, orient="bottom", columns=2 * len(columns), labelLimit=260)
+    )
+    chart.save(str(path), scale_factor=2)
+
+
+def _lines(alt: Any, base: Any, picture: Picture, series: list[str]) -> Any:
+    horizontal = alt.X(
+        f"{picture.x}:Q", title=picture.x_title, scale=alt.Scale(type="log" if picture.x_log else "linear"),
+        axis=_powers(alt),
+    )  # fmt: skip
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(series))]
+    shape = alt.Shape(f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=shapes))
+    return alt.layer(
+        base.mark_line(strokeWidth=1.6).encode(x=horizontal),
+        base.mark_point(filled=True, size=45, opacity=0.9).encode(x=horizontal, shape=shape),
+    )
+
+
+def _bars(alt: Any, base: Any, picture: Picture, series: list[str]) -> Any:
+    """Dots in place of bars: on a logarithmic scale a bar's length would mean nothing."""
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(series))]
+    shape = alt.Shape(f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=shapes))
+    return base.mark_point(filled=True, size=80, opacity=0.9).encode(
+        x=alt.X(f"{picture.x}:N", title=picture.x_title, axis=alt.Axis(labelAngle=0)), shape=shape
+    )
+
+
+def _powers(alt: Any) -> Any:
+    return alt.Axis(format="~g", labelOverlap=True, tickCount=6)
