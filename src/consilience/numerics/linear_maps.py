@@ -56,6 +56,10 @@ class LinearMap(ABC):
         """The map with every entry squared; matrices of zeros and ones are their own."""
         return self
 
+    def in_lattice_units(self) -> "LinearMap":
+        """The map times 2^b, with b its `lattice_bits`: integer entries, under which integers stay exact."""
+        return self
+
     def dense(self) -> NDArray[np.float64]:
         """The matrix itself, for small ones."""
         if self.rows < self.columns:
@@ -198,6 +202,9 @@ class SparseMap(LinearMap):
     @cached_property
     def lattice_bits(self) -> int:  # type: ignore[override]
         return fractional_bits(self.matrix.data)
+
+    def in_lattice_units(self) -> LinearMap:
+        return SparseMap(self.matrix * 2.0**self.lattice_bits) if self.lattice_bits else self
 
     @property
     def largest_entry(self) -> float:

@@ -1,32 +1,26 @@
 """Strategies that are hierarchies: sums over sets of cells of which any two are nested or disjoint.
 
-Such a strategy is a forest with the rows as nodes and the cells as leaves, and the tree solver fits it exactly in
-near-linear time. Taking sets from large to small, a set that fits must lie inside the smallest one so far that holds
-any of its cells, so one look at every entry finds the forest or shows that there is none.
+Such a strategy is a forest (see `numerics.laminar`), and the tree solver fits it exactly in near-linear time.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from consilience.numerics.compilation import announce
 from consilience.numerics.fit import Fit
+from consilience.numerics.laminar import Crossing, SetForest, forest_of_lists
 from consilience.numerics.trees.fit import fit_forest
-
-ROOT = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """The forest behind a strategy: a node for each row, then one for each cell without a row of its own."""
+    """The forest behind a strategy, and how many cells share the count of each node."""
 
-    parent: NDArray[np.int64]
-    node_of_cell: NDArray[np.int64]
-    rows: int
+    forest: SetForest
+    cells: NDArray[np.int64]
 
     def fit(
         self,
@@ -34,52 +28,39 @@ class Hierarchy:
         weights: NDArray[np.float64],
         *,
         clipped: NDArray[np.bool_] | None,
+        exact: NDArray[np.bool_] | None,
         **options: Any,
     ) -> Fit:
         """The fitted cells; `options` are those of `fit_forest`."""
-        added = np.zeros(self.parent.size - self.rows)
-        everything = fit_forest(
-            np.concatenate([noisy, added]),
-            self.parent,
-            weights=np.concatenate([weights, added]),
-            clipped=None if clipped is None else np.concatenate([clipped, added > 0.0]),
+        forest = self.forest
+        found = fit_forest(
+            forest.of_sets(noisy),
+            forest.parent,
+            weights=forest.of_sets(weights),
+            clipped=None if clipped is None else forest.of_sets(clipped),
+            exact=None if exact is None else forest.of_sets(exact),
             **options,
         )
-        cells = everything.counts[self.node_of_cell]
-        stats = {**everything.stats, "solver": "forest"}
-        return Fit(cells, everything.objective, everything.gap, everything.status, stats)
+        shares = np.append(found.counts / np.maximum(self.cells, 1), 0.0)
+        cells = shares[forest.node_of_cell]
+        return Fit(cells, found.objective, found.gap, found.status, {**found.stats, "solver": "forest"})
 
 
-def find_hierarchy(matrix: Any) -> Hierarchy | None:
-    """The hierarchy that a matrix of zeros and ones is, with every column in some row; None where it is none."""
+def find_hierarchy(matrix: Any, measured: NDArray[np.bool_]) -> Hierarchy | None:
+    """The hierarchy that the measured rows of a matrix of zeros and ones are; None where they are none.
+
+    Rows that were not measured do not matter, and cells that are in no other row get the count 0.
+    """
     entries = matrix.data if sp.issparse(matrix) else matrix
     if not np.all((entries == 0.0) | (entries == 1.0)):
         return None
-    rows: Any = sp.csr_array(matrix)
-    rows.eliminate_zeros()
-    sizes = np.diff(rows.indptr)
-    if not sizes.all():
+    columns: Any = sp.csc_array(matrix)
+    columns.eliminate_zeros()
+    sizes = np.bincount(columns.indices, minlength=matrix.shape[0])
+    if not measured.any() or not sizes[measured].all():
         return None
-    parent = np.full(sizes.size, ROOT, dtype=np.int64)
-    owner = np.full(rows.shape[1], ROOT, dtype=np.int64)
-    announce(_nest)
-    if not _nest(np.argsort(-sizes, kind="stable"), rows.indptr, rows.indices, parent, owner) or np.any(owner == ROOT):
+    forest = forest_of_lists(columns.indptr, columns.indices, measured=measured)
+    if isinstance(forest, Crossing):
         return None
-    alone = sizes[owner] == 1
-    leaves = np.flatnonzero(~alone)
-    node_of_cell = owner.copy()
-    node_of_cell[leaves] = sizes.size + np.arange(leaves.size)
-    return Hierarchy(np.concatenate([parent, owner[leaves]]), node_of_cell, sizes.size)
-
-
-@numba.njit(nogil=True, cache=True)
-def _nest(order, begins, cells, parent, owner):  # pragma: no cover - compiled
-    """Fills the parent of each row and the smallest row around each cell; False when two rows overlap."""
-    for row in order:
-        above = owner[cells[begins[row]]]
-        for place in range(begins[row], begins[row + 1]):
-            if owner[cells[place]] != above:
-                return False
-            owner[cells[place]] = row
-        parent[row] = above
-    return True
+    covered = forest.node_of_cell[forest.node_of_cell >= 0]
+    return Hierarchy(forest, np.bincount(covered, minlength=forest.nodes))

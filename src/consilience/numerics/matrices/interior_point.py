@@ -13,7 +13,8 @@ Newton's method, with right-hand sides κ in place of the products, leads to one
 
     Θ = z_x / x,   W = 1 / (D_p + D_m),   D_p = 1 / (2q + z_p/p),   D_m = 1 / (2q̄ + z_m/m),
 
-which `strategies` factors once for the predictor and the corrector of an iteration.
+which `strategies` factors once for the predictor and the corrector of an iteration. Rows that must be met come last;
+they have no p and m, and 0 in W⁻¹.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from consilience.numerics.matrices.certificates import Certifier
+from consilience.numerics.matrices.equations import Equations
 from consilience.numerics.matrices.row_costs import Array, RowCosts
 from consilience.numerics.matrices.strategies import Factored, Strategy
 
@@ -70,14 +72,40 @@ class _Point:
 @dataclass(frozen=True, eq=False)
 class _Problem:
     strategy: Strategy
+    """All rows, those that must be met last."""
     costs: RowCosts
+    """Of the other rows."""
+    equations: Equations | None
     nonnegative: bool
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of rows that may be missed."""
+        return self.costs.noisy.size
 
     @cached_property
     def pairs(self) -> int:
         """The number of products that go to 0."""
-        rows, columns = self.strategy.shape
-        return 2 * rows + (columns if self.nonnegative else 0)
+        return 2 * self.rows + (self.strategy.shape[1] if self.nonnegative else 0)
+
+    @cached_property
+    def noisy(self) -> Array:
+        """The answers of all rows."""
+        return self.padded(self.costs.noisy, None if self.equations is None else self.equations.values)
+
+    def padded(self, values: Array, hard: Array | float | None = 0.0) -> Array:
+        """Values of the rows that may be missed, followed by others for those that must be met."""
+        number = self.strategy.shape[0] - self.rows
+        return np.concatenate([values, np.broadcast_to(hard, (number,))]) if number and hard is not None else values
+
+    def evaluated(self, cells: Array) -> tuple[Array, float]:
+        """The cells, moved to where the equations hold, and their objective; infinite where that is too far."""
+        if self.equations is not None:
+            restored = self.equations.restored(cells, nonnegative=self.nonnegative)
+            if restored is None:
+                return cells, np.inf
+            cells = restored
+        return cells, self.costs.cost(self.strategy.apply(cells)[: self.rows] - self.costs.noisy)
 
 
 def solve_by_interior_point(
@@ -87,16 +115,20 @@ def solve_by_interior_point(
     *,
     nonnegative: bool,
     tolerance: float,
+    equations: Equations | None = None,
     max_steps: int = 150,
 ) -> Solution:
-    """Cells whose gap is at most `tolerance` of the objective, or the best ones found."""
-    problem = _Problem(strategy, costs, nonnegative)
+    """Cells whose gap is at most `tolerance` of the objective, or the best ones found.
+
+    With equations, their rows are the last ones of the strategy, and of the certifier's costs.
+    """
+    problem = _Problem(strategy, costs, equations, nonnegative)
     point = _start(problem)
     best, smallest, bound, least, idle, steps = point.x, np.inf, 0.0, np.inf, 0, 0
     while True:
-        objective = costs.cost(strategy.apply(point.x) - costs.noisy)
+        cells, objective = problem.evaluated(point.x)
         if objective < smallest:
-            smallest, best = objective, point.x
+            smallest, best = objective, cells
         bound = max(bound, certifier.bound(point.l, best))
         gap = smallest - bound
         least, idle = (gap, 0) if gap < 0.9 * least else (least, idle + 1)
@@ -114,11 +146,11 @@ def _start(problem: _Problem) -> _Point:
     """The least-squares cells made positive, their residuals split with room to spare, and multipliers at rest."""
     rows, columns = problem.strategy.shape
     costs, strategy = problem.costs, problem.strategy
-    factored = strategy.factored(np.ones(rows), np.full(columns, 1e-8))
-    cells, _ = factored.solve(np.zeros(columns), costs.noisy)
+    factored = strategy.factored(problem.padded(np.ones(problem.rows), np.inf), np.full(columns, 1e-8))
+    cells, _ = factored.solve(np.zeros(columns), problem.noisy)
     if problem.nonnegative:
         cells = np.maximum(cells, 0.0) + 0.1 * float(np.mean(np.abs(cells))) + 1e-8
-    residual = strategy.apply(cells) - costs.noisy
+    residual = strategy.apply(cells)[: problem.rows] - costs.noisy
     room = float(np.mean(np.abs(residual))) + 1e-8
     p, m = np.maximum(residual, 0.0) + room, np.maximum(-residual, 0.0) + room
     zp = costs.up.slope + 2.0 * costs.up.curvature * p
@@ -135,11 +167,10 @@ def _step(problem: _Problem, point: _Point) -> _Point | None:
     costs = problem.costs
     up = 1.0 / (2.0 * costs.up.curvature + point.zp / point.p)
     down = 1.0 / (2.0 * costs.down.curvature + point.zm / point.m)
-    weights = 1.0 / (up + down)
-    rows, columns = problem.strategy.shape
+    soft, (rows, columns) = problem.rows, problem.strategy.shape
     theta = point.zx / point.x if problem.nonnegative else np.zeros(columns)
-    factored = problem.strategy.factored(weights, theta)
-    nothing = _Point(*(np.zeros(size) for size in (columns, rows, rows, rows, columns, rows, rows)))
+    factored = problem.strategy.factored(problem.padded(1.0 / (up + down), np.inf), theta)
+    nothing = _Point(*(np.zeros(size) for size in (columns, soft, soft, rows, columns, soft, soft)))
     centre = _products(problem, point) / problem.pairs
     predicted = _direction(problem, point, factored, nothing, 0.0, up, down)
     primal, dual = _longest(problem, point, predicted)
@@ -158,20 +189,20 @@ def _direction(
     problem: _Problem, point: _Point, factored: Factored, predicted: _Point, centre: float, up: Array, down: Array
 ) -> _Point:
     """The Newton step towards products of `centre`, less what the predictor showed it to overlook."""
-    costs, strategy = problem.costs, problem.strategy
+    costs, strategy, soft = problem.costs, problem.strategy, problem.rows
     kappa_p = centre - point.p * point.zp - predicted.p * predicted.zp
     kappa_m = centre - point.m * point.zm - predicted.m * predicted.zm
-    residual_p = costs.up.slope + 2.0 * costs.up.curvature * point.p - point.l - point.zp
-    residual_m = costs.down.slope + 2.0 * costs.down.curvature * point.m + point.l - point.zm
+    residual_p = costs.up.slope + 2.0 * costs.up.curvature * point.p - point.l[:soft] - point.zp
+    residual_m = costs.down.slope + 2.0 * costs.down.curvature * point.m + point.l[:soft] - point.zm
     rise = up * (kappa_p / point.p - residual_p)
     fall = down * (kappa_m / point.m - residual_m)
-    missing = costs.noisy - strategy.apply(point.x) + point.p - point.m
+    missing = problem.noisy - strategy.apply(point.x) + problem.padded(point.p - point.m)
     wanted = point.zx - strategy.adjoint(point.l)
     kappa_x = centre - point.x * point.zx - predicted.x * predicted.zx
     if problem.nonnegative:
         wanted += kappa_x / point.x
-    dx, dl = factored.solve(wanted, missing + rise - fall)
-    dp, dm = rise + up * dl, fall - down * dl
+    dx, dl = factored.solve(wanted, missing + problem.padded(rise - fall))
+    dp, dm = rise + up * dl[:soft], fall - down * dl[:soft]
     dzp, dzm = (kappa_p - point.zp * dp) / point.p, (kappa_m - point.zm * dm) / point.m
     dzx = (kappa_x - point.zx * dx) / point.x if problem.nonnegative else np.zeros_like(dx)
     return _Point(dx, dp, dm, dl, dzx, dzp, dzm)

@@ -22,6 +22,10 @@ from consilience.numerics.matrices.strategies import ByColumns, Factored, Factor
 LARGEST_FACTOR = 4096
 """The most columns of one factor, of which a full eigenbasis is kept."""
 
+LARGEST_PAIRS = 1 << 26
+"""The most entries of rows × columns² of one factor, the products of any two columns, that are kept: half a gigabyte. A
+factor with more of them is most of the product, which is better written out."""
+
 
 @dataclass(frozen=True, eq=False)
 class KroneckerStrategy:
@@ -54,7 +58,7 @@ class KroneckerStrategy:
     @cached_property
     def scale(self) -> float:
         """s, so that the eigenvalues of BᵀB have the mean 1."""
-        return float(np.sqrt(np.prod([values.mean() for values, _ in self.bases]))) or 1.0
+        return float(np.sqrt(np.prod([norms.mean() for norms in self.product.column_norms(2)]))) or 1.0
 
     @cached_property
     def eigenvalues(self) -> Array:

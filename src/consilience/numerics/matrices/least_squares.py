@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse.linalg
 
 from consilience.numerics.matrices.certificates import Certifier
+from consilience.numerics.matrices.equations import Equations
 from consilience.numerics.matrices.interior_point import CENTRING, PATIENCE, TO_THE_END, Solution, reach
 from consilience.numerics.matrices.row_costs import Array, RowCosts
 from consilience.numerics.matrices.strategies import DenseStrategy, Strategy
+
+DEPENDENT = 1e-13
+"""Columns of which so small a share is left, once the others are taken out, follow from them."""
 
 
 def solve_nonnegative_least_squares(
@@ -64,34 +69,51 @@ def _start(strategy: Strategy, costs: RowCosts, weights: Array) -> tuple[Array, 
     return cells, np.maximum(wrong, 0.0) + 0.1 * size
 
 
-def solve_least_squares(strategy: Strategy, costs: RowCosts, certifier: Certifier) -> Solution:
-    """The shortest least-squares cells."""
+# With equations, x = s + Pu, where s is the shortest solution of Ex = e and P the projection on what E does not see.
+# The shortest u lies in the range of P, because AP sees nothing else, at right angles to s: so x is the shortest too.
+def solve_least_squares(
+    strategy: Strategy, costs: RowCosts, certifier: Certifier, *, equations: Equations | None = None
+) -> Solution:
+    """The shortest least-squares cells; with equations, among those that satisfy them.
+
+    The rows of the equations are not among those of the strategy; they are the last ones of the certifier's.
+    """
     size = np.sqrt(costs.up.curvature)
+    start = np.zeros(strategy.shape[1]) if equations is None else equations.shortest()
+    right = size * (costs.noisy - strategy.apply(start))
     if isinstance(strategy, DenseStrategy):
-        found = np.linalg.lstsq(size[:, None] * strategy.matrix, size * costs.noisy, rcond=None)[0]
-        steps = 0
+        weighted = size[:, None] * strategy.matrix
+        if equations is not None:
+            weighted = np.stack([equations.without(row) for row in weighted])
+        solved: Any = scipy.linalg.lstsq(weighted, right, cond=DEPENDENT, lapack_driver="gelsy", check_finite=False)
+        found, steps = solved[0], 0
     else:
-        weighted: Any = scipy.sparse.linalg.aslinearoperator(_Weighted(strategy.shape, strategy, size))
+        operator: Any = scipy.sparse.linalg.aslinearoperator(_Weighted(strategy.shape, strategy, size, equations))
         limit = 20 * strategy.shape[1]
-        found, _, steps, *_ = scipy.sparse.linalg.lsmr(
-            weighted, size * costs.noisy, atol=1e-14, btol=1e-14, maxiter=limit
-        )
-    cells = np.asarray(found, dtype=np.float64)
-    residual = strategy.apply(cells) - costs.noisy
-    bound = certifier.bound(2.0 * costs.up.curvature * residual, cells)
-    return Solution(cells, costs.cost(residual), bound, int(steps))
+        found, _, steps, *_ = scipy.sparse.linalg.lsmr(operator, right, atol=1e-14, btol=1e-14, maxiter=limit)
+    cells = start + np.asarray(found, dtype=np.float64)
+    multipliers = 2.0 * costs.up.curvature * (strategy.apply(cells) - costs.noisy)
+    if equations is not None:
+        restored = equations.restored(cells, nonnegative=False)
+        cells = cells if restored is None else restored
+        multipliers = np.concatenate([multipliers, equations.prices(-strategy.adjoint(multipliers))])
+    objective = costs.cost(strategy.apply(cells) - costs.noisy)
+    return Solution(cells, objective, certifier.bound(multipliers, cells), int(steps))
 
 
 @dataclass(frozen=True, eq=False)
 class _Weighted:
-    """diag(√q) A with the names of its products that SciPy expects."""
+    """diag(√q) A, or diag(√q) A P, with the names of its products that SciPy expects."""
 
     shape: tuple[int, int]
     strategy: Strategy
     size: Array
+    equations: Equations | None
 
     def matvec(self, cells: Array) -> Array:
-        return self.size * self.strategy.apply(np.ravel(cells))
+        free = np.ravel(cells) if self.equations is None else self.equations.without(np.ravel(cells))
+        return self.size * self.strategy.apply(free)
 
     def rmatvec(self, answers: Array) -> Array:
-        return self.strategy.adjoint(self.size * np.ravel(answers))
+        slopes = self.strategy.adjoint(self.size * np.ravel(answers))
+        return slopes if self.equations is None else self.equations.without(slopes)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,17 +10,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.numerics.fit import Fit, Status
-from consilience.numerics.linear_maps import Kronecker
+from consilience.numerics.linear_maps import IdentityMap, Kronecker
 from consilience.numerics.losses import Loss, checked_clipped, checked_noisy, checked_weights
 from consilience.numerics.matrices.certificates import Certifier, lift_by_iteration
-from consilience.numerics.matrices.hierarchies import find_hierarchy
+from consilience.numerics.matrices.equations import ContradictoryEquations, Equations
+from consilience.numerics.matrices.hierarchies import Hierarchy, find_hierarchy
 from consilience.numerics.matrices.interior_point import Solution, solve_by_interior_point
 from consilience.numerics.matrices.kronecker_admm import solve_by_admm
-from consilience.numerics.matrices.kronecker_strategy import KroneckerStrategy
+from consilience.numerics.matrices.kronecker_strategy import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy
 from consilience.numerics.matrices.least_squares import solve_least_squares, solve_nonnegative_least_squares
 from consilience.numerics.matrices.linear_programme import solve_by_linear_programme
 from consilience.numerics.matrices.row_costs import Array, RowCosts
-from consilience.numerics.matrices.strategies import DenseStrategy, SparseStrategy, Strategy
+from consilience.numerics.matrices.strategies import DenseStrategy, SparseStrategy
+from consilience.numerics.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
+from consilience.numerics.trees.contradictions import ContradictoryCounts
 
 MEMORY_LIMIT = 8_000_000_000
 """Bytes; a problem that would need more is refused before anything is allocated."""
@@ -48,6 +51,7 @@ def fit_matrix(
     weights: ArrayLike | None = None,
     clipped: ArrayLike | None = None,
     nonnegative: bool = True,
+    equations: tuple[Any, ArrayLike] | None = None,
     tolerance: float | None = None,
     max_steps: int = 10_000,
     memory_limit: int = MEMORY_LIMIT,
@@ -57,7 +61,11 @@ def fit_matrix(
     The strategy is a matrix, dense or sparse, with one noisy answer for each row, or a Kronecker product, with an
     array of noisy answers that has one axis for each factor; the cells then have one axis for each factor too. A
     weight of 0 says that an answer was not measured. `clipped` marks answers that were negative and published as 0;
-    such an answer costs nothing below 0. Cells that no answer speaks of are 0.
+    such an answer costs nothing below 0. Cells that no answer speaks of are 0. With "l2" and `nonnegative=False` the
+    cells are the shortest of least loss.
+
+    `equations` is a matrix with a column for each cell, and the values that its answers have exactly. They are met to
+    rounding; where no cells can meet them `Infeasible` is raised, with the least violation and the rows involved.
 
     `stats["solver"]` says what was used: the tree solver for hierarchies of sums, an interior point for dense
     matrices (and sparse ones with a square in the loss) and for Kronecker products of up to 4096 cells, HiGHS for L1
@@ -70,38 +78,46 @@ def fit_matrix(
     array([3.75, 0.  ])
     """
     _check_options(tolerance, max_steps)
-    if isinstance(strategy, Kronecker):
-        noisy = _reshaped(noisy, strategy)
+    product = strategy if isinstance(strategy, Kronecker) else None
+    if product is not None:
+        noisy = _reshaped(noisy, product)
     weight = checked_weights(weights, np.shape(noisy))
     values = checked_noisy(noisy, weights=weight)
     mask = checked_clipped(clipped, values)
-    costs = RowCosts.of(
-        Loss.named(loss, alpha=alpha),
-        values.reshape(-1),
-        weight.reshape(-1),
-        None if mask is None else mask.reshape(-1),
-    )
-    options = _Options(nonnegative, tolerance, max_steps, memory_limit)
-    if isinstance(strategy, Kronecker):
-        rows, columns = (int(np.prod(shape)) for shape in (strategy.shape_out, strategy.shape_in))
-        if rows * columns > WRITTEN_OUT:
-            return _fit_product(strategy, costs, options)
-        matrix = reduce(np.kron, (each.dense() for each in strategy.maps), np.ones((1, 1)))
-        fit = _fit_written_out(matrix, costs, options)
-        return Fit(fit.counts.reshape(strategy.shape_in), fit.objective, fit.gap, fit.status, fit.stats)
-    matrix = _checked_matrix(strategy, values)
-    hierarchy = find_hierarchy(matrix)
-    if hierarchy is not None:
-        return hierarchy.fit(values, weight, loss=loss, alpha=alpha, nonnegative=nonnegative, clipped=mask)
-    return _fit_written_out(matrix, costs, options)
+    answers = _Answers(values.reshape(-1), weight.reshape(-1), None if mask is None else mask.reshape(-1))
+    options = _Options(Loss.named(loss, alpha=alpha), nonnegative, tolerance, max_steps, memory_limit)
+    if product is None:
+        return _fit_matrix(_checked_matrix(strategy, values), answers, options, equations)
+    if equations is None and not is_written_out(product, shortest=options.shortest):
+        return _fit_product(product, options.costs(answers), options)
+    fit = _fit_matrix(_written_out(product, options), answers, options, equations)
+    return Fit(fit.counts.reshape(product.shape_in), fit.objective, fit.gap, fit.status, fit.stats)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """Noisy answers, flat."""
+
+    noisy: Array
+    weights: Array
+    clipped: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True)
 class _Options:
+    loss: Loss
     nonnegative: bool
     tolerance: float | None
     max_steps: int
     memory_limit: int
+
+    def costs(self, answers: _Answers) -> RowCosts:
+        return RowCosts.of(self.loss, answers.noisy, answers.weights, answers.clipped)
+
+    @property
+    def shortest(self) -> bool:
+        """Whether the cells are the shortest of least squares, unless clipped answers make the loss another."""
+        return self.loss.linear == 0.0 and not self.nonnegative
 
 
 def _check_options(tolerance: float | None, max_steps: int) -> None:
@@ -144,31 +160,117 @@ def _checked_matrix(strategy: Any, noisy: Array) -> Any:
     return matrix
 
 
-def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options) -> Fit:
+def is_written_out(product: Kronecker, *, shortest: bool) -> bool:
+    """Whether a product is small enough for a matrix, or has a factor too large for anything else.
+
+    The shortest cells of least squares need nothing but multiplications.
+    """
+    rows, columns = _shape(product)
+    if rows * columns <= WRITTEN_OUT:
+        return True
+    if columns <= FACTORED:
+        too_large = any(each.rows * each.columns**2 > LARGEST_PAIRS for each in product.maps)
+    else:
+        too_large = any(each.columns > LARGEST_FACTOR for each in product.maps if not isinstance(each, IdentityMap))
+    return too_large and not shortest
+
+
+def _shape(product: Kronecker) -> tuple[int, int]:
+    rows, columns = (int(np.prod(shape, dtype=np.int64)) for shape in (product.shape_out, product.shape_in))
+    return rows, columns
+
+
+def _written_out(product: Kronecker, options: _Options) -> Any:
+    """A product as a matrix, sparse where most entries are 0."""
+    rows, columns = _shape(product)
+    filled = entries_of_product(product.maps)
+    if rows * columns <= WRITTEN_OUT and filled > SPARSE * rows * columns:
+        return reduce(np.kron, (each.dense() for each in product.maps), np.ones((1, 1)))
+    if filled * BYTES_PER_ENTRY > options.memory_limit:
+        _refuse_product(rows, columns, filled * BYTES_PER_ENTRY, options.memory_limit)
+    matrix = sparse_product(product.maps)
+    return matrix.toarray() if filled > DENSE * rows * columns else matrix
+
+
+def _refuse_product(rows: int, columns: int, need: int, limit: int) -> NoReturn:
+    raise TooLarge(
+        f"a Kronecker strategy of {rows:,} × {columns:,} needs {need / 1e9:.1f} GB, the limit is {limit / 1e9:.1f} GB; "
+        "measure fewer attributes, or raise memory_limit"
+    )
+
+
+def _fit_matrix(matrix: Any, answers: _Answers, options: _Options, equations: tuple[Any, ArrayLike] | None) -> Fit:
+    """The fit of a matrix: by the forest solver if it is a hierarchy, together with the equations."""
+    facts = None if equations is None else Equations.checked(equations, matrix.shape[1])
+    measured = answers.weights > 0.0
+    if facts is None:
+        hierarchy = find_hierarchy(matrix, measured)
+    else:
+        stacked = sp.vstack([sp.csr_array(matrix), facts.matrix], format="csr")
+        hierarchy = find_hierarchy(stacked, np.append(measured, np.ones(facts.values.size, dtype=np.bool_)))
+    if hierarchy is not None:
+        return _fit_hierarchy(hierarchy, answers, options, facts)
+    return _fit_written_out(matrix, options.costs(answers), options, facts)
+
+
+def _fit_hierarchy(hierarchy: Hierarchy, answers: _Answers, options: _Options, facts: Equations | None) -> Fit:
+    known = np.empty(0) if facts is None else facts.values
+    exact = np.arange(answers.noisy.size + known.size) >= answers.noisy.size
+    clipped = None if answers.clipped is None else np.append(answers.clipped, np.zeros(known.size, dtype=np.bool_))
+    try:
+        return hierarchy.fit(
+            np.append(answers.noisy, known),
+            np.append(answers.weights, np.zeros(known.size)),
+            clipped=clipped,
+            exact=exact if known.size else None,
+            loss="elastic",
+            alpha=options.loss.linear,
+            nonnegative=options.nonnegative,
+        )
+    except ContradictoryCounts as error:
+        rows = [int(hierarchy.forest.sets[node]) - answers.noisy.size for node in error.nodes]
+        raise ContradictoryEquations(rows, error.violation) from error
+
+
+def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options, facts: Equations | None) -> Fit:
     """Rows that were not measured and columns that none of the others touches are left out."""
     _check_memory(matrix, options.memory_limit)
     columns = matrix.shape[1]
     measured = np.flatnonzero((costs.up.slope > 0.0) | (costs.up.curvature > 0.0))
     if measured.size < costs.noisy.size:
         matrix, costs = matrix[measured], costs.kept(measured)
-    lengths = np.sqrt(np.asarray((matrix**2).sum(axis=0)).reshape(-1))
+    lengths = np.asarray((matrix**2).sum(axis=0)).reshape(-1)
+    if facts is not None:
+        lengths = lengths + np.asarray((facts.matrix**2).sum(axis=0)).reshape(-1)
+        if options.nonnegative:
+            lengths[facts.forced_to_zero()] = 0.0
     touched = np.flatnonzero(lengths > 0.0)
+    if facts is not None:
+        nearest = partial(fit_matrix, loss="l2", nonnegative=options.nonnegative, memory_limit=options.memory_limit)
+        facts.refuse_if_infeasible(nearest)
     if not touched.size:
         objective = costs.cost(-costs.noisy)
         return Fit(np.zeros(columns), objective, 0.0, Status.CONVERGED, {"solver": "closed form", "steps": 0})
-    scale = 1.0 / lengths[touched]
-    scaled = matrix[:, touched] if touched.size < columns else matrix
-    if sp.issparse(matrix):
-        scaled = sp.csr_array(scaled @ sp.diags_array(scale))
-    else:
-        scaled = np.ascontiguousarray(scaled * scale)
+    shortest = costs.squares_alone and not options.nonnegative
+    scale = np.ones(touched.size) if shortest else 1.0 / np.sqrt(lengths[touched])
     unit, price = _units(costs)
-    solution, solver = _solve(scaled, costs.scaled(unit, price), options)
+    equations = None if facts is None else facts.reduced(touched, scale, unit)
+    scaled = _scaled_columns(matrix, touched, scale)
+    solution, solver = _solve(scaled, costs.scaled(unit, price), options, equations)
     cells = np.zeros(columns)
     cells[touched] = solution.cells * scale * unit
     objective = costs.cost(np.asarray(matrix @ cells) - costs.noisy)
+    met = equations is None or equations.met(solution.cells)
+    bound = solution.bound * price if met else -np.inf
     tolerance = options.tolerance or EXACT_TOLERANCE
-    return _report(cells, objective, solution.bound * price, solver, solution.steps, tolerance, costs, Status.STALLED)
+    return _report(cells, objective, bound, solver, solution.steps, tolerance, costs, Status.STALLED)
+
+
+def _scaled_columns(matrix: Any, kept: NDArray[np.intp], scale: Array) -> Any:
+    chosen = matrix[:, kept] if kept.size < matrix.shape[1] else matrix
+    if sp.issparse(matrix):
+        return sp.csr_array(chosen @ sp.diags_array(scale))
+    return np.ascontiguousarray(chosen * scale)
 
 
 def _check_memory(matrix: Any, limit: int) -> None:
@@ -188,70 +290,72 @@ def _units(costs: RowCosts) -> tuple[float, float]:
     return unit, price
 
 
-def _solve(matrix: Any, costs: RowCosts, options: _Options) -> tuple[Solution, str]:
+def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations | None) -> tuple[Solution, str]:
     """The solution by the method that the structure asks for, and its name."""
-    tolerance, nonnegative = options.tolerance or EXACT_TOLERANCE, options.nonnegative
-    sparse = sp.issparse(matrix)
-    strategy = SparseStrategy(matrix) if sparse else DenseStrategy(matrix)
+    sparse, nonnegative = sp.issparse(matrix), options.nonnegative
+    soft, hard = (SparseStrategy(matrix) if sparse else DenseStrategy(matrix)), costs
+    strategy = soft
+    if equations is not None:
+        hard = costs.with_equations(equations.values)
+        strategy = (
+            SparseStrategy(sp.vstack([matrix, equations.matrix], format="csr"))
+            if sparse
+            else DenseStrategy(np.vstack([matrix, equations.matrix.toarray()]))
+        )
     lift = strategy.lift if isinstance(strategy, DenseStrategy) else partial(lift_by_iteration, strategy)
-    certifier = Certifier(strategy, costs, nonnegative, lift)
+    certifier = Certifier(strategy, hard, nonnegative, lift)
+    kind = "sparse" if sparse else "dense"
+    if costs.squares_alone and not nonnegative:
+        return solve_least_squares(soft, costs, certifier, equations=equations), f"least squares, {kind}"
     if costs.straight and isinstance(strategy, SparseStrategy):
-        found = solve_by_linear_programme(strategy, costs, certifier, nonnegative=nonnegative)
+        found = solve_by_linear_programme(strategy, costs, certifier, nonnegative=nonnegative, equations=equations)
         if found is not None:
             return found, "linear programme (HiGHS)"
-    solution, name = _factoring(strategy, costs, certifier, nonnegative, tolerance)
-    return solution, f"{name}, {'sparse' if sparse else 'dense'}"
+    tolerance = options.tolerance or EXACT_TOLERANCE
+    if costs.squares_alone and equations is None:
+        return solve_nonnegative_least_squares(soft, costs, certifier, tolerance=tolerance), f"interior point, {kind}"
+    solution = solve_by_interior_point(
+        strategy, costs, certifier, nonnegative=nonnegative, tolerance=tolerance, equations=equations
+    )
+    return solution, f"interior point, {kind}"
 
 
 def _fit_product(product: Kronecker, costs: RowCosts, options: _Options) -> Fit:
     """A Kronecker product: exactly where a matrix of the size of its cells can be factored, else by iteration."""
     strategy = KroneckerStrategy(product)
     rows, columns = strategy.shape
-    exact = columns <= FACTORED
+    shortest = costs.squares_alone and not options.nonnegative
+    exact = columns <= FACTORED and not shortest
     need = 8 * (10 * rows + 10 * columns + (4 * columns**2 if exact else 0))
     if need > options.memory_limit:
-        raise TooLarge(
-            f"a Kronecker strategy of {rows:,} × {columns:,} needs {need / 1e9:.1f} GB, the limit is "
-            f"{options.memory_limit / 1e9:.1f} GB; measure fewer attributes, or raise memory_limit"
-        )
+        _refuse_product(rows, columns, need, options.memory_limit)
     unit, price = _units(costs)
-    scaled = costs.scaled(unit, price)
-    certifier = Certifier(strategy, scaled, options.nonnegative, strategy.lift)
-    if exact:
-        tolerance, otherwise = options.tolerance or EXACT_TOLERANCE, Status.STALLED
-        solution, solver = _factoring(strategy, scaled, certifier, options.nonnegative, tolerance)
-    else:
-        tolerance, otherwise = options.tolerance or ITERATIVE_TOLERANCE, Status.STEP_LIMIT
-        solution, solver = _iterating(strategy, scaled, certifier, options, tolerance)
+    lift = partial(lift_by_iteration, strategy) if shortest else strategy.lift
+    certifier = Certifier(strategy, costs.scaled(unit, price), options.nonnegative, lift)
+    otherwise = Status.STALLED if exact or shortest else Status.STEP_LIMIT
+    tolerance = options.tolerance or (EXACT_TOLERANCE if exact or shortest else ITERATIVE_TOLERANCE)
+    solution, solver = _solve_product(strategy, certifier, options, tolerance, exact=exact)
     cells = np.where(strategy.touched, solution.cells * (unit / strategy.scale), 0.0).reshape(product.shape_in)
     objective = costs.cost(product.apply(cells).reshape(-1) - costs.noisy)
-    return _report(
-        cells, objective, solution.bound * price, f"{solver}, Kronecker", solution.steps, tolerance, costs, otherwise
-    )
+    return _report(cells, objective, solution.bound * price, solver, solution.steps, tolerance, costs, otherwise)
 
 
-def _iterating(
-    strategy: KroneckerStrategy, costs: RowCosts, certifier: Certifier, options: _Options, tolerance: float
+def _solve_product(
+    strategy: KroneckerStrategy, certifier: Certifier, options: _Options, tolerance: float, *, exact: bool
 ) -> tuple[Solution, str]:
-    if costs.squares_alone and not options.nonnegative:
-        return solve_least_squares(strategy, costs, certifier), "least squares"
-    solution = solve_by_admm(
-        strategy, costs, certifier, nonnegative=options.nonnegative, tolerance=tolerance, max_steps=options.max_steps
-    )
-    return solution, "alternating directions"
-
-
-def _factoring(
-    strategy: Strategy, costs: RowCosts, certifier: Certifier, nonnegative: bool, tolerance: float
-) -> tuple[Solution, str]:
-    """The solution by the method that the loss asks for, where matrices can be factored."""
+    costs, nonnegative = certifier.costs, options.nonnegative
     if costs.squares_alone and not nonnegative:
-        return solve_least_squares(strategy, costs, certifier), "least squares"
+        return solve_least_squares(strategy, costs, certifier), "least squares, Kronecker"
+    if not exact:
+        solution = solve_by_admm(
+            strategy, costs, certifier, nonnegative=nonnegative, tolerance=tolerance, max_steps=options.max_steps
+        )
+        return solution, "alternating directions, Kronecker"
     if costs.squares_alone:
-        found = solve_nonnegative_least_squares(strategy, costs, certifier, tolerance=tolerance)
+        solution = solve_nonnegative_least_squares(strategy, costs, certifier, tolerance=tolerance)
     else:
-        found = solve_by_interior_point(strategy, costs, certifier, nonnegative=nonnegative, tolerance=tolerance)
-    return found, "interior point"
+        solution = solve_by_interior_point(strategy, costs, certifier, nonnegative=nonnegative, tolerance=tolerance)
+    return solution, "interior point, Kronecker"
 
 
 def _report(

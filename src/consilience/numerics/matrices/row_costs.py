@@ -5,7 +5,8 @@ say only that the answer was at most 0: they cost nothing on the way down. The c
 
     φ*(l) = sup over t of l·t − φ(t) = (l − a)₊² / 4q + (−l − ā)₊² / 4q̄,
 
-is infinite beyond the slope of a side without curvature.
+is infinite beyond the slope of a side without curvature. Rows that must be met exactly have an infinite slope: any
+multiplier is within it.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ class Side:
     curvature: Array
 
     def cost(self, size: Array) -> float:
-        return float(np.sum(size * (self.slope + self.curvature * size)))
+        """The costs of all rows but those that must be met."""
+        slope = np.where(np.isfinite(self.slope), self.slope, 0.0)
+        return float(np.sum(size * (slope + self.curvature * size)))
 
     def conjugate(self, push: Array) -> float:
         """Σ (push − a)₊² / 4q; the push of a side without curvature is within its slope, up to rounding."""
@@ -50,6 +53,9 @@ class Side:
         """How far a push may go."""
         return np.where(self.curvature > 0.0, np.inf, self.slope)
 
+    def followed_by(self, other: "Side") -> "Side":
+        return Side(np.concatenate([self.slope, other.slope]), np.concatenate([self.curvature, other.curvature]))
+
     def scaled(self, unit: float, price: float) -> "Side":
         return Side(self.slope * (unit / price), self.curvature * (unit * unit / price))
 
@@ -67,6 +73,11 @@ class RowCosts:
         slope, curvature = loss.coefficients(weights)
         felt = np.ones_like(slope) if clipped is None else np.where(clipped, 0.0, 1.0)
         return RowCosts(noisy, Side(slope, curvature), Side(slope * felt, curvature * felt))
+
+    def with_equations(self, values: Array) -> "RowCosts":
+        """The costs with rows after them that must be met."""
+        hard = Side(np.full(values.size, np.inf), np.zeros(values.size))
+        return RowCosts(np.concatenate([self.noisy, values]), self.up.followed_by(hard), self.down.followed_by(hard))
 
     @property
     def squares_alone(self) -> bool:

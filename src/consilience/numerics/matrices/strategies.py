@@ -21,8 +21,16 @@ SMALLEST = 1e-14
 """What is added to Θ in sparse systems, in units of the mean of W, where columns have length 1."""
 
 
+HARD = 1e-8
+"""What stands in sparse systems for the 0 in W⁻¹ of a row that must be met, in units of the others; corrections by the
+residual of the true system remove it."""
+
+
 class Factored(Protocol):
-    """A factorisation of the system  Θ dx + Aᵀ dl = f,  A dx − W⁻¹ dl = h  for diagonal Θ and W."""
+    """A factorisation of the system  Θ dx + Aᵀ dl = f,  A dx − W⁻¹ dl = h  for diagonal Θ and W.
+
+    An infinite weight marks a row that must be met: its part of W⁻¹ is 0.
+    """
 
     def solve(self, f: Array, h: Array) -> tuple[Array, Array]:
         """dx and dl."""
@@ -57,15 +65,26 @@ class DenseStrategy:
         return self.matrix.T @ answers
 
     def lift(self, slopes: Array) -> Array:
-        """The shortest Δ for which AᵀΔ comes nearest to the slopes: A(AᵀA)⁺ times them."""
-        return self.matrix @ self._gram.solve(slopes)
+        """The shortest Δ for which AᵀΔ comes nearest to the slopes: A(AᵀA)⁺ = (AAᵀ)⁺A times them."""
+        rows, columns = self.matrix.shape
+        if rows < columns:
+            return self._smaller_gram.solve(self.matrix @ slopes)
+        return self.matrix @ self._smaller_gram.solve(slopes)
 
     @cached_property
-    def _gram(self) -> "FactoredMatrix":
+    def _smaller_gram(self) -> "FactoredMatrix":
+        """AᵀA, or AAᵀ where that is smaller, made safe to factor."""
         rows, columns = self.matrix.shape
+        if rows < columns:
+            return FactoredMatrix(_symmetric_product(self.matrix), np.full(rows, 1e-14 * columns))
         return self._normal(np.ones(rows), np.full(columns, 1e-14 * rows))
 
     def factored(self, weights: Array, diagonal: Array) -> Factored:
+        hard = np.flatnonzero(np.isinf(weights))
+        if hard.size:
+            soft = np.where(np.isinf(weights), _mean_of_finite(weights), weights)
+            bordered = _Bordered(self.factored(soft, diagonal), self.matrix[hard], hard)
+            return Refined(self, weights, diagonal, bordered)
         rows, columns = self.matrix.shape
         if rows < columns and diagonal.min(initial=np.inf) > 0.0:
             return Refined(self, weights, diagonal, _ByRows(self.matrix, weights, diagonal))
@@ -131,6 +150,33 @@ class Refined:
         return dx + more_dx, dl + more_dl
 
 
+# Where rows E must be met, every ρ > 0 gives the same solution: Eᵀρ(E dx − h) vanishes there. With E among the rows of
+# finite weight ρ, the price ν that is still missing for E dx = h follows from Z = (Θ + AᵀWA + ρEᵀE)⁻¹Eᵀ by
+# (EZ)ν = E dx₀ − h, and dx = dx₀ − Zν.
+class _Bordered:
+    """The system with rows that must be met, on top of its factorisation with a finite weight for them."""
+
+    def __init__(self, inner: Factored, equations: Array, rows: NDArray[np.intp]) -> None:
+        self._inner, self._equations, self._rows = inner, equations, rows
+        total = int(rows.max()) + 1
+        self._answers = [inner.solve(row, np.zeros(total)) for row in equations]
+        system = equations @ np.stack([dx for dx, _ in self._answers], axis=1)
+        self._system = FactoredMatrix(np.tril(0.5 * (system + system.T)), np.zeros(rows.size))
+
+    def solve(self, f: Array, h: Array) -> tuple[Array, Array]:
+        dx, dl = self._inner.solve(f, h)
+        prices = self._system.solve(self._equations @ dx - h[self._rows])
+        for price, (by_x, by_l) in zip(prices, self._answers, strict=True):
+            dx, dl = dx - price * by_x, dl - price * by_l
+        dl[self._rows] += prices
+        return dx, dl
+
+
+def _mean_of_finite(weights: Array) -> float:
+    finite = weights[np.isfinite(weights)]
+    return float(finite.mean()) if finite.size else 1.0
+
+
 def _symmetric_product(matrix: Array) -> Array:
     """The lower triangle of M Mᵀ, at half the cost of the whole, for M stored by columns."""
     (product,) = scipy.linalg.blas.get_blas_funcs(("syrk",), (matrix,))
@@ -183,14 +229,19 @@ class _Augmented:
     """The system as it is, which a row of ones in A does not fill, as it would fill AᵀWA."""
 
     def __init__(self, matrix: Any, weights: Array, diagonal: Array) -> None:
-        upper = sp.diags_array(diagonal + SMALLEST * float(weights.mean()))
+        upper = sp.diags_array(diagonal + SMALLEST * _mean_of_finite(weights))
+        hard = np.isinf(weights)
+        lower = np.where(hard, HARD / _mean_of_finite(weights), 1.0 / weights)
+        self._corrections = 3 if hard.any() else 1
         self._system = sp.block_array([[upper, matrix.T], [matrix, -sp.diags_array(1.0 / weights)]], format="csc")
+        regular = sp.block_array([[upper, matrix.T], [matrix, -sp.diags_array(lower)]], format="csc")
         self._factor = scipy.sparse.linalg.splu(
-            self._system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            regular, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
         )
 
     def solve(self, f: Array, h: Array) -> tuple[Array, Array]:
         right = np.concatenate([f, h])
         solution = self._factor.solve(right)
-        solution += self._factor.solve(right - self._system @ solution)
+        for _ in range(self._corrections):
+            solution += self._factor.solve(right - self._system @ solution)
         return solution[: f.size], solution[f.size :]

@@ -24,6 +24,9 @@ TO_THE_END = 0.995
 CENTRING = 0.3
 """How strongly a short predicted step asks for centring first."""
 
+LARGEST_SCALING = 1e150
+"""Parts this many times larger than their multipliers have nowhere to go, and their squares would not be numbers."""
+
 PATIENCE = 15
 """Iterations without progress, of iterates or of products, after which the iteration ends; at once when a good
 iterate has been lost again."""
@@ -123,6 +126,8 @@ def _step(problem: TableProblem, costs: kernels.Costs, state: _State, residual: 
     basis, parts, pay = problem.basis, state.parts, state.pay
     scaling, shift = np.empty_like(pay), np.empty_like(pay)
     products, count = kernels.predictor_terms(costs, parts, pay, scaling, shift)
+    if not scaling.max(initial=0.0) < LARGEST_SCALING:
+        return np.inf
     centre = products / max(count, 1)
     equations = NormalEquations(basis.gram(scaling), slack)
     predicted = basis.adjoint(equations.solve(residual - basis.apply(shift)))

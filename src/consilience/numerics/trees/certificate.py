@@ -128,7 +128,8 @@ def _certify(costs, first, counts, prices, bound):  # pragma: no cover - compile
         objective += value_at(cost, count - cost.noisy)
         violation = max(violation, abs(count - total), cost.lower - count, count - cost.upper)
         largest = max(largest, abs(cost.noisy), abs(count))
-        linear += cost.linear
+        # Moving an exact count costs what its price says.
+        linear += cost.linear if cost.lower < cost.upper else abs(slope)
         square += cost.square
     if divisor > 1 and gap > NEGLIGIBLE * objective:
         gap = min(gap, _gap_after_division(costs, first, counts, prices, divisor, bound))

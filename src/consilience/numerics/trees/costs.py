@@ -46,13 +46,21 @@ def costs_of(
     *,
     clipped: NDArray[np.bool_] | None,
     nonnegative: bool,
+    exact: NDArray[np.bool_] | None = None,
 ) -> Costs:
-    """The costs of measured nodes. Non-negative leaves make non-negative sums, so only leaves are bounded."""
+    """The costs of measured nodes. Non-negative leaves make non-negative sums, so only leaves are bounded.
+
+    An exact node costs nothing, and has its value for both bounds.
+    """
     announce(_fill)
     costs = np.empty(layout.nodes, dtype=COST)
     _fill(layout.first, noisy, weights, loss.linear, loss.square, 0.0 if nonnegative else -np.inf, costs)
     if clipped is not None:
         costs["linear_below"][clipped] = costs["square_below"][clipped] = 0.0
+    if exact is not None:
+        for field in ("linear", "square", "linear_below", "square_below"):
+            costs[field][exact] = 0.0
+        costs["lower"][exact] = costs["upper"][exact] = noisy[exact]
     return costs
 
 

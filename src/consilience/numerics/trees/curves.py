@@ -237,16 +237,17 @@ def fix_count(cost, v, most, corners, curve, out, start, states):  # pragma: no 
     return Curve(start, 1, 0.0, 0.0)
 
 
-# No optimum needs counts beyond the bound, and prices would grow there from level to level.
+# No optimum needs counts beyond the bound, and prices would grow there from level to level. Prices beyond the window
+# are left out on a guess (see `windows`): high in a tree, most corners are there.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def trim(corners, curve, bound, states):  # pragma: no cover - compiled
-    """The curve without the corners whose counts lie beyond ±bound; it goes on straight instead."""
+def trim(corners, curve, bound, window, states):  # pragma: no cover - compiled
+    """The curve without corners of counts beyond ±bound or prices beyond ±window; it goes on straight instead."""
     start, size, before, after = curve.start, curve.size, curve.before, curve.after
-    while size > 1 and corners[start + size - 1].count > bound:
+    while size > 1 and (corners[start + size - 1].count > bound or corners[start + size - 1].price > window):
         last, previous = corners[start + size - 1], corners[start + size - 2]
         after = slope_between(previous, last) if last.price > previous.price else np.inf
         size -= 1
-    while size > 1 and corners[start].count < -bound:
+    while size > 1 and (corners[start].count < -bound or corners[start].price < -window):
         first, second = corners[start], corners[start + 1]
         before = slope_between(first, second) if second.price > first.price else np.inf
         enter(states, first.mark)
@@ -293,7 +294,7 @@ def merge_children(curves, bottom, children, stack, beside, states):  # pragma: 
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def walk(costs, first, roots, height, bound, curves, stack, beside, states):  # pragma: no cover - compiled
+def walk(costs, first, roots, height, bound, window, curves, stack, beside, states):  # pragma: no cover - compiled
     """Set the states of all nodes at the optimum."""
     path = np.empty(height + 1, dtype=np.int64)
     following = np.empty(height + 1, dtype=np.int64)
@@ -318,7 +319,7 @@ def walk(costs, first, roots, height, bound, curves, stack, beside, states):  # 
                 at = curves[place].start
                 curve = merge_children(curves, place, children, stack, beside, states)
             curve = add_cost(costs[v], v, beside, curve, stack, at, states)
-            curve = trim(stack, curve, bound, states)
+            curve = trim(stack, curve, bound, window, states)
             keep(curves, place, curve)
             place += 1
             at = curve.start + curve.size
@@ -338,12 +339,12 @@ def corners_needed(costs):  # pragma: no cover - compiled
     return needed
 
 
-def states_by_curves(layout: Layout, costs: Costs, bound: float) -> NDArray[np.int8]:
-    """The state of every node at an optimum, by merging curves on a stack."""
+def states_by_curves(layout: Layout, costs: Costs, bound: float, *, window: float = np.inf) -> NDArray[np.int8]:
+    """The state of every node at an optimum whose prices are within ±window, by merging curves on a stack."""
     announce(walk)
     room = int(corners_needed(costs))
     stack, beside = np.empty(room, dtype=CORNER), np.empty(room, dtype=CORNER)
     curves = np.empty(layout.nodes, dtype=CURVE)
     states = np.empty(layout.nodes, dtype=np.int8)
-    walk(costs, layout.first, layout.roots, layout.height, bound, curves, stack, beside, states)
+    walk(costs, layout.first, layout.roots, layout.height, bound, window, curves, stack, beside, states)
     return states

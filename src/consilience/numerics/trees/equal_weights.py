@@ -76,8 +76,8 @@ def _certify(noisy, branching, counts, prices, nonnegative):  # pragma: no cover
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _sum_of_breaks(breaks, family, t, branching):  # pragma: no cover - compiled
     """One breakpoint of the children's sum; siblings' breakpoints are t places apart."""
-    total = breaks[family]
-    for c in range(1, branching):
+    total = breaks[family] + breaks[family + t]
+    for c in range(2, branching):
         total += breaks[family + c * t]
     return total
 

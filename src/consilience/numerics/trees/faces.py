@@ -56,6 +56,9 @@ def share_box(layout: Layout, lower: Array, upper: Array, *, whole: bool) -> Arr
 def _bound_by_slope(costs, prices, slopes, lower, upper):  # pragma: no cover - compiled
     for v in range(len(costs)):
         cost, slope = costs[v], slopes[v]
+        if cost.lower >= cost.upper:
+            lower[v], upper[v] = cost.lower, cost.upper
+            continue
         near = SAME * cost.linear + ROUNDED * abs(prices[v])
         sigma = -cost.linear_below
         kink = max(cost.noisy, cost.lower)

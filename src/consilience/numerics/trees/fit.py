@@ -10,7 +10,7 @@ the counts are, whatever happened before:
     L1, one weight    on complete trees, `equal_weights` finds prices in linear time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -20,15 +20,17 @@ from consilience.errors import DeclarationError, MeasurementError
 from consilience.numerics.fit import Fit, Status
 from consilience.numerics.losses import Array, Loss, LossName, checked_clipped, checked_noisy, checked_weights
 from consilience.numerics.trees.certificate import Certificate, certify
-from consilience.numerics.trees.costs import ABOVE, Costs, costs_of, largest_count, squares_in_box
+from consilience.numerics.trees.contradictions import contradiction_error, find_contradiction
+from consilience.numerics.trees.costs import ABOVE, LOW, Costs, costs_of, largest_count, squares_in_box
 from consilience.numerics.trees.curves import states_by_curves
 from consilience.numerics.trees.deep import states_by_ropes
 from consilience.numerics.trees.equal_weights import certify_equal_weights, fit_equal_weights
 from consilience.numerics.trees.faces import TieRule, optimal_box, share_box
 from consilience.numerics.trees.layout import Layout, complete_tree, forest
-from consilience.numerics.trees.pieces import slopes_of_prices, solve_pieces
+from consilience.numerics.trees.pieces import TIGHT, Solution, slopes_of_prices, solve_pieces
 from consilience.numerics.trees.prices import prices_from_states
 from consilience.numerics.trees.whole import rounded
+from consilience.numerics.trees.windows import likely_window
 
 TOLERANCE = 1e-9
 """The relative gap within which a fit has converged."""
@@ -51,6 +53,7 @@ def fit_tree(
     ties: TieRule = "min-l2",
     integers: bool = False,
     clipped: ArrayLike | None = None,
+    exact: ArrayLike | None = None,
 ) -> Fit:
     """The most likely consistent counts of a complete tree, breadth-first: the root first, the leaves last.
 
@@ -60,7 +63,7 @@ def fit_tree(
     >>> fit_tree([10, 3, 9], 2, loss="l2").counts
     array([10.66666667,  2.33333333,  8.33333333])
     """
-    values = _values(noisy, weights, clipped)
+    values = _values(noisy, weights, clipped, exact)
     layout = complete_tree(len(values.noisy), branching)
     return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers), branching=branching)
 
@@ -76,6 +79,7 @@ def fit_forest(
     ties: TieRule = "min-l2",
     integers: bool = False,
     clipped: ArrayLike | None = None,
+    exact: ArrayLike | None = None,
 ) -> Fit:
     """The most likely consistent counts of any rooted trees, nodes in any order.
 
@@ -96,12 +100,15 @@ def fit_forest(
     `clipped` marks values that the publisher set from negative to 0. On x ≥ 0 they cost what a measured 0 costs; with
     `nonnegative=False` they cost nothing below 0 (see `numerics.losses` for what that means for each loss).
 
+    `exact` marks values that are no measurements but facts: those counts are kept as they are given, whatever their
+    weights say. Exact counts that contradict each other raise `Infeasible`, with the least violation and their nodes.
+
     The result's status is CONVERGED where the relative gap is at most 1e-9 or within rounding of the objective.
 
     >>> fit_forest([3, 10, 9], [1, -1, 1], loss="l1", ties="vertex").counts
     array([ 3., 10.,  7.])
     """
-    values = _values(noisy, weights, clipped)
+    values = _values(noisy, weights, clipped, exact)
     layout = forest(parent, len(values.noisy))
     return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers))
 
@@ -113,6 +120,7 @@ class _Values:
     noisy: Array
     weights: Array
     clipped: NDArray[np.bool_] | None
+    exact: NDArray[np.bool_] | None = None
 
     @property
     def have_one_weight(self) -> bool:
@@ -137,13 +145,28 @@ class _Optimum:
     stats: dict[str, Any]
 
 
-def _values(noisy: ArrayLike, weights: ArrayLike | None, clipped: ArrayLike | None) -> _Values:
+def _values(noisy: ArrayLike, weights: ArrayLike | None, clipped: ArrayLike | None, exact: ArrayLike | None) -> _Values:
     shape = np.shape(noisy)  # type: ignore[arg-type]
     if len(shape) != 1:
         raise MeasurementError(f"the noisy values have shape {shape}; give one value for each node, in one dimension")
-    checked = checked_weights(weights, shape)
+    checked, facts = checked_weights(weights, shape), _checked_exact(exact, shape)
+    if facts is not None:
+        checked[facts] = 1.0
     values = checked_noisy(noisy, weights=checked)
-    return _Values(values, checked, checked_clipped(clipped, values))
+    return _Values(values, checked, checked_clipped(clipped, values), facts)
+
+
+def _checked_exact(exact: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
+    """Which values are exact; None where none is."""
+    if exact is None:
+        return None
+    mask = np.asarray(exact)
+    if mask.dtype != np.bool_ or mask.shape != shape:
+        raise MeasurementError(
+            f"`exact` has shape {mask.shape} and type {mask.dtype} for noisy values of shape {shape}; "
+            "give True or False for each"
+        )
+    return mask if np.any(mask) else None
 
 
 def _options(loss: str, alpha: float, nonnegative: bool, ties: TieRule, integers: bool) -> _Options:
@@ -157,9 +180,12 @@ def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int |
         layout.arranged(values.noisy),
         layout.arranged(values.weights),
         None if values.clipped is None or options.nonnegative else layout.arranged(values.clipped),
+        None if values.exact is None else layout.arranged(values.exact),
     )
+    _check_exact_counts(layout, values, options)
     straight = options.loss.square == 0
-    if straight and branching is not None and values.clipped is None and values.have_one_weight:
+    alike = values.clipped is None and values.exact is None and values.have_one_weight
+    if straight and branching is not None and alike:
         optimum = _fit_equal_weights(layout, values, options, branching)
     elif straight:
         optimum = _fit_straight(layout, values, options)
@@ -178,7 +204,27 @@ def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int |
 
 def _costs(layout: Layout, values: _Values, options: _Options) -> Costs:
     noisy, weights, clipped = values.noisy, values.weights, values.clipped
-    return costs_of(layout, options.loss, noisy, weights, clipped=clipped, nonnegative=options.nonnegative)
+    return costs_of(
+        layout, options.loss, noisy, weights, clipped=clipped, exact=values.exact, nonnegative=options.nonnegative
+    )
+
+
+def _check_exact_counts(layout: Layout, values: _Values, options: _Options) -> None:
+    """Refuse exact counts that contradict each other, or that are not whole where whole counts are asked for."""
+    noisy, exact = values.noisy, values.exact
+    if exact is None:
+        return
+    found = find_contradiction(layout, noisy, exact, nonnegative=options.nonnegative)
+    if found is not None:
+        squares = replace(options, loss=Loss.named("l2"), integers=False)
+        nearest = _fit_curved(layout, _Values(noisy, exact.astype(np.float64), None), squares)
+        violation = float(np.abs(nearest.counts - noisy)[exact].max())
+        names = np.arange(layout.nodes) if layout.order is None else layout.order
+        named = [(int(names[v]), float(noisy[v])) for v in (found.node, *found.below)]
+        raise contradiction_error(named[0], named[1:], violation)
+    if options.integers and np.any(noisy[exact] != np.round(noisy[exact])):
+        part = noisy[exact][noisy[exact] != np.round(noisy[exact])][0]
+        raise DeclarationError(f"whole counts are asked for, and one must be exactly {part:.10g}; leave out `integers`")
 
 
 def _states(layout: Layout, costs: Costs, bound: float) -> tuple[NDArray[np.int8], str]:
@@ -188,17 +234,30 @@ def _states(layout: Layout, costs: Costs, bound: float) -> tuple[NDArray[np.int8
     return states_by_curves(layout, costs, bound), "curves"
 
 
+def _solve_curved(layout: Layout, costs: Costs, bound: float) -> tuple[Solution, str]:
+    """The optimum of costs with curvature, and the name of the way there."""
+    if layout.total_depth > DEEP * layout.nodes:
+        solved = solve_pieces(layout, costs, states_by_ropes(layout, costs, bound), bound=bound)
+        if solved.certificate.within(TOLERANCE) or layout.total_depth > PATIENCE:
+            return solved, "ropes"
+        return solve_pieces(layout, costs, states_by_curves(layout, costs, bound), bound=bound), "curves"
+    states = states_by_curves(layout, costs, bound, window=likely_window(layout, costs))
+    solved = solve_pieces(layout, costs, states, bound=bound)
+    if not solved.certificate.gap <= TIGHT * solved.certificate.objective:
+        solved = solve_pieces(layout, costs, states_by_curves(layout, costs, bound), bound=bound)
+    return solved, "curves"
+
+
 def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     """L2 and the elastic net: the states, unless every node has one piece only, then linear algebra."""
     costs, bound = _costs(layout, values, options), largest_count(values.noisy)
     if options.loss.linear == 0 and not options.nonnegative and values.clipped is None:
         states, method = np.full(layout.nodes, ABOVE, dtype=np.int8), "two passes"
+        if values.exact is not None:
+            states[values.exact] = LOW
+        solved = solve_pieces(layout, costs, states, bound=bound)
     else:
-        states, method = _states(layout, costs, bound)
-    solved = solve_pieces(layout, costs, states, bound=bound)
-    if method == "ropes" and not solved.certificate.within(TOLERANCE) and layout.total_depth <= PATIENCE:
-        method = "curves"
-        solved = solve_pieces(layout, costs, states_by_curves(layout, costs, bound), bound=bound)
+        solved, method = _solve_curved(layout, costs, bound)
     stats = {"method": method, "steps": solved.steps}
     return _Optimum(solved.counts, solved.prices, solved.certificate, stats)
 
@@ -232,7 +291,7 @@ def _choose(
     stats: dict[str, Any] = {"method": method, "ties": ties}
     if ties == "min-l2":
         boxed = squares_in_box(costs, lower, upper)
-        solved = solve_pieces(layout, boxed, _states(layout, boxed, bound)[0], bound=bound)
+        solved, _ = _solve_curved(layout, boxed, bound)
         counts, stats["tie_gap"] = solved.counts, solved.certificate.relative_gap
     else:
         counts = share_box(layout, lower, upper, whole=ties == "vertex")

@@ -76,7 +76,9 @@ def complete_tree(nodes: int, branching: int) -> Layout:
             f"there are {nodes} noisy values; a complete tree with {branching} children for each inner node has "
             f"{reached - level} or {reached}. For other trees use fit_forest, with the parents from histogram_parents"
         )
-    return Layout(np.minimum(branching * np.arange(nodes + 1) + 1, nodes), 1, height, total_depth)
+    first = np.full(nodes + 1, nodes, dtype=np.int64)
+    first[: (nodes - 1) // branching] = np.arange(1, nodes, branching)
+    return Layout(first, 1, height, total_depth)
 
 
 def histogram_parents(leaves: int, branching: int) -> NDArray[np.int64]:
@@ -100,6 +102,23 @@ def histogram_parents(leaves: int, branching: int) -> NDArray[np.int64]:
         start + np.arange(width, dtype=np.int64) // branching for start, width in zip(starts, widths[1:], strict=False)
     ]
     return np.concatenate([np.array([-1]), *levels])
+
+
+def complete_branching(parent: NDArray[np.int64]) -> int | None:
+    """How many children each inner node has if this is a complete tree in breadth-first order, else None.
+
+    >>> complete_branching(histogram_parents(4, 2)), complete_branching(histogram_parents(5, 2))
+    (2, None)
+    """
+    branching = int(np.count_nonzero(parent == 0))
+    if branching < 2:
+        return None
+    reached = level = 1
+    while reached < len(parent):
+        level *= branching
+        reached += level
+    in_order = reached == len(parent) and np.array_equal(parent, (np.arange(-1, len(parent) - 1)) // branching)
+    return branching if in_order else None
 
 
 def forest(parent: ArrayLike, nodes: int) -> Layout:

@@ -3,6 +3,7 @@
 Without curvature every node stands still at the optimum, and its state says between which slopes its cost may lie:
 
     below the kink: −a       at the kink: −a … a       above: a       at a lower bound: anything up to the slope there
+    at an exact count: anything
 
 From the leaves upwards, node v can bear the prices λ_v in the interval of its children's common prices plus its own
 slopes. A root must bear the price 0. From the roots down, each inner node picks the middle of what is left for the
@@ -48,6 +49,18 @@ def common(first, v, low, high):  # pragma: no cover - compiled
     return least, most
 
 
+# Rounding can leave nothing between them; prices that are too high are the ones that no count answers. Below an exact
+# node one end or both may be infinitely far.
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+def between(bottom, top, otherwise):  # pragma: no cover - compiled
+    """The middle of what is left for a price, or its finite end, or any other price if it has none."""
+    if bottom > -np.inf and top < np.inf:
+        return 0.5 * (bottom + top) if bottom <= top else top
+    if bottom > -np.inf:
+        return bottom
+    return top if top < np.inf else otherwise
+
+
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def _price(costs, first, roots, states, low, high, prices, slopes):  # pragma: no cover - compiled
     for v in range(len(costs) - 1, -1, -1):
@@ -65,8 +78,7 @@ def _price(costs, first, roots, states, low, high, prices, slopes):  # pragma: n
             continue
         borne = common(first, v, low, high)
         bottom, top = max(prices[v] - most, borne[0]), min(prices[v] - least, borne[1])
-        # Rounding can leave nothing between them; prices that are too high are the ones that no count answers.
-        shared = 0.5 * (bottom + top) if bottom <= top else top
+        shared = between(bottom, top, prices[v])
         slopes[v] = min(max(prices[v] - shared, least), most)
         for c in range(first[v], first[v + 1]):
             prices[c] = shared

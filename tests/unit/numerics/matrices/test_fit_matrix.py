@@ -129,7 +129,7 @@ def test_hierarchies_agree_with_general_solvers(loss, nonnegative, monkeypatch):
     matrix = np.vstack([np.ones((1, 12)), groups, np.eye(12)[[0, 1, 2, 3, 4, 5, 8]], groups[1:2]])
     noisy, weights = rng.laplace(0, 2, matrix.shape[0]) + 3.0, rng.choice([0.0, 0.5, 2.0], matrix.shape[0])
     fit = fit_matrix(matrix, noisy, loss=loss, weights=weights, nonnegative=nonnegative)
-    monkeypatch.setattr(matrix_fit, "find_hierarchy", lambda _: None)
+    monkeypatch.setattr(matrix_fit, "find_hierarchy", lambda *_: None)
     general = fit_matrix(matrix, noisy, loss=loss, weights=weights, nonnegative=nonnegative)
     assert fit.stats["solver"] == "forest"
     assert fit.objective == pytest.approx(general.objective, rel=1e-7, abs=1e-9)

@@ -29,7 +29,7 @@ for height in (10, 14, 20):
     if levels:
         weights *= np.repeat(1.05 ** np.arange(height + 1), 2 ** np.arange(height + 1))
     best = np.inf
-    for _ in range(3 if height == 20 else 9):
+    for _ in range(9):
         begin = time.process_time()
         fit = fit_tree(noisy, 2, weights=weights, **options)
         best = min(best, time.process_time() - begin)

@@ -1,0 +1,61 @@
+"""The loops of `absolute_deviations` and `interval_partitions`: compiled, and imported only when they are used."""
+
+import numba
+import numpy as np
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def scan(counts, ranks, values, width, found):  # type: ignore[no-untyped-def]
+    """found[i] is the deviation of the last min(i, width) of the first i counts."""
+    numbers = np.zeros(values.size + 1, dtype=np.int64)
+    sums = np.zeros(values.size + 1, dtype=np.int64)
+    highest = 1
+    while 2 * highest <= values.size:
+        highest *= 2
+    total = np.int64(0)
+    for i in range(counts.size):
+        _add(numbers, sums, ranks[i], 1, counts[i])
+        total += counts[i]
+        if i >= width:
+            _add(numbers, sums, ranks[i - width], -1, -counts[i - width])
+            total -= counts[i - width]
+        held = min(i + 1, width)
+        # The values before the median are found by descent: the longest stretch that holds fewer than half of them.
+        place, before, sum_before = 0, 0, np.int64(0)
+        step = highest
+        while step > 0:
+            if place + step <= values.size and before + numbers[place + step] < (held + 1) // 2:
+                place += step
+                before += numbers[place]
+                sum_before += sums[place]
+            step //= 2
+        found[i + 1] = values[place] * before - sum_before + (total - sum_before) - values[place] * (held - before)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _add(numbers, sums, rank, number, value):  # type: ignore[no-untyped-def]
+    place = rank + 1
+    while place < numbers.size:
+        numbers[place] += number
+        sums[place] += value
+        place += place & -place
+
+
+# best[j] = min over intervals i … j − 1 of best[i] + cost. Since longer intervals are tried first and only a strictly
+# lower cost replaces one, the length kept for j is the greatest that ends a partition of least cost, as the order of
+# partitions asks; the same holds for what is left of it.
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def best_last_buckets(size, widths, steps, offsets, costs):  # type: ignore[no-untyped-def]
+    """For each number of codes, how long the last bucket is in the best partition of them."""
+    best = np.zeros(size + 1, dtype=np.int64)
+    last = np.zeros(size + 1, dtype=np.int64)
+    for after in range(1, size + 1):
+        for i in range(widths.size):
+            first = after - widths[i]
+            if first < 0 or first % steps[i]:
+                continue
+            cost = best[first] + costs[offsets[i] + first // steps[i]]
+            if last[after] == 0 or cost < best[after]:
+                best[after] = cost
+                last[after] = widths[i]
+    return last

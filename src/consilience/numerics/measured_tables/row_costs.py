@@ -1,0 +1,162 @@
+"""What the rows of a measured table cost, and the prices that answer to these costs.
+
+Row i of the operator B, already divided by the scale of its noise, has the observed value c_i and the cost
+
+    φ(r) = a·|r| + ½·q·r²    of its residual r = (Bx − c)_i,
+
+with a > 0, q = 0 for Laplace noise, a = 0, q > 0 for Gaussian noise, and both for the elastic net. A *one-sided* row
+costs this only where r > 0: of its value no more is known than that it was at most c. An *exact* row costs nothing at
+r = 0 and everything elsewhere. A row with a = q = 0 was not measured.
+
+The conjugate φ*(ν) = sup over r of ν·r − φ(r) is 0 for |ν| ≤ a, grows like (|ν| − a)²/2q beyond, and is infinite there
+if q = 0; one-sided rows need ν ≥ 0, exact rows have φ* = 0. Because φ is a sum, ν may be split into a *linear* part in
+[−a, a] that is free and a *square* part that costs ½ν²/q: the components below. All that solvers need to know of a
+component is its interval and its softness 1/q.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+WEAK = 1e-4
+"""The curvature by which one-sided rows are first taken into account."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowCosts:
+    """Observed values and the costs of missing them, one for each row."""
+
+    observed: Array
+    slope: Array
+    """a, the price of a unit of |r|."""
+    curvature: Array
+    """q, the price of ½r²."""
+    exact: Mask
+    one_sided: Mask
+
+    def felt(self, residual: Array) -> Array:
+        """The sizes of the residuals that cost something."""
+        felt = np.where(self.one_sided, np.maximum(residual, 0.0), np.abs(residual))
+        felt[self.exact] = 0.0
+        return felt
+
+    def value(self, residual: Array) -> float:
+        """The sum of all costs; exact rows are not in it."""
+        felt = self.felt(residual)
+        return float(np.sum(felt * (self.slope + 0.5 * self.curvature * felt)))
+
+    @cached_property
+    def expected(self) -> float:
+        """The cost that noise alone leads one to expect: E|r| = 1 for a Laplace row, E r² = 1/q for a Gaussian one.
+
+        A row with both parts is scaled like a Laplace row, of which E r² = 2.
+        """
+        both = (self.slope > 0) & (self.curvature > 0)
+        square = np.where(both, self.curvature, np.where(self.curvature > 0, 0.5, 0.0))
+        return float(np.sum(np.where(self.exact | self.one_sided, 0.0, self.slope + square)))
+
+    # φ(r) + φ*(sν) − s·ν·r ≥ 0 for every multiple s, by the definition of φ*. Added up, and with s·slack for what the
+    # cells can still gain, this is the distance between the objective and a bound that no table can beat.
+    def gap(self, residual: Array, prices: Array, slack: float) -> float:
+        """The smallest gap that a multiple of these prices proves; the objective itself where none proves more."""
+        objective = self.value(residual)
+        felt_prices = np.where(self.exact | (self.slope > 0) | (self.curvature > 0), prices, 0.0)
+        most = self._largest_multiple(felt_prices)
+        gain = float(np.sum(felt_prices * residual)) - slack
+        cost = self._conjugate(most * felt_prices)
+        best = objective
+        for multiple in (most, most * min(1.0, most * gain / (2.0 * cost)) if cost > 0 and gain > 0 else 0.0):
+            best = min(best, objective + self._conjugate(multiple * felt_prices) - multiple * gain)
+        return max(best, 0.0)
+
+    def _largest_multiple(self, prices: Array) -> float:
+        """The largest s ≤ 1 for which φ*(s·prices) is finite."""
+        bounded = (self.curvature == 0) & ~self.exact
+        size = np.abs(prices[bounded])
+        limits = np.divide(self.slope[bounded], size, out=np.ones(size.shape), where=size > self.slope[bounded])
+        below = float(prices.min(where=self.one_sided, initial=0.0))
+        return 0.0 if below < 0.0 else float(limits.min(initial=1.0))
+
+    def _conjugate(self, prices: Array) -> float:
+        """Σ φ*, for prices at which it is finite."""
+        beyond = np.maximum(np.abs(prices) - self.slope, 0.0)
+        curved = (self.curvature > 0) & ~self.exact
+        return 0.5 * float(np.sum(np.divide(beyond**2, self.curvature, out=np.zeros(beyond.shape), where=curved)))
+
+    def stand_in(self) -> "RowCosts":
+        """Squares in place of all costs, for a first approximation; one-sided rows hardly count in it."""
+        mean = np.where(self.slope > 0, 0.5 * self.slope**2, 0.0) + self.curvature
+        curvature = np.where(self.one_sided, WEAK * mean, mean)
+        nobody = np.zeros_like(self.exact)
+        return replace(self, slope=np.zeros_like(self.slope), curvature=curvature, one_sided=nobody)
+
+    @property
+    def squares_alone(self) -> bool:
+        """Whether no price is confined to an interval."""
+        return not (np.any(self.slope[~self.exact] > 0) or self.one_sided.any())
+
+    def components(self) -> "Components":
+        """The parts of the prices, linear, square and exact."""
+        linear = np.flatnonzero((self.slope > 0) & ~self.exact)
+        square = np.flatnonzero((self.curvature > 0) & ~self.exact)
+        exact = np.flatnonzero(self.exact)
+        free = np.full(self.observed.size, np.inf)
+        high = np.concatenate([self.slope[linear], free[square], free[exact]])
+        row = np.concatenate([linear, square, exact])
+        softness = np.concatenate([np.zeros(linear.size), 1.0 / self.curvature[square], np.zeros(exact.size)])
+        return Components(self.observed.size, row, np.where(self.one_sided[row], 0.0, -high), high, softness)
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The parts into which the prices of rows are split: for each its row, its interval and its softness 1/q."""
+
+    rows: int
+    row: NDArray[np.intp]
+    low: Array
+    high: Array
+    softness: Array
+
+    @property
+    def confined(self) -> bool:
+        """Whether any component has an end."""
+        return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
+
+    def of_rows(self, parts: Array) -> Array:
+        """The sum of the parts of each row."""
+        return np.bincount(self.row, parts, self.rows).astype(np.float64, copy=False)
+
+    def rooms(self, parts: Array) -> tuple[Array, Array]:
+        """How far each part is below its upper and above its lower end."""
+        least = np.finfo(np.float64).tiny
+        return np.maximum(self.high - parts, least), np.maximum(parts - self.low, least)
+
+    def reach(self, parts: Array, direction: Array) -> float:
+        """The step along the direction at which a part meets the end of its interval."""
+        up, down = self.rooms(parts)
+        with np.errstate(divide="ignore", over="ignore"):
+            steps = np.where(direction > 0, up, down) / np.abs(direction)
+        return float(steps.min(initial=np.inf))
+
+    def pull(self, parts: Array, barrier: float) -> Array:
+        """The slope of ½·softness·ν² − barrier·(log(high − ν) + log(ν − low))."""
+        up, down = self.rooms(parts)
+        return self.softness * parts + barrier / up - barrier / down
+
+    def centred(self, residual: Array, barrier: float) -> Array:
+        """The parts at which the pull equals the residual of the row, for intervals with two ends or none.
+
+        With ends −a and a the pull is 2κν/(a² − ν²); with ends 0 and a it is taken for the same around a/2.
+        """
+        r = residual[self.row]
+        ends = np.isfinite(self.high)
+        high, low = np.where(ends, self.high, 1.0), np.where(ends, self.low, -1.0)
+        middle, half = 0.5 * (high + low), 0.5 * (high - low)
+        inside = middle + half**2 * r / (barrier + np.sqrt(barrier**2 + half**2 * r**2))
+        free = np.divide(r, self.softness, out=np.zeros(r.shape), where=self.softness > 0)
+        return np.where(ends, inside, np.where(np.isfinite(self.low), np.maximum(free, self.low + barrier), free))
