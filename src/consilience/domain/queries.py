@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import scipy.sparse as sp
+
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Factor, Identity, Matrix, factor_from_json
@@ -195,11 +197,15 @@ SHARED_LATTICE_BITS = 26
 
 
 def _rounded_factor(factor: Factor, bound: LinearMap, bits: int | None, kept: int, names: Sequence[str]) -> Factor:
-    """The factor itself where it lies on the lattice, else the rounded matrix with the same row names."""
-    if not isinstance(bound, SparseMap) or not bound.lattice_bits:
+    """The factor itself where it lies on the lattice, else rounded: by itself, or as a matrix with the same names."""
+    if not bound.lattice_bits:
         return factor
     if bits is None:
         bits = max(0, kept - math.floor(math.log2(bound.largest_entry)))
     if bound.lattice_bits <= bits:
         return factor
-    return Matrix.of(bound.rounded(bits).matrix, names=names)
+    coarser = factor.on_lattice(bits)
+    if coarser is not None:
+        return coarser
+    explicit = bound if isinstance(bound, SparseMap) else SparseMap(sp.csr_array(bound.dense()))
+    return Matrix.of(explicit.rounded(bits).matrix, names=names)

@@ -1,13 +1,45 @@
-"""Plans as people type them on the command line: `2-way`, `flat`, `marginals age,sex; income`, `histogram age 16`."""
+"""Plans as people type them on the command line: a name, then what it is about.
+
+flat                                    every cell of the full table
+2-way                                   all marginals over two attributes
+marginals age,sex; income               the marginals that are named
+histogram age [16] [geometric]          a tree of counts over one attribute
+wavelet [age,income]                    Privlet
+efpa age · php age · dawa age           the histogram mechanisms of these names
+matrix age ranges [p-identity]          the matrix mechanism for a workload of one attribute
+low-rank age prefix                     the low-rank mechanism, likewise
+mwem age,sex; income                    rounds that measure what is estimated worst among some marginals
+"""
 
 import re
+from collections.abc import Callable
 
+from consilience.domain.attribute_workloads import FACTOR_OF_NAME
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.plans.dawa import Dawa
+from consilience.plans.efpa import Efpa
 from consilience.plans.histogram import Histogram
+from consilience.plans.low_rank import LowRank
 from consilience.plans.marginals import Direct, Flat, Marginals
+from consilience.plans.matrix_mechanism import STRATEGIES, MatrixMechanism
+from consilience.plans.mwem import Mwem
+from consilience.plans.php import Php
+from consilience.plans.wavelet import Wavelet
 from consilience.privacy.measure import Plan
 
-EXAMPLES = ("flat", "2-way", "marginals age,sex; income", "histogram age", "histogram age 16 geometric")
+EXAMPLES = (
+    "flat",
+    "2-way",
+    "marginals age,sex; income",
+    "histogram age",
+    "histogram age 16 geometric",
+    "wavelet age",
+    "dawa age",
+    "matrix age ranges",
+    "mwem age,sex; income",
+)
 
 
 def plan_from_text(text: str) -> Plan:
@@ -22,16 +54,19 @@ def plan_from_text(text: str) -> Plan:
     name = words[0].lower() if words else ""
     rest = words[1] if len(words) > 1 else ""
     ways = re.fullmatch(r"(\d+)-way", name)
-    if name == "flat" and not rest:
-        return Flat()
     if ways and not rest:
         return Direct(ways=int(ways.group(1)))
-    if name == "marginals" and rest:
-        sets = [tuple(part.strip() for part in each.split(",")) for each in rest.split(";")]
-        return Marginals([names for names in sets if names != ("",)])
-    if name == "histogram" and rest:
-        return _histogram(rest)
+    if not rest and name in WITHOUT_WORDS:
+        return WITHOUT_WORDS[name]()
+    if rest and name in WITH_WORDS:
+        return WITH_WORDS[name](rest)
     raise DeclarationError(f"the plan {text!r} is not known; examples: {', '.join(repr(each) for each in EXAMPLES)}")
+
+
+def _sets(text: str) -> list[tuple[str, ...]]:
+    """`age,sex; income` as sets of attributes."""
+    sets = [tuple(part.strip() for part in each.split(",")) for each in text.split(";")]
+    return [names for names in sets if names != ("",)]
 
 
 def _histogram(text: str) -> Histogram:
@@ -42,3 +77,41 @@ def _histogram(text: str) -> Histogram:
         budgets = "geometric" if words.pop() == "geometric" else "uniform"
     branching = int(words.pop()) if len(words) > 1 and words[-1].isdigit() else None
     return Histogram(" ".join(words), branching=branching, level_budgets=budgets)
+
+
+def _matrix(text: str) -> MatrixMechanism:
+    """`ATTRIBUTE [identity|prefix|ranges] [STRATEGY]`; all ranges unless said."""
+    words = text.split()
+    strategy = words.pop() if len(words) > 1 and words[-1] in STRATEGIES else "auto"
+    workload, attribute = _workload(words)
+    return MatrixMechanism(workload, attribute, strategy)
+
+
+def _low_rank(text: str) -> LowRank:
+    """`ATTRIBUTE [identity|prefix|ranges]`."""
+    workload, attribute = _workload(text.split())
+    return LowRank(workload, attribute)
+
+
+def _workload(words: list[str]) -> tuple[str, str]:
+    named = len(words) > 1 and words[-1] in FACTOR_OF_NAME
+    return (words[-1], " ".join(words[:-1])) if named else ("ranges", " ".join(words))
+
+
+def _mwem(text: str) -> Mwem:
+    return Mwem(Workload.of([Query.marginal(*names) for names in _sets(text)]))
+
+
+WITHOUT_WORDS: dict[str, Callable[[], Plan]] = {"flat": Flat, "wavelet": Wavelet}
+
+WITH_WORDS: dict[str, Callable[[str], Plan]] = {
+    "marginals": lambda text: Marginals(_sets(text)),
+    "histogram": _histogram,
+    "wavelet": lambda text: Wavelet([name.strip() for name in text.split(",")]),
+    "efpa": Efpa,
+    "php": Php,
+    "dawa": Dawa,
+    "matrix": _matrix,
+    "low-rank": _low_rank,
+    "mwem": _mwem,
+}

@@ -21,7 +21,7 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import BudgetExceeded, LedgerError
 from consilience.measurements import Measurement
-from consilience.numerics.linear_maps import Kronecker, LinearMap, SparseMap
+from consilience.numerics.linear_maps import Kronecker
 from consilience.privacy.budgets import Budget, exact_difference, exact_sum
 from consilience.privacy.ledger import Reservation
 from consilience.privacy.noise import NoiseSource
@@ -305,11 +305,5 @@ def _measurement(priced: PricedQuery, units: NDArray[np.int64], identity: str) -
 
 def _exact_answers(bound: BoundQuery, table: NDArray[np.int64]) -> NDArray[np.int64]:
     """The answers as exact integers in lattice units, flattened."""
-    operator = Kronecker(tuple(_in_lattice_units(each) for each in bound.maps))
+    operator = Kronecker(tuple(each.in_lattice_units() for each in bound.maps))
     return np.ascontiguousarray(operator.apply(table), dtype=np.int64).ravel()
-
-
-def _in_lattice_units(each: LinearMap) -> LinearMap:
-    if not each.lattice_bits or not isinstance(each, SparseMap):
-        return each
-    return SparseMap(each.matrix * math.ldexp(1.0, each.lattice_bits))

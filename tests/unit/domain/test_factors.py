@@ -85,6 +85,50 @@ TABLE: list[tuple[Factor, Attribute, list[list[float]], Sequence[str]]] = [
         ],
     ),
     (factors.Haar(), SINGLE, [[1]], ["all"]),
+    (
+        factors.Intervals(("0..9", "20..29")),
+        AGE,
+        [[1, 1, 0, 0], [0, 0, 1, 1]],
+        ["0..19", "20..Unknown"],
+    ),
+    (factors.Intervals(("only",)), SINGLE, [[1]], ["only"]),
+    (
+        factors.Nominal(),
+        LENGTH,
+        [[4, 4, 4], [2, -1, -1], [-1, 2, -1], [-1, -1, 2]],
+        ["all", *(f"{label} against the mean of all" for label in LENGTH.labels)],
+    ),
+    (
+        factors.Nominal(),
+        PLACE,
+        [
+            [2, 2, 2, 2],
+            [1, 1, 1, -1],
+            [-1, -1, -1, 1],
+            [1, 1, -1, 0],
+            [-1, -1, 1, 0],
+            [1, -1, 0, 0],
+            [-1, 1, 0, 0],
+        ],
+        [
+            "all",
+            "Europe against the mean of all",
+            "Nowhere against the mean of all",
+            "Switzerland against the mean of Europe",
+            "France against the mean of Europe",
+            "Bern against the mean of Switzerland",
+            "Basel against the mean of Switzerland",
+        ],
+    ),
+    (factors.Nominal(), SINGLE, [[1]], ["all"]),
+    (factors.Fourier(1), AGE, [[1, 1, 1, 1]], ["all"]),
+    (factors.Fourier(2), SEX, [[1, 1], [1, -1]], ["all", "cosine 1"]),
+    (
+        factors.Fourier(3, bits=2),
+        AGE,
+        [[1, 1, 1, 1], [1.5, 0, -1.5, 0], [0, 1.5, 0, -1.5], [1, -1, 1, -1]],
+        ["all", "cosine 1", "sine 1", "cosine 2"],
+    ),
     (factors.Matrix.of([[0.5, -1.0], [0.0, 0.0]]), SEX, [[0.5, -1.0], [0.0, 0.0]], ["row 0", "row 1"]),
     (factors.Matrix.of([2, -3], names=["net"]), SEX, [[2, -3]], ["net"]),
 ]
@@ -167,7 +211,10 @@ def test_haar_determines_every_count(size: int) -> None:
     assert np.linalg.matrix_rank(matrix) == size
 
 
-@pytest.mark.parametrize("factor", [factors.Haar(), factors.Tree(2), factors.Tree(16), factors.Prefix()])
+@pytest.mark.parametrize(
+    "factor",
+    [factors.Haar(), factors.Tree(2), factors.Tree(16), factors.Prefix(), factors.Nominal(), factors.Fourier(5)],
+)
 def test_large_attributes_bind_to_sparse_structure(factor: Factor) -> None:
     size = 2**16
     attribute = Attribute.numeric("a", [*range(size + 1)])
@@ -233,6 +280,15 @@ BAD: list[tuple[Factor, Attribute, list[str]]] = [
     (factors.Tree(), SEX, ["no hierarchy", "branching"]),
     (factors.Tree(2, level=3), AGE, ["levels 0 to 2", "not 3"]),
     (factors.Tree(level=-1), PLACE, ["levels 0 to 2", "not -1"]),
+    (factors.Intervals(()), AGE, ["no value", "'0..9'"]),
+    (factors.Intervals(("10..19",)), AGE, ["start at 10..19", "the first value, '0..9'"]),
+    (factors.Intervals(("0..9", "20..29", "10..19")), AGE, ["declared order"]),
+    (factors.Intervals(("0..9", "0..9")), AGE, ["declared order"]),
+    (factors.Intervals(("X",)), SEX, ["'X'"]),
+    (factors.Fourier(0), AGE, ["0 frequencies", "1 to 3"]),
+    (factors.Fourier(4), AGE, ["4 frequencies", "1 to 3"]),
+    (factors.Fourier(2, bits=0), AGE, ["0 bits"]),
+    (factors.Fourier(2, bits=31), AGE, ["31 bits"]),
     (factors.Matrix(0, ()), SEX, ["0 rows"]),
     (factors.Matrix(2, (), ("a",)), SEX, ["2 rows", "1 row names"]),
     (factors.Matrix(1, ((0, 2, 1.0),)), SEX, ["(0, 2)", "2 values of 'sex'"]),

@@ -101,7 +101,7 @@ def test_every_function_of_the_language_has_an_example() -> None:
 
 
 def test_factors_without_words_in_the_language_are_named() -> None:
-    wordless = {"buckets", "matrix"}
+    wordless = {"buckets", "intervals", "nominal", "fourier", "matrix"}
     spoken = {"identity", "value", "subset", "range"}
     assert set(FACTORS) == set(_FUNCTIONS) | wordless | spoken
     for name in wordless:

@@ -73,6 +73,9 @@ def random_factor(rng: np.random.Generator, attribute: Attribute) -> Factor:
         factors.Haar,
         lambda: factors.Matrix.of(rng.integers(-3, 4, (rng.integers(1, 4), attribute.size))),
         lambda: factors.Matrix.of(rng.normal(size=(2, attribute.size))),
+        lambda: factors.Intervals(tuple(labels[: first + 1])),
+        factors.Nominal,
+        lambda: factors.Fourier(int(rng.integers(1, attribute.size // 2 + 2))),
     ]
     return choices[int(rng.integers(len(choices)))]()
 

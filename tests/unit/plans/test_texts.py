@@ -2,8 +2,23 @@
 
 import pytest
 
+from consilience.domain import Query, Workload
 from consilience.errors import DeclarationError
-from consilience.plans import Direct, Flat, Histogram, Marginals, plan_from_text
+from consilience.plans import (
+    Dawa,
+    Direct,
+    Efpa,
+    Flat,
+    Histogram,
+    LowRank,
+    Marginals,
+    MatrixMechanism,
+    Mwem,
+    Php,
+    Wavelet,
+    plan_from_text,
+)
+from consilience.privacy.measure import Plan
 
 
 @pytest.mark.parametrize(
@@ -17,13 +32,24 @@ from consilience.plans import Direct, Flat, Histogram, Marginals, plan_from_text
         ("histogram age", Histogram("age")),
         ("histogram age 16", Histogram("age", branching=16)),
         ("histogram hours per week 4 geometric", Histogram("hours per week", branching=4, level_budgets="geometric")),
+        ("wavelet", Wavelet()),
+        ("wavelet age, hours per week", Wavelet(["age", "hours per week"])),
+        ("efpa age", Efpa("age")),
+        ("php hours per week", Php("hours per week")),
+        ("dawa age", Dawa("age")),
+        ("matrix age", MatrixMechanism("ranges", "age")),
+        ("matrix age prefix eigen", MatrixMechanism("prefix", "age", "eigen")),
+        ("low-rank hours per week identity", LowRank("identity", "hours per week")),
+        ("mwem age,sex; income", Mwem(Workload.of([Query.marginal("age", "sex"), Query.marginal("income")]))),
     ],
 )
-def test_texts_name_plans(text: str, plan: object) -> None:
-    assert plan_from_text(text) == plan
+def test_texts_name_plans(text: str, plan: Plan) -> None:
+    assert plan_from_text(text).to_json() == plan.to_json()
 
 
-@pytest.mark.parametrize("text", ["", "everything", "2 way", "marginals", "marginals ;", "histogram", "flat 2"])
+@pytest.mark.parametrize(
+    "text", ["", "everything", "2 way", "marginals", "marginals ;", "histogram", "flat 2", "dawa", "mwem"]
+)
 def test_other_texts_are_refused_with_examples(text: str) -> None:
     with pytest.raises(DeclarationError, match=r"such as|examples"):
         plan_from_text(text)

@@ -7,19 +7,23 @@ A factor bound to an attribute is a matrix F whose columns are the attribute's c
 from consilience.domain.declarations import Declaration, suggestion
 from consilience.domain.factors.base import Factor
 from consilience.domain.factors.numbers import Matrix, Mean, Moments
-from consilience.domain.factors.ordered import AllRanges, Haar, Prefix, Tree
+from consilience.domain.factors.ordered import AllRanges, Haar, Intervals, Prefix, Tree
 from consilience.domain.factors.selections import Buckets, Identity, Range, Subset, Total, Value
+from consilience.domain.factors.transforms import Fourier, Nominal
 
 __all__ = [
     "FACTORS",
     "AllRanges",
     "Buckets",
     "Factor",
+    "Fourier",
     "Haar",
     "Identity",
+    "Intervals",
     "Matrix",
     "Mean",
     "Moments",
+    "Nominal",
     "Prefix",
     "Range",
     "Subset",
@@ -40,10 +44,13 @@ FACTORS: dict[str, type[Factor]] = {
         Prefix,
         AllRanges,
         Buckets,
+        Intervals,
         Mean,
         Moments,
         Tree,
         Haar,
+        Nominal,
+        Fourier,
         Matrix,
     )
 }

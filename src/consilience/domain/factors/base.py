@@ -28,6 +28,10 @@ class Factor(ABC):
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         """What each row of the matrix answers."""
 
+    def on_lattice(self, bits: int) -> "Factor | None":
+        """The factor rounded to the lattice 2^−bits, for kinds that round themselves; None for the others."""
+        return None
+
     def describe(self, name: str) -> str:
         """The factor as people type it, given the attribute's name."""
         return f"{self.kind}({', '.join((spell_attribute(name), *self._arguments()))})"

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import Declaration, is_number
@@ -88,20 +90,25 @@ class Matrix(Factor):
             raise DeclarationError(
                 f"a matrix factor with {self.rows} rows has {len(self.names)} row names; give all or none"
             )
-        for row, code, value in self.entries:
-            if not (0 <= row < self.rows and 0 <= code < attribute.size and is_number(value)):
-                raise DeclarationError(
-                    f"matrix entry ({row}, {code}) = {value} does not fit {self.rows} rows "
-                    f"and the {attribute.size} values of {attribute.name!r}"
-                )
-        rows, codes, values = zip(*self.entries, strict=True) if self.entries else ((), (), ())
-        shape = (self.rows, attribute.size)
-        return SparseMap(
-            sp.csr_array(
-                (np.array(values, dtype=np.float64), (np.array(rows, np.intp), np.array(codes, np.intp))),
-                shape,
+        rows, codes, values = self._columns
+        wrong = (rows < 0) | (rows >= self.rows) | (codes < 0) | (codes >= attribute.size) | ~np.isfinite(values)
+        if wrong.any():
+            row, code, value = self.entries[int(np.argmax(wrong))]
+            raise DeclarationError(
+                f"matrix entry ({row}, {code}) = {value} does not fit {self.rows} rows "
+                f"and the {attribute.size} values of {attribute.name!r}"
             )
-        )
+        whole: Any = (rows.astype(np.intp), codes.astype(np.intp))
+        return SparseMap(sp.csr_array((values, whole), (self.rows, attribute.size)))
+
+    @cached_property
+    def _columns(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Rows, codes and values of the entries; what is no number there becomes NaN."""
+        try:
+            table = np.array(self.entries, dtype=np.float64).reshape(-1, 3)
+        except (TypeError, ValueError, OverflowError):
+            table = np.array([[part if is_number(part) else np.nan for part in each] for each in self.entries])
+        return table[:, 0], table[:, 1], table[:, 2]
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return self.names or tuple(f"row {i}" for i in range(self.rows))

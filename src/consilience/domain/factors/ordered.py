@@ -1,5 +1,6 @@
 """Factors over the declared order of values: prefixes, ranges, trees and wavelets."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -40,6 +41,44 @@ class AllRanges(Factor):
         first, last = AllRangesMap(attribute.size).ends
         labels = attribute.labels
         return tuple(labels[i] if i == j else f"{labels[i]} to {labels[j]}" for i, j in zip(first, last, strict=True))
+
+
+@dataclass(frozen=True)
+class Intervals(Factor):
+    """All values, cut into intervals of neighbours: each begins at one of the `starts` and ends before the next."""
+
+    starts: tuple[str, ...]
+    kind: ClassVar[str] = "intervals"
+
+    @staticmethod
+    def from_codes(attribute: Attribute, starts: Sequence[int]) -> "Intervals":
+        """The intervals that begin at these codes."""
+        return Intervals(tuple(attribute.labels[start] for start in starts))
+
+    def bind(self, attribute: Attribute) -> LinearMap:
+        size = attribute.size
+        bounds = np.array([*self._codes(attribute), size])
+        return SparseMap(sp.csr_array((np.ones(size), np.arange(size), bounds), (len(bounds) - 1, size)))
+
+    def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
+        bounds = [*self._codes(attribute), attribute.size]
+        return tuple(_interval_name(attribute, first, after - 1) for first, after in itertools.pairwise(bounds))
+
+    def _codes(self, attribute: Attribute) -> list[int]:
+        codes = [attribute.code(label) for label in self.starts]
+        if codes[:1] != [0] or any(after <= first for first, after in itertools.pairwise(codes)):
+            raise DeclarationError(
+                f"the intervals of {attribute.name!r} start at {', '.join(self.starts[:5]) or 'no value'}; they start "
+                f"at the first value, {attribute.labels[0]!r}, and go on in the declared order"
+            )
+        return codes
+
+    def to_json(self) -> dict[str, Any]:
+        return {"starts": list(self.starts)}
+
+    @classmethod
+    def from_json(cls, declared: Declaration) -> "Factor":
+        return cls(declared.texts("starts"))
 
 
 @dataclass(frozen=True)
@@ -155,12 +194,14 @@ def _interval_sums(size: int, widths: Sequence[int]) -> sp.csr_array:
 
 def _interval_names(attribute: Attribute, width: int) -> list[str]:
     """What consecutive intervals of so many codes are called."""
-    labels = attribute.labels
-    names = []
-    for first in range(0, attribute.size, width):
-        last = min(first + width, attribute.size) - 1
-        names.append(labels[first] if first == last else f"{_start(attribute, first)}..{_end(attribute, last)}")
-    return names
+    firsts = range(0, attribute.size, width)
+    return [_interval_name(attribute, first, min(first + width, attribute.size) - 1) for first in firsts]
+
+
+def _interval_name(attribute: Attribute, first: int, last: int) -> str:
+    if first == last:
+        return attribute.labels[first]
+    return f"{_start(attribute, first)}..{_end(attribute, last)}"
 
 
 def _start(attribute: Attribute, code: int) -> str:

@@ -1,0 +1,299 @@
+"""Scores of single answers: which answer of a workload does the estimate get most wrong? (Hardt, Ligett, McSherry 2012)
+
+A candidate is one row q of a workload's queries, and its score is w·|q·x − e|, with x the exact table, e the public
+estimate's answer and w the public weight of the query.
+
+Sensitivity. Between tables x and x′ the score of q moves by at most w·|q·x − q·x′|, by the triangle inequality. A
+record added or removed in cell c moves q·x by q_c: the most is w·max_c |q_c|. A record moved from c to c′ moves it by
+q_c′ − q_c: the most is w·(max_c q_c − min_c q_c). Both are attained. Zeros and ones give w in either case; signs ±1
+give w and 2w. The entries of a row are products of one entry from each factor's row, chosen independently, and the
+total's 1 for attributes that the query does not name; a product is greatest and least at ends of its factors'
+intervals.
+
+Rows with the same coefficient everywhere ask for the total, or for nothing, and are no candidates: replacing a record
+does not move them, so that no noise could be scaled to them.
+
+Scores are exact. Queries are on the public lattice 2^−b on which they would be measured, so that q·x is a whole
+number of units; e is rounded to the same lattice, which changes what is compared with and not the argument above; w
+is a whole number, in the proportions of the declared weights as far as 62 bits hold them.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.attributes import Attribute, Numeric
+from consilience.domain.domains import Domain
+from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Prefix, Range, Value
+from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.sensitivity import Neighbours
+from consilience.domain.workloads import Workload
+from consilience.errors import DeclarationError, TooLarge
+from consilience.numerics.linear_maps import (
+    AllRangesMap,
+    IdentityMap,
+    Kronecker,
+    LinearMap,
+    PrefixMap,
+    SparseMap,
+    SumMap,
+)
+from consilience.privacy.pricing import LARGEST_RECORDS
+from consilience.privacy.scores import LATTICE_BITS, Integers
+
+MOST_CANDIDATES = 5_000_000
+MOST_INTERVALS = 1_000_000
+WEIGHT_BITS = 6
+
+Interval = tuple[float, float]
+
+
+class WorkloadRows(Sequence[Query]):
+    """Every single answer of a workload that tells records apart, as a query of one row, made when it is asked for.
+
+    >>> domain = Domain.from_sizes({"a": 2, "b": 3})
+    >>> rows = WorkloadRows(Workload.marginals(domain, ways=2), domain)
+    >>> len(rows), rows[4].describe()
+    (6, 'a=1 and b=1')
+    """
+
+    def __init__(self, workload: Workload, domain: Domain) -> None:
+        self.domain = domain
+        self.workload = workload
+        self.bounds = tuple(_on_lattice(query.bind(domain)) for query in workload.queries)
+        answers = sum(bound.size for bound in self.bounds)
+        if answers > MOST_CANDIDATES:
+            raise TooLarge(
+                f"the workload has {answers:,} single answers, and up to {MOST_CANDIDATES:,} can be selected from; "
+                "name fewer queries, or coarser ones"
+            )
+        self.kept = tuple(_rows_that_vary(bound) for bound in self.bounds)
+        self.starts = tuple(itertools.accumulate((each.size for each in self.kept), initial=0))
+        if not len(self):
+            raise DeclarationError("the workload asks for nothing but the total; name queries that tell records apart")
+        room = 61 - max(bound_units(bound, self.bits) for bound in self.bounds).bit_length()
+        self.weight_units = _whole_weights(workload.weights, min(WEIGHT_BITS, max(0, room)))
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Query: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Query]: ...
+    def __getitem__(self, index: int | slice) -> Query | list[Query]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(f"the workload has {len(self)} single answers, number {index} is none of them")
+        which = next(i for i, end in enumerate(self.starts[1:]) if place < end)
+        return single_row(self.bounds[which], int(self.kept[which][place - self.starts[which]]))
+
+    @property
+    def bits(self) -> int:
+        """All scores are in units of 2^−bits."""
+        return max(LATTICE_BITS, *(bound.lattice_bits for bound in self.bounds))
+
+    @cached_property
+    def intervals(self) -> tuple[frozenset[Interval], ...]:
+        """For each query, the least and greatest coefficient of its rows that vary, each pair once."""
+        return tuple(_row_intervals(bound) for bound in self.bounds)
+
+
+@dataclass(frozen=True, eq=False)
+class QueryError:
+    """The weighted distance of each single answer of a workload from its estimate."""
+
+    rows: WorkloadRows
+    estimates: Sequence[NDArray[np.float64]]
+    """The estimated answers of each query, in its shape or flat."""
+
+    @property
+    def candidates(self) -> WorkloadRows:
+        return self.rows
+
+    @property
+    def marginals(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(dict.fromkeys(bound.attributes for bound in self.rows.bounds))
+
+    def sensitivity(self, neighbours: Neighbours) -> float:
+        reach = max(
+            weight * _reach(interval, neighbours)
+            for weight, intervals in zip(self.rows.weight_units, self.rows.intervals, strict=True)
+            for interval in intervals
+        )
+        return math.ldexp(reach, self.rows.bits)
+
+    def values(self, exact_counts: Sequence[Integers]) -> Integers:
+        tables = dict(zip(self.marginals, exact_counts, strict=True))
+        scores = []
+        parts = zip(self.rows.bounds, self.rows.weight_units, self.rows.kept, self._estimated_units(), strict=True)
+        for bound, weight, kept, estimate in parts:
+            operator = Kronecker(tuple(each.in_lattice_units() for each in bound.maps))
+            exact = np.asarray(operator.apply(tables[bound.attributes]), dtype=np.int64).ravel()
+            exact = exact << (self.rows.bits - bound.lattice_bits)
+            scores.append(weight * np.abs(exact - estimate)[kept])
+        return np.concatenate(scores)
+
+    def check(self, domain: Domain) -> None:
+        if domain != self.rows.domain:
+            raise DeclarationError(
+                f"the candidates are over the domain {self.rows.domain.name!r}, the data over {domain.name!r}; "
+                "bind the workload to the data's domain"
+            )
+        if len(self.estimates) != len(self.rows.bounds):
+            raise DeclarationError(
+                f"{len(self.rows.bounds)} queries were given {len(self.estimates)} estimates; give one for each"
+            )
+        for bound, weight, estimate in zip(self.rows.bounds, self.rows.weight_units, self.estimates, strict=True):
+            if np.size(estimate) != bound.size or not np.isfinite(estimate).all():
+                raise DeclarationError(
+                    f"the estimate of {bound.query.describe()!r} has {np.size(estimate)} numbers for {bound.size} "
+                    "answers, or one that is not finite; give one finite number for each"
+                )
+            if weight * bound_units(bound, self.rows.bits) >= 2**61:
+                raise DeclarationError(
+                    f"the query {bound.query.describe()!r} has entries up to {bound.largest_entry:.3g}, too large for "
+                    "exact scores; use coarser units"
+                )
+
+    def _estimated_units(self) -> list[Integers]:
+        """The estimates on the lattice, held where no exact answer can lie beyond, so that no score overflows."""
+        found = []
+        for bound, estimate in zip(self.rows.bounds, self.estimates, strict=True):
+            units = np.ldexp(np.asarray(estimate, dtype=np.float64).ravel(), self.rows.bits)
+            limit = float(bound_units(bound, self.rows.bits))
+            found.append(np.rint(np.clip(units, -limit, limit)).astype(np.int64))
+        return found
+
+    def fingerprint(self) -> Sequence[object]:
+        digest = hashlib.sha256(json.dumps(self.rows.workload.to_json(), sort_keys=True).encode())
+        for units in self._estimated_units():
+            digest.update(units.tobytes())
+        return ["query-error", self.rows.bits, digest.hexdigest()]
+
+
+def single_row(bound: BoundQuery, index: int) -> Query:
+    """The query that asks for one answer of another, in the plainest words that say exactly that."""
+    places = np.unravel_index(index, bound.shape) if bound.shape else ()
+    pairs = zip(bound.query.factors, bound.maps, places, strict=True)
+    factors = [
+        (name, _single_row_factor(factor, each, bound.domain[name], int(place)))
+        for (name, factor), each, place in pairs
+    ]
+    return Query(tuple(factors))
+
+
+def _single_row_factor(factor: Factor, bound: LinearMap, attribute: Attribute, place: int) -> Factor:
+    """One row of a factor: a value or a range where that is the same row, else the row itself."""
+    if bound.rows == 1:
+        return factor
+    unit = np.zeros(bound.rows)
+    unit[place] = 1.0
+    row = bound.adjoint(unit, 0)
+    for worded in _in_words(factor, attribute, np.flatnonzero(row)):
+        if _is_row(worded, attribute, row):
+            return worded
+    name = "" if isinstance(factor, AllRanges) else factor.row_labels(attribute)[place]
+    return Matrix.of(row, names=(name,) if name else ())
+
+
+def _is_row(worded: Factor, attribute: Attribute, row: NDArray[np.float64]) -> bool:
+    try:
+        return np.array_equal(worded.bind(attribute).dense()[0], row)
+    except DeclarationError:  # some labels, such as the one for missing values, are no ends of a range
+        return False
+
+
+def _in_words(factor: Factor, attribute: Attribute, codes: NDArray[np.intp]) -> list[Factor]:
+    """Factors that may be the row which adds up these codes, the most readable first."""
+    if not isinstance(factor, Identity | Prefix | AllRanges) or not codes.size:
+        return []
+    first, last = attribute.labels[codes[0]], attribute.labels[codes[-1]]
+    words: list[Factor] = [Value(first)] if codes.size == 1 else [Range(first, last)]
+    if isinstance(attribute, Numeric):
+        words.insert(0, Range(first.partition("..")[0], last.partition("..")[2] or last))
+    return words
+
+
+def _on_lattice(bound: BoundQuery) -> BoundQuery:
+    return bound.rounded() if bound.lattice_bits else bound
+
+
+def bound_units(bound: BoundQuery, bits: int) -> int:
+    """No answer has more units of 2^−bits than this."""
+    return math.ceil(math.ldexp(max(1.0, bound.largest_entry) * LARGEST_RECORDS, bits))
+
+
+def _whole_weights(weights: Sequence[float], bits: int) -> tuple[int, ...]:
+    """Weights as whole numbers of so many bits in their proportions, at least 1; all 1 where they are equal."""
+    if len(set(weights)) <= 1:
+        return (1,) * len(weights)
+    return tuple(max(1, round(weight / max(weights) * 2**bits)) for weight in weights)
+
+
+def _reach(interval: Interval, neighbours: Neighbours) -> float:
+    """How far one record moves an answer whose coefficients span this interval."""
+    least, greatest = interval
+    return max(-least, greatest) if neighbours == "add-remove" else greatest - least
+
+
+def _rows_that_vary(bound: BoundQuery) -> NDArray[np.intp]:
+    """The rows whose coefficients are not all the same: those with no zero factor row and not all constant ones."""
+    constant, zero = np.ones(1, dtype=np.bool_), np.zeros(1, dtype=np.bool_)
+    for each in bound.maps:
+        least, greatest = _row_ends(each)
+        level = least == greatest
+        constant = np.logical_and.outer(constant, level).ravel()
+        zero = np.logical_or.outer(zero, level & (least == 0)).ravel()
+    return np.flatnonzero(~(constant | zero))
+
+
+def _row_intervals(bound: BoundQuery) -> frozenset[Interval]:
+    """The least and greatest coefficient of each row that varies, each pair once; a bound on all where too many."""
+    found: frozenset[Interval] = frozenset({(1.0, 1.0)})
+    for each in bound.maps:
+        least, greatest = _row_ends(each)
+        own = set(zip(least.tolist(), greatest.tolist(), strict=True))
+        if len(found) * len(own) > MOST_INTERVALS:
+            largest = bound.largest_entry
+            return frozenset({(0.0 if all(one.nonnegative for one in bound.maps) else -largest, largest)})
+        found = frozenset(_product(left, right) for left in found for right in own)
+    return frozenset((least, greatest) for least, greatest in found if least < greatest)
+
+
+def _product(left: Interval, right: Interval) -> Interval:
+    ends = [one * other for one in left for other in right]
+    return min(ends), max(ends)
+
+
+def _row_ends(each: LinearMap) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least and the greatest coefficient of each row."""
+    ones = np.ones(each.rows)
+    if isinstance(each, SumMap):
+        return ones, ones
+    if isinstance(each, IdentityMap | PrefixMap | AllRangesMap):
+        return _covers_all(each).astype(np.float64), ones
+    if isinstance(each, SparseMap):
+        least = np.asarray(each.matrix.min(axis=1).todense(), dtype=np.float64).ravel()
+        return least, np.asarray(each.matrix.max(axis=1).todense(), dtype=np.float64).ravel()
+    dense = each.dense()
+    return dense.min(axis=1), dense.max(axis=1)
+
+
+def _covers_all(each: IdentityMap | PrefixMap | AllRangesMap) -> NDArray[np.bool_]:
+    """Which rows add up every cell."""
+    last = each.columns - 1
+    if isinstance(each, AllRangesMap):
+        first, final = each.ends
+        return (first == 0) & (final == last)
+    return np.arange(each.rows) == last if isinstance(each, PrefixMap) or last == 0 else np.zeros(each.rows, np.bool_)
