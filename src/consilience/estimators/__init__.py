@@ -2,6 +2,21 @@
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
 from consilience.estimators.choose import Choice, choose, estimate, restore
+from consilience.estimators.matrix import Matrix
+from consilience.estimators.multiplicative_weights import MultiplicativeWeights
 from consilience.estimators.table import Table
+from consilience.estimators.tree import Tree
 
-__all__ = ["Choice", "Estimate", "Estimator", "Suitability", "Table", "choose", "estimate", "restore"]
+__all__ = [
+    "Choice",
+    "Estimate",
+    "Estimator",
+    "Matrix",
+    "MultiplicativeWeights",
+    "Suitability",
+    "Table",
+    "Tree",
+    "choose",
+    "estimate",
+    "restore",
+]

@@ -1,4 +1,8 @@
-"""`estimate`: fit measurements with a named method, or with the one that `choose` picks and explains."""
+"""`estimate`: fit measurements with a named method, or with the one that `choose` picks and explains.
+
+The order of preference: `Tree` where all measured sets are nested or disjoint, because its fit is exact and fast; else
+`Table` where the full table fits in memory; else `Matrix`, for what Table cannot take.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -6,11 +10,23 @@ from consilience.domain.declarations import suggestion
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
 from consilience.estimators.full_table import FullTableEstimate
+from consilience.estimators.matrix import Matrix
+from consilience.estimators.multiplicative_weights import MultiplicativeWeights
 from consilience.estimators.table import Table
+from consilience.estimators.tree import Tree
 from consilience.measurements import MeasurementSet
 
-ESTIMATORS: dict[str, type[Estimator]] = {"table": Table}
-ESTIMATES: dict[str, type[Estimate]] = {"table": FullTableEstimate}
+ESTIMATORS: dict[str, type[Estimator]] = {
+    "tree": Tree,
+    "table": Table,
+    "matrix": Matrix,
+    "multiplicative-weights": MultiplicativeWeights,
+}
+
+PREFERRED = ("tree", "table", "matrix")
+"""What `auto` considers, in this order. Multiplicative weights are for those who want MWEM as published."""
+
+ESTIMATES: dict[str, type[Estimate]] = dict.fromkeys(ESTIMATORS, FullTableEstimate)
 
 
 @dataclass(frozen=True)
@@ -25,13 +41,20 @@ class Choice:
 def choose(measured: MeasurementSet) -> Choice:
     """The first estimator, in order of preference, that can fit these measurements in memory."""
     considered: list[tuple[str, Suitability]] = []
-    for name, kind in ESTIMATORS.items():
-        estimator = kind()
+    for name in PREFERRED:
+        estimator = ESTIMATORS[name]()
         considered.append((name, estimator.suitability(measured)))
         if considered[-1][1].possible:
-            return Choice(estimator, considered[-1][1].reason, tuple(considered))
+            return Choice(estimator, _reason(considered), tuple(considered))
     reasons = "; ".join(f"{name}: {suitable.reason}" for name, suitable in considered)
     raise TooLarge(f"no estimator can fit these measurements. {reasons}. Measure fewer attributes, or coarser ones")
+
+
+def _reason(considered: list[tuple[str, Suitability]]) -> str:
+    """Why the last one considered was taken, and why those before it were not."""
+    *passed, (chosen, suitable) = considered
+    turned_down = "".join(f"; not {name}: {why.reason}" for name, why in passed)
+    return f"{chosen}: {suitable.reason}{turned_down}"
 
 
 def check_method(measured: MeasurementSet, method: str) -> None:

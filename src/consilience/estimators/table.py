@@ -1,164 +1,217 @@
-"""`Table`: the non-negative weighted least-squares table behind any set of measured queries.
+"""`Table`: the full table that agrees best with any set of measured queries and keeps every exact fact.
 
-With measured queries A_q, noisy answers y_q and noise standard deviations σ_q the estimate is
+With measured queries A_q, noisy answers y_q and noise of scale b_q, or standard deviation σ_q = b_q√2, the estimate is
 
-    min over x ≥ 0 of  ½ Σ_q ‖(A_q x − y_q) / σ_q‖²,
+    min over x ≥ 0 of Σ_q loss(A_q x − y_q),    "l2": r²/2σ²,   "l1": |r|/b,   "elastic": α·|r|/b + (1 − α)·r²/b²,
 
-over the cells of the full table, with Σ x fixed where the total is public and x = 0 where a cell is impossible. The
-fitted answers A_q x are unique; among the tables that share them the estimate is the one of greatest entropy. Queries
-act by their Kronecker structure: a step costs one sum over the table for each query, and no matrix is built.
+over the cells of the full table, with all exact facts met and x = 0 where a cell is impossible (Lee, Wang and Kifer
+2015, §4). "auto" takes each measurement's own likelihood, "l1" for Laplace and "l2" for Gaussian noise, side by side.
+
+Three ways lead there. Where the cells themselves were measured and all facts are marginals, `fit_table` finds the exact
+optimum. Otherwise the queries act by their Kronecker structure, and no matrix over the cells is built: squares without
+facts are left to `fit_nonnegative_least_squares`, everything else to `fit_measured_table`. Among the tables with the
+same fitted answers both take the one of greatest entropy.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.domains import Domain
-from consilience.domain.queries import BoundQuery
-from consilience.errors import MeasurementError, TooLarge
+from consilience.errors import DeclarationError, MeasurementError, TooLarge
 from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.evidence import LossChoice
 from consilience.estimators.full_table import FullTableEstimate
-from consilience.measurements import Exact, Measurement, MeasurementSet
+from consilience.estimators.measured_cells_fit import (
+    fits_as_cells,
+    predicted_bytes_as_cells,
+    solve_as_cells,
+    whole_counts,
+)
+from consilience.estimators.measured_table import MeasuredTable
+from consilience.measurements import MeasurementSet
 from consilience.numerics.fit import Fit
-from consilience.numerics.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
-from consilience.numerics.marginal_sums import MarginalSums
-from consilience.numerics.nonnegative_least_squares import fit_nonnegative_least_squares, predicted_bytes
+from consilience.numerics.losses import Loss
+from consilience.numerics.matrices import fit_matrix
+from consilience.numerics.measured_tables import fit_measured_table, row_products
+from consilience.numerics.measured_tables.measured_fit import predicted_bytes
+from consilience.numerics.measured_tables.signed_fit import fit_signed_table
+from consilience.numerics.nonnegative_least_squares import fit_nonnegative_least_squares
 
 LARGEST_TABLE = 10_000_000
+LARGEST_SIGNED_TABLE = 2_000
+"""Cells; absolute values over tables that may be negative are fitted through a written-out matrix."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Non-negative weighted least squares over the full table; up to ten million cells.
+    """The best fit over the full table, up to ten million cells, for any queries and exact facts.
 
-    `tolerance` bounds the optimality gap in units of the objective or of the expected noise, whichever is larger.
+    `loss` is "l2", "l1", "elastic" with the share `alpha` of the absolute value, or "auto", each measurement's own
+    likelihood. `tolerance` bounds the optimality gap in units of the objective or of the expected noise, whichever is
+    larger; `max_steps` and `time_limit` (seconds) end the search earlier, and the status then says so.
+    `nonnegative=False` lets counts be negative: the shortest least-squares table for "l2", and for other losses
+    tables of up to 2,000 cells. `integers=True` gives whole counts that keep every fact, where all facts are marginals.
+
+    Public totals and margins, and measurements with the noise law `Exact`, are kept. Answers below a threshold, which
+    were not released, cost something only where the fit exceeds the threshold; so do values clipped at zero. That is
+    the likelihood's own for Laplace noise, up to a constant, where the fit exceeds the threshold, and flat below.
     """
 
+    loss: LossChoice = "l2"
+    alpha: float = 0.9
+    nonnegative: bool = True
     tolerance: float = 1e-4
+    integers: bool = False
     max_steps: int = 50_000
+    time_limit: float | None = None
 
     name: ClassVar[str] = "table"
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
+        self._check_options()
         cells = measured.domain.cells
-        margins = _exact_margins(measured)
-        if margins:
-            return Suitability(
-                False,
-                f"exact counts by {margins[0]} are declared public, and Table keeps an exact total only; "
-                "remove them, or bring them as measurements with a small noise",
-            )
-        need = predicted_bytes(min(cells, 2**60))
         if cells > LARGEST_TABLE:
+            need = predicted_bytes(min(cells, 2**56))
             return Suitability(
                 False,
                 f"the full table has {cells:,} cells and would need {_readable(need)} of memory; "
                 f"Table fits up to {LARGEST_TABLE:,} cells",
                 need,
             )
+        table = MeasuredTable.of(measured, loss=self.loss, alpha=self.alpha)
+        need = self._predicted_bytes(table)
+        if not self.nonnegative and not fits_as_cells(table) and not _squares(table) and cells > LARGEST_SIGNED_TABLE:
+            return Suitability(
+                False,
+                f"the full table has {cells:,} cells; with nonnegative=False Table fits absolute values to tables of "
+                f'up to {LARGEST_SIGNED_TABLE:,} cells, and larger ones with loss="l2"',
+                need,
+            )
         return Suitability(True, f"the full table has {cells:,} cells and fits in memory ({_readable(need)})", need)
 
-    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "FullTableEstimate":
+    def _predicted_bytes(self, table: MeasuredTable) -> int:
+        if fits_as_cells(table):
+            return predicted_bytes_as_cells(table)
+        rows = sum(each.values.size for each in (*table.noisy, *table.other_facts))
+        factored = rows <= row_products.MOST_ROWS and not _is_plain(table)
+        return predicted_bytes(table.domain.cells) + (row_products.predicted_bytes(rows) if factored else 0)
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
         suitable = self.suitability(measured)
         if not suitable.possible:
             raise TooLarge(f"{suitable.reason}. Otherwise measure fewer attributes, or project the domain to fewer")
-        domain = measured.domain
-        noisy = [each for each in measured if not isinstance(each.noise, Exact)]
-        operator = MeasuredOperator(domain, noisy)
-        fit = fit_nonnegative_least_squares(
+        table = MeasuredTable.of(measured, loss=self.loss, alpha=self.alpha)
+        if fits_as_cells(table):
+            fit = solve_as_cells(table, nonnegative=self.nonnegative, integers=self.integers, tolerance=self.tolerance)
+            return self._estimate(measured, table, fit)
+        fit = self._solve(table, _reporter(progress, self.max_steps))
+        if self.integers:
+            fit = whole_counts(table, fit, nonnegative=self.nonnegative)
+        return self._estimate(measured, table, fit)
+
+    def _solve(self, table: MeasuredTable, progress: "Callable[[int, float, float], None] | None") -> Fit:
+        if not self.nonnegative:
+            return self._solve_signed(table)
+        if _is_plain(table):
+            return self._solve_squares(table, progress)
+        operator = table.operator(facts=True)
+        return fit_measured_table(
             operator,
-            operator.scaled_values(),
-            total=_public_total(measured),
-            allowed=domain.allowed_cells(),
+            table.costs(),
+            products=operator.products(),
+            facts=table.exact_facts(),
+            total=table.total,
+            allowed=table.allowed,
+            cover=operator.cover(),
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            time_limit=self.time_limit,
+            progress=progress,
+        )
+
+    def _solve_squares(self, table: MeasuredTable, progress: "Callable[[int, float, float], None] | None") -> Fit:
+        """Squares, and no fact but the total."""
+        operator = table.operator(facts=False)
+        return fit_nonnegative_least_squares(
+            operator,
+            table.costs().observed,
+            total=table.total,
+            allowed=table.allowed,
             cover=operator.cover(),
             tolerance=self.tolerance,
             noise_energy=operator.rows / 2,
             max_steps=self.max_steps,
-            progress=_reporter(progress, self.max_steps),
+            time_limit=self.time_limit,
+            progress=progress,
         )
-        return FullTableEstimate(measured, self._describe(), fit.status, _stats(fit, operator), fit.counts)
+
+    def _solve_signed(self, table: MeasuredTable) -> Fit:
+        """Counts of either sign: least squares by iteration, other losses through a written-out matrix."""
+        if table.bounded_answers:
+            raise MeasurementError(
+                f"of {table.bounded_answers} answers only a bound was released, and a table that may hold negative "
+                "counts cannot make use of it; use nonnegative=True"
+            )
+        facts, costs = table.signed_facts(), table.costs()
+        operator = table.operator(facts=False)
+        observed = costs.observed[~costs.exact]
+        if _squares(table):
+            return fit_signed_table(
+                operator,
+                observed,
+                facts=facts,
+                allowed=table.domain.allowed_cells(),
+                tolerance=self.tolerance,
+                noise_energy=operator.rows / 2,
+                max_steps=self.max_steps,
+            )
+        losses = {each.loss for each in table.noisy}
+        if len(losses) > 1:
+            raise DeclarationError(
+                'the noise follows different laws, for which loss="auto" with nonnegative=False has no solver; choose '
+                '"l1", "l2" or "elastic"'
+            )
+        allowed = table.domain.allowed_cells()
+        chosen = np.arange(table.domain.cells) if allowed is None else np.flatnonzero(allowed)
+        equations = None if facts is None else (table.facts_operator(table.facts).matrix()[:, chosen], facts.values)
+        fit = fit_matrix(
+            operator.matrix()[:, chosen],
+            observed,
+            loss=losses.pop(),
+            alpha=self.alpha,
+            nonnegative=False,
+            equations=equations,
+        )
+        counts: NDArray[np.float64] = np.zeros(table.domain.cells)
+        counts[chosen] = fit.counts
+        return Fit(counts.reshape(table.domain.shape), fit.objective, fit.gap, fit.status, fit.stats)
+
+    def _check_options(self) -> None:
+        if self.loss not in get_args(LossChoice):
+            raise DeclarationError(f"the loss is {self.loss!r}; choose one of {', '.join(get_args(LossChoice))}")
+        Loss.named("elastic", alpha=self.alpha)
+        if not 0.0 <= self.tolerance < 1.0:
+            raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-4")
+
+    def _estimate(self, measured: MeasurementSet, table: MeasuredTable, fit: Fit) -> FullTableEstimate:
+        return FullTableEstimate(measured, self._describe(), fit.status, _stats(fit, table), fit.counts)
 
     def _describe(self) -> dict[str, Any]:
-        return {"method": self.name, "loss": "l2", "tolerance": self.tolerance}
+        settings: dict[str, Any] = {"method": self.name, "loss": self.loss, "tolerance": self.tolerance}
+        settings |= {"nonnegative": self.nonnegative, "integers": self.integers}
+        return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
 
 
-class MeasuredOperator:
-    """The measured queries as one operator on the full table, each row divided by its noise's standard deviation.
-
-    Censored answers, of which only a bound was released, are left out.
-    """
-
-    def __init__(self, domain: Domain, measurements: list[Measurement]) -> None:
-        if not measurements:
-            raise MeasurementError("there is no noisy measurement to fit; measure something first")
-        self.shape_in = domain.shape
-        self.bounds: list[BoundQuery] = [each.query.bind(domain) for each in measurements]
-        self._squared = [bound.squared() for bound in self.bounds]
-        names = domain.counted_names
-        self._sums = MarginalSums(domain.shape, [tuple(map(names.index, bound.attributes)) for bound in self.bounds])
-        self._values = [each.values for each in measurements]
-        self._weights = [_weights(each) for each in measurements]
-        self._ends = np.cumsum([bound.size for bound in self.bounds])
-
-    @property
-    def rows(self) -> int:
-        """The number of answers that take part in the fit."""
-        return sum(int(np.count_nonzero(weights)) for weights in self._weights)
-
-    def scaled_values(self) -> NDArray[np.float64]:
-        pairs = zip(self._values, self._weights, strict=True)
-        return np.concatenate([np.where(weights > 0, values, 0.0) * weights for values, weights in pairs])
-
-    def apply(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        parts = zip(self.bounds, self._weights, self._sums.of(x), strict=True)
-        return np.concatenate([bound.answer(marginal).ravel() * weights for bound, weights, marginal in parts])
-
-    def apply_squared(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The operator with every entry squared, for the solver's preconditioner."""
-        parts = zip(self._squared, self._weights, self._sums.of(x), strict=True)
-        return np.concatenate([bound.answer(marginal).ravel() * weights**2 for bound, weights, marginal in parts])
-
-    def adjoint(self, residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-        parts = zip(self.bounds, self._weights, np.split(residuals, self._ends[:-1]), strict=True)
-        return self._sums.spread(
-            [bound.adjoint((part * weights).reshape(bound.shape)) for bound, weights, part in parts]
-        )
-
-    def cover(self) -> NDArray[np.float64] | None:
-        """A vector v with Aᵀv > 0 on every cell that a query with such a vector touches; None when no query has one."""
-        parts = []
-        for bound, weights in zip(self.bounds, self._weights, strict=True):
-            vectors = [_factor_cover(each) for each in bound.maps] if weights.all() else [None]
-            product = np.ones(1)
-            for vector in vectors:
-                product = np.zeros(1) if vector is None else np.outer(product, vector).ravel()
-            usable = all(vector is not None for vector in vectors)
-            parts.append(product / weights if usable else np.zeros(bound.size))
-        return np.concatenate(parts) if any(part.any() for part in parts) else None
+def _squares(table: MeasuredTable) -> bool:
+    return all(each.loss == "l2" for each in table.noisy)
 
 
-def _factor_cover(each: LinearMap) -> NDArray[np.float64] | None:
-    """A vector v with Fᵀv ≥ 0 everywhere and > 0 on every column of F that is not zero, or None."""
-    if isinstance(each, IdentityMap | SumMap):
-        return np.ones(each.rows)
-    if isinstance(each, PrefixMap):
-        return np.eye(each.rows)[-1]
-    if isinstance(each, AllRangesMap):
-        return np.eye(1, each.rows, each.columns - 1)[0]
-    touched = each.column_norms(1) > 0
-    matrix = each.dense() if each.rows * each.columns <= 4_000_000 else None
-    if matrix is None:
-        return None
-    rows_without_negatives: NDArray[np.float64] = np.all(matrix >= 0, axis=1, keepdims=True)[:, 0].astype(np.float64)
-    if (rows_without_negatives @ matrix)[touched].min(initial=1.0) > 0:
-        return rows_without_negatives
-    solved = np.asarray(np.linalg.lstsq(matrix.T, touched.astype(np.float64), rcond=None)[0], dtype=np.float64)
-    reached = solved @ matrix
-    return solved if reached[touched].min(initial=1.0) > 1e-9 and reached.min(initial=0.0) > -1e-12 else None
+def _is_plain(table: MeasuredTable) -> bool:
+    """Whether all costs are squares, of both sides, and no more than a total is known."""
+    return _squares(table) and not table.other_facts and not table.bounded_answers
 
 
 def _reporter(progress: Progress | None, most: int) -> Callable[[int, float, float], None] | None:
@@ -172,35 +225,14 @@ def _reporter(progress: Progress | None, most: int) -> Callable[[int, float, flo
     return report
 
 
-def _weights(measurement: Measurement) -> NDArray[np.float64]:
-    weights = np.full(measurement.values.size, 1 / math.sqrt(measurement.noise.variance))
-    if measurement.censored is not None:
-        weights[np.asarray(measurement.censored).ravel()] = 0.0
-    return weights
-
-
-def _public_total(measured: MeasurementSet) -> float | None:
-    """The exact total: declared in the domain, or added as a public measurement."""
-    totals = [] if measured.domain.public.total is None else [float(measured.domain.public.total)]
-    totals += [float(each.values[0]) for each in measured if isinstance(each.noise, Exact) and not each.query.factors]
-    if totals and max(totals) - min(totals) > 1e-9 * max(1.0, max(totals)):
-        raise MeasurementError(f"the exact totals {min(totals):g} and {max(totals):g} contradict each other; keep one")
-    return totals[0] if totals else None
-
-
-def _exact_margins(measured: MeasurementSet) -> list[str]:
-    """The exact facts beyond the total, as their attributes."""
-    declared = [", ".join(margin.attributes) for margin in measured.domain.public.margins]
-    added = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
-    return declared + added
-
-
-def _stats(fit: Fit, operator: MeasuredOperator) -> Mapping[str, float | int | str]:
+def _stats(fit: Fit, table: MeasuredTable) -> Mapping[str, float | int | str]:
     return {
         "objective": fit.objective,
         "gap": fit.gap,
-        "expected_noise_energy": operator.rows / 2,
-        "measured_answers": operator.rows,
+        "expected_noise_energy": table.costs().expected,
+        "measured_answers": table.measured_answers,
+        "bounded_answers": table.bounded_answers,
+        "exact_answers": sum(fact.values.size for fact in table.facts),
         **fit.stats,
     }
 

@@ -1,0 +1,250 @@
+"""`Matrix`: the most likely cells behind noisy answers to any linear queries, as one strategy matrix.
+
+With A the measured queries, y their noisy answers and b the scales of the noise the estimate is
+
+    min Σ_i loss((Ax − y)_i / b_i)   over x ≥ 0   with Ex = e for the exact facts
+
+(Lee, Wang and Kifer 2015, §5.3). One query stays a Kronecker product; several are written out and stacked. Cells are
+those of the attributes that some query tells apart; counts are spread evenly over the others, impossible cells are left
+out, and a cell that no answer speaks of is 0.
+
+With `loss="l2"` and `nonnegative=False` this is least squares, and of all solutions the shortest: the inverse of a
+wavelet or Fourier transform, even shares within a bucket, and the estimate of the matrix mechanism (Li et al. 2010).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from consilience.errors import TooLarge
+from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.evidence import (
+    LARGEST_TABLE,
+    Array,
+    Evidence,
+    LossChoice,
+    MeasuredCells,
+    chosen_loss,
+    gather,
+)
+from consilience.estimators.full_table import FullTableEstimate
+from consilience.measurements import MeasurementSet
+from consilience.numerics.fit import Fit
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
+from consilience.numerics.matrices.equations import MOST_EQUATIONS, ContradictoryEquations
+from consilience.numerics.matrices.matrix_fit import DENSE, FACTORED, MEMORY_LIMIT, fit_matrix, is_written_out
+from consilience.numerics.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The fit of any linear queries by a matrix solver; for as many cells and answers as fit in memory.
+
+    `loss`, `alpha` and `nonnegative` are those of `Tree`. `tolerance` is the relative optimality gap at which a solver
+    may stop, by default 1e-9 where matrices are factored and 1e-4 where they are only multiplied; `max_steps` limits
+    the latter. `stats["solver"]` says which was used.
+
+    Values clipped at zero count as "at most 0", and answers below a threshold, which were not released, are left out.
+    """
+
+    loss: LossChoice = "auto"
+    alpha: float = 0.9
+    nonnegative: bool = True
+    tolerance: float | None = None
+    max_steps: int = 10_000
+
+    name: ClassVar[str] = "matrix"
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        if measured.domain.cells > LARGEST_TABLE:
+            cells = measured.domain.cells
+            reason = f"the full table has {cells:,} cells; Matrix keeps up to {LARGEST_TABLE:,}"
+            return Suitability(False, reason, 16 * min(cells, 2**58))
+        problem = _Problem.of(measured)
+        need = problem.predicted_bytes(shortest=self._is_shortest(measured))
+        size = f"a strategy of {problem.rows:,} answers × {problem.cells.cells:,} cells"
+        if len(problem.fact_answers) > MOST_EQUATIONS:
+            facts = f"{len(problem.fact_answers):,} exact counts are known, and Matrix keeps up to {MOST_EQUATIONS:,}"
+            return Suitability(False, facts, need)
+        if need > MEMORY_LIMIT:
+            reason = f"{size} may need {need / 1e9:.3g} GB of memory; Matrix takes up to {MEMORY_LIMIT / 1e9:.3g} GB"
+            return Suitability(False, reason, need)
+        return Suitability(True, f"{size} fits in memory ({need / 1e6:.3g} MB)", need)
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
+        suitable = self.suitability(measured)
+        if not suitable.possible:
+            raise TooLarge(f"Matrix cannot fit these measurements: {suitable.reason}")
+        problem = _Problem.of(measured)
+        loss, alpha = chosen_loss(self.loss, self.alpha, measured)
+        fit = self._fit(problem, loss, alpha)
+        if progress is not None:
+            progress("fitting", 1, 1)
+        stats = {"objective": fit.objective, "gap": fit.gap, "measured_answers": problem.rows, **fit.stats}
+        counts = problem.cells.spread(problem.per_cell(fit.counts.ravel()))
+        return FullTableEstimate(measured, self._describe(loss, alpha), fit.status, stats, counts)
+
+    def _is_shortest(self, measured: MeasurementSet) -> bool:
+        return not self.nonnegative and chosen_loss(self.loss, self.alpha, measured)[0] == "l2"
+
+    def _fit(self, problem: "_Problem", loss: str, alpha: float) -> Fit:
+        strategy = problem.product if problem.is_product else problem.matrix()
+        shape = problem.product.shape_out if problem.is_product else (-1,)
+        clipped = problem.clipped
+        try:
+            return fit_matrix(
+                strategy,
+                problem.values.reshape(shape),
+                loss=loss,
+                alpha=alpha,
+                weights=problem.weights.reshape(shape),
+                clipped=clipped.reshape(shape) if clipped.any() else None,
+                nonnegative=self.nonnegative,
+                equations=problem.equations(),
+                tolerance=self.tolerance,
+                max_steps=self.max_steps,
+            )
+        except ContradictoryEquations as error:
+            raise problem.contradiction(error) from error
+
+    def _describe(self, loss: str, alpha: float) -> dict[str, Any]:
+        settings = {"method": self.name, "loss": loss, "nonnegative": self.nonnegative, "tolerance": self.tolerance}
+        return settings | ({"alpha": alpha} if loss == "elastic" else {})
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """One query over the measured cells: a map for each axis, and its answers in the order of the axes."""
+
+    evidence: Evidence
+    maps: tuple[LinearMap, ...]
+    order: NDArray[np.intp]
+    """The place of each answer among those of the query."""
+
+    @property
+    def entries(self) -> int:
+        return entries_of_product(self.maps)
+
+    def in_order(self, values: NDArray[np.generic]) -> NDArray[Any]:
+        return values[self.order]
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """The measured queries as rows over the cells, and the exact facts as equations."""
+
+    cells: MeasuredCells
+    noisy: tuple[_Rows, ...]
+    facts: tuple[_Rows, ...]
+
+    @staticmethod
+    def of(measured: MeasurementSet) -> "_Problem":
+        evidence = gather(measured)
+        cells = MeasuredCells.of(measured.domain, evidence)
+        rows = [_rows(each, cells) for each in evidence]
+        noisy = tuple(each for each in rows if not each.evidence.exact)
+        return _Problem(cells, noisy, tuple(each for each in rows if each.evidence.exact))
+
+    @property
+    def rows(self) -> int:
+        return sum(int(np.count_nonzero(each.evidence.weights)) for each in self.noisy)
+
+    @property
+    def values(self) -> Array:
+        return np.concatenate([each.in_order(each.evidence.values) for each in self.noisy])
+
+    @property
+    def weights(self) -> Array:
+        return np.concatenate([each.in_order(each.evidence.weights) for each in self.noisy])
+
+    @property
+    def clipped(self) -> NDArray[np.bool_]:
+        none = [np.zeros(each.order.size, np.bool_) for each in self.noisy]
+        masks = [each.evidence.clipped for each in self.noisy]
+        pairs = zip(self.noisy, masks, none, strict=True)
+        return np.concatenate([no if mask is None else each.in_order(mask) for each, mask, no in pairs])
+
+    @property
+    def fact_answers(self) -> list[tuple[Evidence, int]]:
+        """The evidence and the place there of each equation."""
+        return [(each.evidence, int(place)) for each in self.facts for place in each.order]
+
+    @property
+    def is_product(self) -> bool:
+        """Whether one query over all the cells is all there is."""
+        return len(self.noisy) == 1 and not self.facts and self.cells.allowed is None and bool(self.cells.names)
+
+    @property
+    def product(self) -> Kronecker:
+        return Kronecker(self.noisy[0].maps)
+
+    def matrix(self) -> Any:
+        """The queries stacked, without the impossible cells."""
+        return self._stacked(self.noisy)
+
+    def equations(self) -> tuple[Any, Array] | None:
+        if not self.facts:
+            return None
+        return self._stacked(self.facts), np.concatenate([each.in_order(each.evidence.values) for each in self.facts])
+
+    def _stacked(self, rows: Sequence[_Rows]) -> Any:
+        stacked: Any = sp.vstack([sparse_product(each.maps) for each in rows], format="csr")
+        return stacked if self.cells.allowed is None else stacked[:, np.flatnonzero(self.cells.allowed)]
+
+    def predicted_bytes(self, *, shortest: bool) -> int:
+        """What the full table and the solver that this structure leads to need, at most."""
+        rows = sum(math.prod(each.rows for each in query.maps) for query in self.noisy)
+        columns, table = self.cells.cells, 24 * self.cells.domain.cells
+        if self.is_product and not is_written_out(self.product, shortest=shortest):
+            kept = [each.columns for each in self.product.maps if not isinstance(each, IdentityMap)]
+            factors = 32 * columns**2 if columns <= FACTORED else 8 * sum(size**2 for size in kept)
+            return 80 * (rows + columns) + (0 if shortest else factors) + table
+        entries = sum(each.entries for each in (*self.noisy, *self.facts))
+        smaller = min(rows, columns) ** 2
+        if entries > DENSE * rows * columns:
+            return BYTES_PER_ENTRY * entries + 24 * rows * columns + 32 * smaller + table
+        # A factorisation may fill a square of the smaller side. Over one attribute, sums of neighbours have small
+        # separators, and the factors stay about as sparse as the matrix.
+        filled = 0 if shortest or len(self.cells.names) <= 1 else 8 * smaller
+        return BYTES_PER_ENTRY * entries + filled + table
+
+    def per_cell(self, counts: Array) -> Array:
+        """For each measured cell, the count of every possible cell of the full table behind it."""
+        room = self.cells.room
+        if room is None:
+            return counts / self.cells.behind
+        shares = np.zeros(room.size)
+        shares[room > 0] = counts / room[room > 0]
+        return shares
+
+    def contradiction(self, error: ContradictoryEquations) -> Infeasible:
+        """The error in the words of the domain."""
+        answers = self.fact_answers
+        named = [answers[row] for row in error.rows]
+        words = [each.answer_name(self.cells.domain, place) for each, place in named]
+        said = [f"{name} is {each.values[place]:.10g}" for name, (each, place) in zip(words, named, strict=True)]
+        return Infeasible(
+            f"the exact counts contradict each other or the impossible cells, or are negative: {'; '.join(said[:6])}"
+            f"{' …' if len(said) > 6 else ''}; the closest counts miss one of them by {error.violation:.6g}. Correct "
+            "them, or give them as measurements with noise",
+            violation=error.violation,
+            constraints=words,
+        )
+
+
+def _rows(each: Evidence, cells: MeasuredCells) -> _Rows:
+    """The query over the measured cells, axes in their order and summed over where the query does not name them."""
+    found = each.bind(cells.domain)
+    placed = {axis: place for place, axis in cells.axes(each.query)}
+    sizes = cells.shape
+    maps = tuple(found.maps[placed[axis]] if axis in placed else SumMap(size) for axis, size in enumerate(sizes))
+    places = np.arange(found.size).reshape(found.shape)
+    named = [placed[axis] for axis in sorted(placed)]
+    dropped = [place for place in range(len(found.shape)) if place not in named]
+    return _Rows(each, maps, places.transpose([*named, *dropped]).ravel())

@@ -1,0 +1,234 @@
+"""What `Table` reads out of a measurement set: rows with costs, facts, a total, and the cells that can occur."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import BoundQuery
+from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, LossChoice, gather, noise_scale
+from consilience.estimators.measured_operator import MeasuredOperator
+from consilience.measurements import MeasurementSet
+from consilience.measurements.measurement import Measurement
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.linear_maps import IdentityMap, SumMap
+from consilience.numerics.losses import LossName
+from consilience.numerics.measured_tables.exact_facts import Facts
+from consilience.numerics.measured_tables.row_costs import RowCosts
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyAnswers:
+    """The noisy answers to one query, with the loss that is taken for their noise.
+
+    An answer that was not released, or was clipped at zero where it could be negative, counts as "at most `values`".
+    """
+
+    query: BoundQuery
+    values: Array
+    weights: Array
+    """1/b for each answer, with b the scale of Laplace noise of the same variance; for squares 1/σ = 1/(b√2)."""
+    at_most: Mask
+    loss: LossName
+
+    @staticmethod
+    def of(evidence: Evidence, measurement: Measurement, domain: Domain, loss: LossName) -> "NoisyAnswers":
+        query = evidence.bind(domain)
+        values, weight = np.array(evidence.values), 1.0 / noise_scale(measurement)
+        at_most = np.zeros(values.size, dtype=np.bool_)
+        if measurement.censored is not None:
+            at_most |= measurement.censored
+            values[measurement.censored] = measurement.threshold
+        if evidence.clipped is not None and not all(each.nonnegative for each in query.maps):
+            at_most |= evidence.clipped
+        weights = np.full(values.size, weight if loss != "l2" else weight / math.sqrt(2.0))
+        return NoisyAnswers(query, values, weights, at_most, loss)
+
+    def prices(self, alpha: float) -> tuple[float, float]:
+        """The factors a of |r| and q of ½r², r in units of 1/weight."""
+        if self.loss == "elastic":
+            return alpha, 2.0 * (1.0 - alpha)
+        return (1.0, 0.0) if self.loss == "l1" else (0.0, 1.0)
+
+    @property
+    def is_full_table(self) -> bool:
+        """Whether these are the cells of the full table themselves."""
+        sizes = [size for name, size in _sizes(self.query.domain) if name not in self.query.attributes]
+        return all(isinstance(each, IdentityMap) for each in self.query.maps) and math.prod(sizes) == 1
+
+    def as_table(self, values: Array) -> Array:
+        """Values with one axis for each of the domain's attributes, where these are the cells of the full table."""
+        names = [name for name in self.query.domain.counted_names if name in self.query.attributes]
+        order = [self.query.attributes.index(name) for name in names]
+        return values.reshape(self.query.shape).transpose(order).reshape(self.query.domain.shape)
+
+
+def law_of_noise(measurement: Measurement) -> LossName:
+    """The loss that is the likelihood of a measurement's noise: squares for Gaussian noise, else absolute values."""
+    return "l2" if measurement.noise.law in GAUSSIAN_LAWS else "l1"
+
+
+@dataclass(frozen=True, eq=False)
+class ExactAnswers:
+    """The exact answers to one query, and how messages call them."""
+
+    query: BoundQuery
+    values: Array
+    name: str
+
+    @property
+    def marginal(self) -> tuple[int, ...] | None:
+        """The axes, in the query's order, if this is a marginal; () for the total."""
+        if not all(isinstance(each, IdentityMap | SumMap) for each in self.query.maps):
+            return None
+        names = self.query.domain.counted_names
+        pairs = zip(self.query.attributes, self.query.maps, strict=True)
+        return tuple(names.index(name) for name, each in pairs if isinstance(each, IdentityMap))
+
+    def as_marginal(self) -> Array:
+        """The values of a marginal, with one axis for each of `marginal`."""
+        return self.values.reshape([each.rows for each in self.query.maps if isinstance(each, IdentityMap)])
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTable:
+    """A measurement set as costs and facts about the cells of its domain's full table."""
+
+    domain: Domain
+    noisy: tuple[NoisyAnswers, ...]
+    facts: tuple[ExactAnswers, ...]
+    alpha: float
+
+    @staticmethod
+    def of(measured: MeasurementSet, *, loss: LossChoice, alpha: float) -> "MeasuredTable":
+        domain = measured.domain
+        evidence = gather(measured)
+        found = zip(evidence, [*measured, *(None for _ in evidence[len(measured) :])], strict=True)
+        noisy, facts = [], []
+        for each, measurement in found:
+            if each.exact or measurement is None:
+                facts.append(ExactAnswers(each.bind(domain), each.values, each.name))
+            elif each.weights.any() or measurement.censored is not None:
+                own = law_of_noise(measurement) if loss == "auto" else loss
+                noisy.append(NoisyAnswers.of(each, measurement, domain, own))
+        return MeasuredTable(domain, tuple(noisy), _without_repeats(facts), alpha)
+
+    @cached_property
+    def total(self) -> float | None:
+        """The number of records, where a fact says it."""
+        totals = [math.fsum(fact.values) for fact in self.facts if fact.marginal is not None]
+        return totals[0] if totals and totals[0] >= 0 else None
+
+    @cached_property
+    def other_facts(self) -> tuple[ExactAnswers, ...]:
+        """The facts that say more than the total."""
+        return tuple(fact for fact in self.facts if fact.marginal != () or fact.values[0] != self.total)
+
+    @cached_property
+    def allowed(self) -> Mask | None:
+        """The cells that can occur: neither declared impossible nor part of a sum that is known to be 0."""
+        allowed = self.domain.allowed_cells()
+        for fact in self.facts:
+            empty = fact.values == 0
+            if not empty.any() or not all(each.nonnegative for each in fact.query.maps):
+                continue
+            touched = MeasuredOperator(self.domain, [fact.query], [np.ones(empty.size)]).adjoint(empty.astype(float))
+            allowed = (touched == 0) if allowed is None else allowed & (touched == 0)
+        if allowed is not None and self.total and not allowed.any():
+            raise Infeasible(
+                f"the total is {self.total:g}, but no cell can hold it: all are impossible, or part of a sum that is "
+                "known to be 0; correct the facts or the impossible cells",
+                violation=self.total,
+                constraints=[fact.name for fact in self.facts],
+            )
+        return allowed
+
+    @property
+    def measured_answers(self) -> int:
+        """How many noisy answers were released."""
+        return sum(each.values.size - int(np.count_nonzero(each.at_most)) for each in self.noisy)
+
+    @property
+    def bounded_answers(self) -> int:
+        """Of how many answers no more is known than that they were at most some number."""
+        return sum(int(np.count_nonzero(each.at_most)) for each in self.noisy)
+
+    @cached_property
+    def fact_weight(self) -> float:
+        """What the rows of facts are times: a usual weight of the noisy rows, so that all rows are of one size."""
+        logarithms = [math.log(float(each.weights[0])) for each in self.noisy]
+        return math.exp(sum(logarithms) / len(logarithms))
+
+    def operator(self, *, facts: bool) -> MeasuredOperator:
+        """The rows of the noisy answers, if wished after those of the facts beyond the total."""
+        exact = self.other_facts if facts else ()
+        weights = [np.full(fact.values.size, self.fact_weight) for fact in exact]
+        return MeasuredOperator(
+            self.domain,
+            [each.query for each in (*exact, *self.noisy)],
+            [*weights, *(each.weights for each in self.noisy)],
+        )
+
+    def exact_facts(self) -> Facts | None:
+        """The facts beyond the total, as the solvers take them; None where there are none."""
+        return self._facts(self.other_facts)
+
+    def signed_facts(self) -> Facts | None:
+        """All facts, the total among them, for solvers that do not know of totals."""
+        return self._facts(self.facts)
+
+    def facts_operator(self, facts: Sequence[ExactAnswers]) -> MeasuredOperator:
+        """The rows of these facts alone."""
+        weights = [np.full(fact.values.size, self.fact_weight) for fact in facts]
+        return MeasuredOperator(self.domain, [fact.query for fact in facts], weights)
+
+    def _facts(self, facts: Sequence[ExactAnswers]) -> Facts | None:
+        if not facts:
+            return None
+        operator = self.facts_operator(facts)
+        values = np.concatenate([fact.values for fact in facts]) * self.fact_weight
+        names = [fact.name for fact in facts]
+        return Facts(operator, values, names, operator.ends, operator.products(), unit=1.0 / self.fact_weight)
+
+    def costs(self) -> RowCosts:
+        """What missing each row costs; facts first."""
+        facts = sum(fact.values.size for fact in self.other_facts)
+        values = [fact.values * self.fact_weight for fact in self.other_facts]
+        values += [each.values * each.weights for each in self.noisy]
+        prices = [each.prices(self.alpha) for each in self.noisy]
+        sizes = [each.values.size for each in self.noisy]
+        slope = np.repeat([0.0, *(a for a, _ in prices)], [facts, *sizes])
+        curvature = np.repeat([0.0, *(q for _, q in prices)], [facts, *sizes])
+        exact = np.arange(slope.size) < facts
+        at_most = np.concatenate([np.zeros(facts, dtype=np.bool_), *(each.at_most for each in self.noisy)])
+        return RowCosts(np.concatenate(values), slope, curvature, exact, at_most)
+
+    def fact_marginals(self) -> dict[tuple[int, ...], ExactAnswers] | None:
+        """All facts as marginals by their axes; None where one is no marginal."""
+        found: dict[tuple[int, ...], ExactAnswers] = {}
+        for fact in self.facts:
+            if fact.marginal is None or fact.marginal in found:
+                return None
+            found[fact.marginal] = fact
+        return found
+
+
+def _sizes(domain: Domain) -> list[tuple[str, int]]:
+    return list(zip(domain.counted_names, domain.shape, strict=True))
+
+
+def _without_repeats(facts: Sequence[ExactAnswers]) -> tuple[ExactAnswers, ...]:
+    """The facts without those that say the same of the same query again."""
+    kept: list[ExactAnswers] = []
+    for fact in facts:
+        same = [each for each in kept if each.query.query == fact.query.query]
+        if not any(np.array_equal(each.values, fact.values) for each in same):
+            kept.append(fact)
+    return tuple(kept)
