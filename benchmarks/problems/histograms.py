@@ -32,7 +32,7 @@ class NamedHistogram:
         return NamedHistogram(self.name, padded.reshape(bins, width).sum(axis=1))
 
 
-DPBENCH = (
+DPBENCH: tuple[str, ...] = (
     "ADULTFRANK.n4096", "GrossCompenMDSalary1", "GrossCompenMDSalary2_filtered", "HEPTH.n4096", "INCOME.n4096",
     "MEDCOST.n4096", "NETTRACE.n4096", "PATENT.n4096", "RejectStats_0_4096_no_outliers",
     "RejectStats_0_4096_no_outliers_filter_7_1", "RejectStats_0_4096_no_outliers_filter_7_2",
@@ -42,7 +42,7 @@ DPBENCH = (
 """The 1-D histograms of DPBench, by the names of their files."""
 
 # Total and share of empty bins of each, for stand-ins.
-DPBENCH_FIGURES = dict(
+DPBENCH_FIGURES: dict[str, tuple[int, float]] = dict(
     zip(
         DPBENCH,
         (

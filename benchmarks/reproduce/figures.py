@@ -112,10 +112,8 @@ def draw(path: Path, rows: Sequence[Row], picture: Picture) -> None:
 
 
 def _lines(alt: Any, base: Any, picture: Picture, series: list[str]) -> Any:
-    horizontal = alt.X(
-        f"{picture.x}:Q", title=picture.x_title, scale=alt.Scale(type="log" if picture.x_log else "linear"),
-        axis=_powers(alt),
-    )  # fmt: skip
+    scale = alt.Scale(type="log" if picture.x_log else "linear", nice=False, padding=8)
+    horizontal = alt.X(f"{picture.x}:Q", title=picture.x_title, scale=scale, axis=_powers(alt))
     shapes = [SHAPES[i % len(SHAPES)] for i in range(len(series))]
     shape = alt.Shape(f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=shapes))
     return alt.layer(
