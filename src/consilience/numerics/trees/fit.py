@@ -29,6 +29,7 @@ from consilience.numerics.trees.faces import TieRule, optimal_box, share_box
 from consilience.numerics.trees.layout import Layout, complete_tree, forest
 from consilience.numerics.trees.pieces import TIGHT, Solution, slopes_of_prices, solve_pieces
 from consilience.numerics.trees.prices import prices_from_states
+from consilience.numerics.trees.two_passes import solve_two_passes
 from consilience.numerics.trees.whole import rounded
 from consilience.numerics.trees.windows import likely_window
 
@@ -250,8 +251,13 @@ def _solve_curved(layout: Layout, costs: Costs, bound: float) -> tuple[Solution,
 
 def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     """L2 and the elastic net: the states, unless every node has one piece only, then linear algebra."""
+    one_piece = options.loss.linear == 0 and not options.nonnegative and values.clipped is None
+    if one_piece and values.exact is None and np.all(values.weights > 0):
+        free = solve_two_passes(layout, values.noisy, options.loss.coefficients(values.weights)[1])
+        if free.certificate.gap <= TIGHT * free.certificate.objective:
+            return _Optimum(free.counts, free.prices, free.certificate, {"method": "two passes", "steps": 1})
     costs, bound = _costs(layout, values, options), largest_count(values.noisy)
-    if options.loss.linear == 0 and not options.nonnegative and values.clipped is None:
+    if one_piece:
         states, method = np.full(layout.nodes, ABOVE, dtype=np.int8), "two passes"
         if values.exact is not None:
             states[values.exact] = LOW
