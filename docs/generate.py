@@ -1,8 +1,18 @@
-"""Writes the pages that are generated: `python docs/generate.py`. A test fails when they are out of date."""
+"""Writes what is generated on the pages: `python docs/generate.py`. A test fails when something is out of date.
 
+The page of commands is written whole. Other pages have blocks between `<!-- generated: NAME -->` and
+`<!-- end -->`, which are filled from `benchmarks/results`: a number on a page is never typed.
+"""
+
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parent / "benchmarks" / "results"
+BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def command_reference() -> str:
@@ -33,7 +43,91 @@ def _all_commands(command, words: list[str]):
         yield from _all_commands(inner, [*words, name])
 
 
-PAGES = {"reference/commands.md": command_reference}
+def with_blocks(name: str) -> str:
+    """A page with its generated blocks filled anew."""
+    text = (HERE / name).read_text(encoding="utf-8")
+    return BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found['name']]()}\n\n{found[3]}", text)
+
+
+def results(name: str, part: str) -> list[dict[str, Any]]:
+    """The rows that a benchmark wrote."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["results"][part]
+
+
+def as_table(header: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def losses_by_length() -> str:
+    """For each tree, ε and length of ranges, every loss's error in parts of the best loss's."""
+    rows = [row for row in results("histograms", "histograms") if row["histogram"].startswith("all")]
+    ways = [key for key in rows[0] if key.endswith(" / best")]
+    header = ["tree", "ε", "length", *(way.removesuffix(" / best") for way in ways), "`auto` within 5 % of the best"]
+    return as_table(
+        header,
+        [
+            [
+                row["tree"],
+                f"{row['epsilon']:g}",
+                str(row["length"]),
+                *(f"{row[way]:.2f}" for way in ways),
+                f"{row['auto within 5 %']} of {row['histogram'].split()[1]}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def bins_by_histogram() -> str:
+    """For each histogram the error of single bins against HTree's."""
+    rows = [row for row in results("histograms", "histograms") if not row["histogram"].startswith("all")]
+    shown = [row for row in rows if row["tree"] == "binary"]
+    names = list(dict.fromkeys(row["histogram"] for row in shown))
+    found = {(row["histogram"], row["epsilon"]): row for row in shown}
+    header = ["histogram", "empty bins", "`auto`, ε = 0.1", "non-negative L2, ε = 0.1"]
+    header += ["`auto`, ε = 1", "non-negative L2, ε = 1"]
+    return as_table(
+        header,
+        [
+            [f"`{name}`", found[name, 0.1]["empty"]]
+            + [
+                f"{found[name, epsilon][key]:.3f}"
+                for epsilon in (0.1, 1.0)
+                for key in ("auto / HTree", "non-negative l2 / HTree")
+            ]
+            for name in names
+        ],
+    )
+
+
+def solver_speed() -> str:
+    """Seconds and ratios against the peers."""
+    rows = [row for row in results("consistency", "consistency") if "ratio" in row]
+    header = ["problem", "peer", "peer's seconds", "times faster than it", "target"]
+    return as_table(
+        header,
+        [
+            [row["problem"], row["solver"], f"{row['seconds']:.3g}", _times(row["ratio"]), row.get("target", "")]
+            for row in rows
+        ],
+    )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "losses-by-length": losses_by_length,
+    "bins-by-histogram": bins_by_histogram,
+    "solver-speed": solver_speed,
+}
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/commands.md": command_reference,
+    "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
+}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():
