@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = {
+    "consistency": "benchmarks.speed.consistency",
     "counting": "benchmarks.speed.counting",
+    "histograms": "benchmarks.accuracy.histograms",
     "estimation": "benchmarks.speed.estimation",
 }
 

@@ -4,14 +4,15 @@ The flow into a node is its count. Up to y a unit earns 1, beyond it costs 1, so
 All leaves lead to one sink, which returns everything to the root. Flows are whole: values are multiplied by `units`.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 
 import numpy as np
 
-NAME = "OR-tools min-cost-flow"
+NAME, MODULE = "OR-tools min-cost-flow", "ortools"
 
 
-def least_absolute_tree(noisy: np.ndarray, branching: int, *, units: int = 1000) -> np.ndarray:
+def least_absolute_tree(noisy: np.ndarray, branching: int, *, units: int = 1000) -> Callable[[], np.ndarray]:
     """Counts of a complete tree, breadth-first."""
     min_cost_flow = import_module("ortools.graph.python.min_cost_flow")
 
@@ -30,10 +31,14 @@ def least_absolute_tree(noisy: np.ndarray, branching: int, *, units: int = 1000)
         np.concatenate([whole[positive], np.full(nodes, limit)]),
         np.concatenate([np.full(int(positive.sum()), -1), np.ones(nodes, dtype=np.int64)]),
     )
-    status = flow.solve()
-    if status != flow.OPTIMAL:
-        raise RuntimeError(f"OR-tools ended with status {status}")
-    flows = flow.flows(arcs).astype(np.float64) / units
-    counts = flows[int(positive.sum()) :].copy()
-    counts[positive] += flows[: int(positive.sum())]
-    return counts
+
+    def solve() -> np.ndarray:
+        status = flow.solve()
+        if status != flow.OPTIMAL:
+            raise RuntimeError(f"OR-tools ended with status {status}")
+        flows = flow.flows(arcs).astype(np.float64) / units
+        counts = flows[int(positive.sum()) :].copy()
+        counts[positive] += flows[: int(positive.sum())]
+        return counts
+
+    return solve

@@ -38,7 +38,7 @@ DENSE, SPARSE = 0.2, 0.05
 """A sparse matrix with a larger share of entries is treated as dense, and a dense one with a smaller share as
 sparse."""
 
-EXACT_TOLERANCE, ITERATIVE_TOLERANCE = 1e-9, 1e-4
+EXACT_TOLERANCE, ITERATIVE_TOLERANCE = 1e-8, 1e-4
 """The default relative gaps of solvers that factor matrices and of those that only multiply."""
 
 
@@ -70,7 +70,7 @@ def fit_matrix(
     `stats["solver"]` says what was used: the tree solver for hierarchies of sums, an interior point for dense
     matrices (and sparse ones with a square in the loss) and for Kronecker products of up to 4096 cells, HiGHS for L1
     with sparse matrices, and alternating directions for larger Kronecker products.
-    `tolerance` is the relative gap at which a solver may stop, by default 1e-9 where matrices are factored and 1e-4
+    `tolerance` is the relative gap at which a solver may stop, by default 1e-8 where matrices are factored and 1e-4
     where they are not; `max_steps` limits the latter.
 
     >>> fit = fit_matrix([[1, 1], [1, 0], [0, 1]], [4.0, 3.5, -1.0], loss="l2")

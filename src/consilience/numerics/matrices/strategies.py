@@ -191,7 +191,7 @@ def _cholesky(matrix: Array) -> tuple[Array, bool]:
     places = np.diag_indices_from(matrix)
     amount = REGULARISATION
     while True:
-        regular = matrix.copy()
+        regular = matrix.copy(order="K")
         regular[places] *= 1.0 + amount
         try:
             return scipy.linalg.cho_factor(regular, lower=True, overwrite_a=True, check_finite=False)

@@ -252,8 +252,8 @@ def _solve_curved(layout: Layout, costs: Costs, bound: float) -> tuple[Solution,
 def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     """L2 and the elastic net: the states, unless every node has one piece only, then linear algebra."""
     one_piece = options.loss.linear == 0 and not options.nonnegative and values.clipped is None
-    if one_piece and values.exact is None and np.all(values.weights > 0):
-        free = solve_two_passes(layout, values.noisy, options.loss.coefficients(values.weights)[1])
+    if one_piece and values.exact is None and values.weights.min() > 0:
+        free = solve_two_passes(layout, values.noisy, values.weights)
         if free.certificate.gap <= TIGHT * free.certificate.objective:
             return _Optimum(free.counts, free.prices, free.certificate, {"method": "two passes", "steps": 1})
     costs, bound = _costs(layout, values, options), largest_count(values.noisy)

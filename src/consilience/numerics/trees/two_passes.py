@@ -7,8 +7,8 @@ the leaves upwards, the step of a subtree's count answers a price λ by A + S·�
     leaf:    A_v = 0,                              S_v = 1/2q
     inner:   A_v = (A + 2q·S·d) / (1 + 2q·S),      S_v = S / (1 + 2q·S)
 
-and from the roots down, where λ = 0, children share the price (λ − 2q·(A − d)) / (1 + 2q·S). With prices λ, g = λ minus
-the children's price and residual r, each node is (g − 2q·r)² / 4q from its best answer, which is its part of the gap.
+with q = w², and from the roots down, where λ = 0, children share the price (λ − 2q·(A − d)) / (1 + 2q·S). With g = λ
+minus the children's price and residual r, each node is (g − 2q·r)² / 4q from its best answer: its part of the gap.
 """
 
 from typing import NamedTuple
@@ -30,37 +30,37 @@ class TwoPasses(NamedTuple):
     certificate: Certificate
 
 
-def solve_two_passes(layout: Layout, noisy: Array, squares: Array) -> TwoPasses:
-    """The consistent counts of least Σ q·(x − y)², for curvatures q > 0."""
+def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> TwoPasses:
+    """The consistent counts of least Σ w²(x − y)², for weights w > 0."""
     announce(_rise)
     counts, prices = np.empty(layout.nodes), np.empty(layout.nodes)
     offsets, slopes = np.empty(layout.nodes), np.empty(layout.nodes)
-    _rise(layout.first, noisy, squares, counts, offsets, slopes)
-    _descend(layout.first, layout.roots, noisy, squares, counts, offsets, slopes, prices)
-    objective, gap, largest, square = _sum_up(layout.first, noisy, squares, counts, prices)
+    _rise(layout.first, noisy, weights, counts, offsets, slopes)
+    _descend(layout.first, layout.roots, noisy, weights, counts, offsets, slopes, prices)
+    objective, gap, largest, square = _sum_up(layout.first, noisy, weights, counts, prices)
     certificate = Certificate(objective, min(gap, objective), 0.0, square * (LAST_PLACE * largest) ** 2)
     return TwoPasses(counts, prices, certificate)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _rise(first, noisy, squares, counts, offsets, slopes):  # pragma: no cover - compiled
+def _rise(first, noisy, weights, counts, offsets, slopes):  # pragma: no cover - compiled
     for v in range(len(noisy) - 1, -1, -1):
         if first[v] == first[v + 1]:
-            counts[v], offsets[v], slopes[v] = noisy[v], 0.0, 0.5 / squares[v]
+            counts[v], offsets[v], slopes[v] = noisy[v], 0.0, 0.5 / (weights[v] * weights[v])
             continue
         total, offset, slope = 0.0, 0.0, 0.0
         for c in range(first[v], first[v + 1]):
             total += counts[c]
             offset += offsets[c]
             slope += slopes[c]
-        steep = 2.0 * squares[v] * slope
+        steep = 2.0 * weights[v] * weights[v] * slope
         counts[v] = total
         offsets[v] = (offset + steep * (noisy[v] - total)) / (1.0 + steep)
         slopes[v] = slope / (1.0 + steep)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _descend(first, roots, noisy, squares, counts, offsets, slopes, prices):  # pragma: no cover - compiled
+def _descend(first, roots, noisy, weights, counts, offsets, slopes, prices):  # pragma: no cover - compiled
     for v in range(roots):
         prices[v] = 0.0
     for v in range(len(noisy)):
@@ -71,14 +71,14 @@ def _descend(first, roots, noisy, squares, counts, offsets, slopes, prices):  # 
         for c in range(first[v], first[v + 1]):
             offset += offsets[c]
             slope += slopes[c]
-        double = 2.0 * squares[v]
+        double = 2.0 * weights[v] * weights[v]
         shared = (prices[v] - double * (offset - (noisy[v] - counts[v]))) / (1.0 + double * slope)
         for c in range(first[v], first[v + 1]):
             prices[c] = shared
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _sum_up(first, noisy, squares, counts, prices):  # pragma: no cover - compiled
+def _sum_up(first, noisy, weights, counts, prices):  # pragma: no cover - compiled
     """Make every inner count the sum of its children's; returns what the certificate says."""
     objective, gap, largest, square = 0.0, 0.0, 0.0, 0.0
     for v in range(len(noisy) - 1, -1, -1):
@@ -89,10 +89,10 @@ def _sum_up(first, noisy, squares, counts, prices):  # pragma: no cover - compil
             for c in range(first[v], first[v + 1]):
                 total += counts[c]
             counts[v] = total
-        residual = counts[v] - noisy[v]
-        short = given - 2.0 * squares[v] * residual
-        objective += squares[v] * residual * residual
-        gap += short * short / (4.0 * squares[v])
+        residual, q = counts[v] - noisy[v], weights[v] * weights[v]
+        short = given - 2.0 * q * residual
+        objective += q * residual * residual
+        gap += short * short / (4.0 * q)
         largest = max(largest, abs(noisy[v]), abs(counts[v]))
-        square += squares[v]
+        square += q
     return objective, gap, largest, square
