@@ -115,6 +115,23 @@ def solver_speed() -> str:
     )
 
 
+def verdicts(prefix: str) -> str:
+    """Each reproduced figure of a paper with its picture and what became of the paper's claims."""
+    parts = []
+    for path in sorted(RESULTS.glob(f"{prefix}-*.txt")):
+        claims = [
+            line.split(None, 2) if line.startswith("NOT") else ["", *line.split(None, 1)]
+            for line in path.read_text(encoding="utf-8").splitlines()
+        ]
+        words = [
+            f"- {'**Did not hold here**' if no else 'Held'}: {text[0].upper()}{text[1:]}" for no, _, text in claims
+        ]
+        title = path.stem.removeprefix(f"{prefix}-").replace("-", " ").replace("figure", "Figure").capitalize()
+        picture = f"![{title}](../../benchmarks/results/{path.stem}.png)"
+        parts.append("\n".join([f"### {title}", "", picture, "", *words]))
+    return "\n\n".join(parts)
+
+
 def _times(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
@@ -123,10 +140,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "losses-by-length": losses_by_length,
     "bins-by-histogram": bins_by_histogram,
     "solver-speed": solver_speed,
+    "lee2015": lambda: verdicts("lee2015"),
 }
 PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": command_reference,
     "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
+    "concepts/reproductions.md": lambda: with_blocks("concepts/reproductions.md"),
 }
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,12 @@ RESULTS = Path(__file__).parents[1] / "results"
 # interest; shapes repeat the distinction for print in grey.
 COLOURS = ("#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#7a5c00")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right")
+
+READABLE = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, '~s')"
+"""How errors are written on an axis: 0.01, 10, 1k, 1M."""
+
+PLAIN = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, ',')"
+"""How other numbers are: 0.01, 10, 2,048."""
 
 Row = Mapping[str, Any]
 
@@ -53,16 +59,42 @@ def publish(name: str, rows: Sequence[Row], picture: Picture, claims: Iterable[C
     folder = RESULTS / "quick" if quick else RESULTS
     folder.mkdir(exist_ok=True)
     write_csv(folder / f"{name}.csv", rows)
-    draw(folder / f"{name}.png", rows, picture)
-    print(f"{name}: wrote {name}.csv and {name}.png to {folder.relative_to(RESULTS.parents[1])}")
+    print(f"{name}: wrote {name}.csv, .png and .txt to {folder.relative_to(RESULTS.parents[1])}")
+    return _judge(folder / name, rows, picture, claims)
+
+
+def _judge(path: Path, rows: Sequence[Row], picture: Picture, claims: Iterable[Claim]) -> bool:
+    """Draw the picture, write and print the verdicts."""
+    draw(path.with_name(f"{path.name}.png"), rows, picture)
     verdicts = list(claims)
     lines = [claim.line() for claim in verdicts]
-    (folder / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.with_name(f"{path.name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for line in lines:
         print(f"  {line}")
     held = all(claim.held for claim in verdicts)
-    print(f"{name}: {'every claim of the paper holds here' if held else 'not every claim of the paper holds here'}")
+    print(
+        f"{path.name}: {'every claim of the paper holds here' if held else 'not every claim of the paper holds here'}"
+    )
     return held
+
+
+def judge_again(name: str, picture: Picture, claims: Callable[[list[dict[str, Any]]], list[Claim]]) -> bool:
+    """The picture and the verdicts anew, from the CSV that is there."""
+    with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        rows = [{key: _read(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    return _judge(RESULTS / name, rows, picture, claims(rows))
+
+
+def brief(value: float) -> str:
+    """A ratio with two digits, without an exponent."""
+    return f"{float(f'{value:.2g}'):,g}"
+
+
+def _read(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -87,7 +119,7 @@ def draw(path: Path, rows: Sequence[Row], picture: Picture) -> None:
     columns = list(dict.fromkeys(row[picture.column] for row in shown))
     alt: Any = altair
     base = alt.Chart(alt.Data(values=shown)).encode(
-        y=alt.Y(f"{picture.y}:Q", title=picture.y_title, scale=alt.Scale(type="log"), axis=_powers(alt)),
+        y=_vertical(alt, picture, [row[picture.y] for row in shown]),
         color=alt.Color(
             f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=COLOURS[: len(series)])
         ),
@@ -101,7 +133,6 @@ def draw(path: Path, rows: Sequence[Row], picture: Picture) -> None:
     chart = (
         panel.properties(width=230, height=200)
         .facet(**facets)
-        .resolve_scale(y="independent")
         .properties(title=alt.TitleParams(picture.title, anchor="start", fontSize=14))
         .configure_view(stroke="#cccccc")
         .configure_axis(labelFontSize=11, titleFontSize=12, gridColor="#eeeeee")
@@ -113,9 +144,10 @@ def draw(path: Path, rows: Sequence[Row], picture: Picture) -> None:
 
 def _lines(alt: Any, base: Any, picture: Picture, series: list[str]) -> Any:
     scale = alt.Scale(type="log" if picture.x_log else "linear", nice=False, padding=8)
-    horizontal = alt.X(f"{picture.x}:Q", title=picture.x_title, scale=scale, axis=_powers(alt))
-    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(series))]
-    shape = alt.Shape(f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=shapes))
+    places = sorted({row[picture.x] for row in base.data.values})
+    axis = alt.Axis(labelExpr=PLAIN, values=places[:: 1 + len(places) // 8])
+    horizontal = alt.X(f"{picture.x}:Q", title=picture.x_title, scale=scale, axis=axis)
+    shape = _shapes(alt, picture, series)
     return alt.layer(
         base.mark_line(strokeWidth=1.6).encode(x=horizontal),
         base.mark_point(filled=True, size=45, opacity=0.9).encode(x=horizontal, shape=shape),
@@ -123,13 +155,24 @@ def _lines(alt: Any, base: Any, picture: Picture, series: list[str]) -> Any:
 
 
 def _bars(alt: Any, base: Any, picture: Picture, series: list[str]) -> Any:
-    """Dots in place of bars: on a logarithmic scale a bar's length would mean nothing."""
-    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(series))]
-    shape = alt.Shape(f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=shapes))
-    return base.mark_point(filled=True, size=80, opacity=0.9).encode(
-        x=alt.X(f"{picture.x}:N", title=picture.x_title, axis=alt.Axis(labelAngle=0)), shape=shape
+    """Dots in place of bars, side by side: on a logarithmic scale a bar's length would mean nothing."""
+    places = list(dict.fromkeys(row[picture.x] for row in base.data.values))
+    return base.mark_point(filled=True, size=60, opacity=0.9).encode(
+        x=alt.X(f"{picture.x}:N", title=picture.x_title, sort=places, axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset(f"{picture.series}:N", sort=series),
+        shape=_shapes(alt, picture, series),
     )
 
 
-def _powers(alt: Any) -> Any:
-    return alt.Axis(format="~g", labelOverlap=True, tickCount=6)
+def _shapes(alt: Any, picture: Picture, series: list[str]) -> Any:
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(series))]
+    return alt.Shape(f"{picture.series}:N", title=None, sort=series, scale=alt.Scale(domain=series, range=shapes))
+
+
+def _vertical(alt: Any, picture: Picture, values: list[float]) -> Any:
+    """A logarithmic scale from power to power of ten, the same in all panels."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    step = 1 if high - low <= 8 else 2
+    axis = alt.Axis(labelExpr=READABLE, values=[10.0**power for power in range(low, high + 1, step)])
+    scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high])
+    return alt.Y(f"{picture.y}:Q", title=picture.y_title, scale=scale, axis=axis)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from benchmarks.problems.contingency_tables import CONTINGENCY_TABLES, ContingencyTable
 from benchmarks.problems.counted import CountedTable
-from benchmarks.reproduce.figures import Claim, Picture, publish
+from benchmarks.reproduce.figures import Claim, Picture, brief, publish
 from consilience import plans
 from consilience.domain import Workload
 from consilience.estimators import Matrix, MultiplicativeWeights
@@ -16,6 +16,9 @@ from consilience.numerics.tables import fit_table
 from consilience.privacy.measure import measure
 
 NAME = "lee2015-figure-5.1.1"
+PICTURE = Picture(
+    "Error of cells with known marginals (Lee et al. 2015, Figure 5.1.1)", "epsilon", "ε", "dataset", row="known"
+)
 EPSILONS = (0.05, 0.1, 0.2, 0.5, 1.0)
 KNOWN = ("the total is known", "1-way marginals are known", "2-way marginals are known")
 ORDERS = range(len(KNOWN))
@@ -35,10 +38,7 @@ def run(quick: bool) -> bool:
             rows += errors(table, epsilon, runs)
             print(f"  {table.name}, ε = {epsilon:g}: done", flush=True)
     rows.sort(key=lambda row: KNOWN.index(row["known"]))
-    picture = Picture(
-        "Error of cells with known marginals (Lee et al. 2015, Figure 5.1.1)", "epsilon", "ε", "dataset", row="known"
-    )
-    return publish(NAME, rows, picture, claims(rows), quick=quick)
+    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 
 def errors(table: ContingencyTable, epsilon: float, runs: int) -> list[dict[str, Any]]:
@@ -110,13 +110,13 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
         Claim(
             "the proposed algorithm outperforms LM, Privlet and MWEM everywhere",
             not lost,
-            f"the best of the others has {min(ratio.values()):.2g} to {max(ratio.values()):.2g} times its error"
+            f"the best of the others has {brief(min(ratio.values()))} to {brief(max(ratio.values()))} times its error"
             + (f"; it loses at: {'; '.join(lost)}" if lost else ""),
         ),
         Claim(
             "its lead is larger on the sparse tables",
             bool(sparse > dense),
-            f"in the median {sparse:.2g} times on Edwards and Rochdale, {dense:.2g} on Czech",
+            f"in the median {brief(sparse)} times on Edwards and Rochdale, {brief(dense)} on Czech",
         ),
         Claim(
             "it owes this to the ℓ1 norm rather than to the constraints",

@@ -6,10 +6,11 @@ import numpy as np
 
 from benchmarks.problems.counted import CountedTable
 from benchmarks.problems.histograms import NamedHistogram, nettrace, search_logs, social_network
-from benchmarks.reproduce.figures import Claim, Picture, publish
+from benchmarks.reproduce.figures import Claim, Picture, brief, publish
 from benchmarks.reproduce.lee2015.methods import Answers, best_branching, histogram_methods
 
 NAME = "lee2015-figure-5.2.1"
+PICTURE = Picture("Error of single bins (Lee et al. 2015, Figure 5.2.1)", "epsilon", "ε", "dataset")
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
@@ -18,8 +19,7 @@ def run(quick: bool) -> bool:
     runs = 2 if quick else 10
     histograms = [search_logs(), nettrace(), social_network()]
     rows = [row for histogram in histograms for epsilon in EPSILONS for row in errors(histogram, epsilon, runs)]
-    picture = Picture("Error of single bins (Lee et al. 2015, Figure 5.2.1)", "epsilon", "ε", "dataset")
-    return publish(NAME, rows, picture, claims(rows), quick=quick)
+    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 
 def errors(histogram: NamedHistogram, epsilon: float, runs: int) -> list[dict[str, Any]]:
@@ -58,17 +58,17 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
         Claim(
             "on the sparse histograms ADMM(ℓ1) clearly outperforms HTree",
             min(sparse) > 1.5,
-            f"HTree's error is {min(sparse):.2g} to {max(sparse):.2g} times as large",
+            f"HTree's error is {brief(min(sparse))} to {brief(max(sparse))} times as large",
         ),
         Claim(
             "on Social Network the two perform similarly",
             max(dense) < 1.5 and min(dense) > 0.67,
-            f"HTree's error is {min(dense):.3g} to {max(dense):.3g} times ADMM's",
+            f"HTree's error is {brief(min(dense))} to {brief(max(dense))} times ADMM's",
         ),
         Claim(
             "beyond the paper: `auto` is nowhere worse than HTree with the branching that suits it best",
             min(ours.values()) >= 0.99,
-            f"HTree's error is {min(ours.values()):.3g} to {max(ours.values()):.3g} times that of auto",
+            f"HTree's error is {brief(min(ours.values()))} to {brief(max(ours.values()))} times that of auto",
         ),
     ]
 

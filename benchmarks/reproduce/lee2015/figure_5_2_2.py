@@ -7,10 +7,13 @@ import numpy as np
 
 from benchmarks.problems.counted import CountedTable
 from benchmarks.problems.histograms import NamedHistogram, nettrace, search_logs, social_network
-from benchmarks.reproduce.figures import Claim, Picture, publish
+from benchmarks.reproduce.figures import Claim, Picture, brief, publish
 from benchmarks.reproduce.lee2015.methods import Answers, best_branching, histogram_methods
 
 NAME = "lee2015-figure-5.2.2"
+PICTURE = Picture(
+    "Error of ranges (Lee et al. 2015, Figure 5.2.2)", "length", "length of the range", "dataset", row="panel"
+)
 RANGES = 1000
 
 
@@ -19,10 +22,7 @@ def run(quick: bool) -> bool:
     runs = 2 if quick else 10
     histograms = [search_logs(), nettrace(), social_network()]
     rows = [row for epsilon in (0.1, 1.0) for histogram in histograms for row in errors(histogram, epsilon, runs)]
-    picture = Picture(
-        "Error of ranges (Lee et al. 2015, Figure 5.2.2)", "length", "length of the range", "dataset", row="panel"
-    )
-    return publish(NAME, rows, picture, claims(rows), quick=quick)
+    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 
 def lengths_of(bins: int) -> list[int]:
@@ -104,7 +104,7 @@ def _trees_and_wavelets(rows: list[dict[str, Any]]) -> Claim:
     return Claim(
         "HTree and Privlet perform similarly at all lengths",
         min(found) > 0.2 and max(found) < 5,
-        f"Privlet's error is {min(found):.2g} to {max(found):.2g} times HTree's, whose branching was tuned",
+        f"Privlet's error is {brief(min(found))} to {brief(max(found))} times HTree's, whose branching was tuned",
     )
 
 
@@ -127,7 +127,7 @@ def _short_ranges(rows: list[dict[str, Any]]) -> Claim:
     return Claim(
         "ADMM(ℓ1) is much more accurate than HTree on short ranges (sparse data)",
         min(found) > 2,
-        f"HTree's error is {min(found):.2g} to {max(found):.2g} times as large at length 2",
+        f"HTree's error is {brief(min(found))} to {brief(max(found))} times as large at length 2",
     )
 
 
@@ -137,8 +137,8 @@ def _long_ranges(rows: list[dict[str, Any]]) -> Claim:
     return Claim(
         "on the longest ranges ADMM(ℓ1) is not as good as HTree",
         all(each < 1 for each in found),
-        f"HTree's error is {min(found):.2g} to {max(found):.2g} times ADMM's, "
-        f"and {min(ours):.2g} to {max(ours):.2g} times that of auto",
+        f"HTree's error is {brief(min(found))} to {brief(max(found))} times ADMM's, "
+        f"and {brief(min(ours))} to {brief(max(ours))} times that of auto",
     )
 
 
@@ -156,11 +156,11 @@ def _php(rows: list[dict[str, Any]]) -> list[Claim]:
         Claim(
             "P-HP does well on Social Network, which is sorted",
             float(np.median(good)) < 1,
-            f"its error is {np.median(good):.2g} times HTree's in the median over lengths",
+            f"its error is {brief(np.median(good))} times HTree's in the median over lengths",
         ),
         Claim(
             "on Search Logs at ε = 1 P-HP is worse than the plain Laplace mechanism",
             float(np.median(poor)) > 1,
-            f"its error is {np.median(poor):.2g} times that of LM(L) in the median over lengths",
+            f"its error is {brief(np.median(poor))} times that of LM(L) in the median over lengths",
         ),
     ]

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reproduce.figures import Claim, Picture, publish
+from benchmarks.reproduce.figures import Claim, Picture, brief, publish
 from benchmarks.reproduce.lee2015.strategies import METHODS, histograms, released, signs
 
 NAME = "lee2015-figure-5.3.1"
+PICTURE = Picture("Error of 1,024 queries of random signs (Lee et al. 2015, Figure 5.3.1)", "epsilon", "ε", "dataset")
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
@@ -33,8 +34,7 @@ def run(quick: bool) -> bool:
                     }
                 )
             print(f"  {histogram.name}, ε = {epsilon:g}: done", flush=True)
-    title = "Error of 1,024 queries of random signs (Lee et al. 2015, Figure 5.3.1)"
-    return publish(NAME, rows, Picture(title, "epsilon", "ε", "dataset"), claims(rows), quick=quick)
+    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
@@ -50,7 +50,7 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
         Claim(
             "the matrix mechanism performs worse than the other mechanisms",
             min(worse) > 1,
-            f"MM(ℓ2) has {min(worse):.2g} to {max(worse):.2g} times the median error of the others",
+            f"MM(ℓ2) has {brief(min(worse))} to {brief(max(worse))} times the median error of the others",
         ),
         Claim(
             "fitting by likelihood improves it on all three histograms",

@@ -8,6 +8,9 @@ from benchmarks.reproduce.figures import Claim, Picture, publish
 from benchmarks.reproduce.lee2015.strategies import METHODS, all_ranges, histograms, identity, predicates, released
 
 NAME = "lee2015-figure-5.3.2"
+PICTURE = Picture(
+    "Error on three workloads, ε = 0.1 (Lee et al. 2015, Figure 5.3.2)", "workload", "", "dataset", bars=True
+)
 EPSILON = 0.1
 
 
@@ -32,8 +35,7 @@ def run(quick: bool) -> bool:
                     }
                 )
             print(f"  {task.name}, {histogram.name}: done", flush=True)
-    title = "Error on three workloads, ε = 0.1 (Lee et al. 2015, Figure 5.3.2)"
-    return publish(NAME, rows, Picture(title, "workload", "", "dataset", bars=True), claims(rows), quick=quick)
+    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:

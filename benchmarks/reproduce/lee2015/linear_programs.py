@@ -20,6 +20,15 @@ from consilience.numerics.projections import NonNegative, TreeConsistency
 from consilience.numerics.trees import fit_tree
 
 NAME = "lee2015-linear-programs"
+PICTURE = Picture(
+    "The L1 estimate of a tree: seconds by solver (Lee et al. 2015, §5)",
+    "bins",
+    "bins",
+    "quantity",
+    y="seconds",
+    y_title="seconds",
+    series="solver",
+)
 PATIENCE = 300.0
 """Seconds after which a linear program is given up."""
 
@@ -31,16 +40,7 @@ def run(quick: bool) -> bool:
     heights = (8, 10, 12) if quick else (8, 10, 12, 14, 16)
     SOLVERS["Consilience, exact"](noisy_tree(3))
     rows = [row for height in heights for row in compare(height)]
-    picture = Picture(
-        "The L1 estimate of a tree: seconds by solver (Lee et al. 2015, §5)",
-        "bins",
-        "bins",
-        "quantity",
-        y="seconds",
-        y_title="seconds",
-        series="solver",
-    )
-    return publish(NAME, rows, picture, claims(rows), quick=quick)
+    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 
 def compare(height: int) -> list[dict[str, Any]]:
