@@ -16,6 +16,7 @@ BENCHMARKS = {
     "consistency": "benchmarks.speed.consistency",
     "counting": "benchmarks.speed.counting",
     "histograms": "benchmarks.accuracy.histograms",
+    "marginals": "benchmarks.accuracy.marginals",
     "estimation": "benchmarks.speed.estimation",
 }
 

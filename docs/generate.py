@@ -102,6 +102,17 @@ def bins_by_histogram() -> str:
     )
 
 
+def losses_for_tables() -> str:
+    """For each table, ε and size of marginals, every loss's error in parts of the best loss's."""
+    rows = results("marginals", "marginals")
+    ways = [key for key in rows[0] if key.endswith(" / best")]
+    header = ["table", "ε", "attributes", *(way.removesuffix(" / best") for way in ways)]
+    lines = [
+        [row["table"], f"{row['epsilon']:g}", str(row["ways"]), *(f"{row[way]:.2f}" for way in ways)] for row in rows
+    ]
+    return as_table(header, lines)
+
+
 def solver_speed() -> str:
     """Seconds and ratios against the peers."""
     rows = [row for row in results("consistency", "consistency") if "ratio" in row]
@@ -139,6 +150,7 @@ def _times(ratio: float) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "losses-by-length": losses_by_length,
     "bins-by-histogram": bins_by_histogram,
+    "losses-for-tables": losses_for_tables,
     "solver-speed": solver_speed,
     "lee2015": lambda: verdicts("lee2015"),
 }

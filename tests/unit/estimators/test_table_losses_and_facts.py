@@ -307,3 +307,26 @@ def test_progress_is_told() -> None:
     Table(loss="l1").fit(measured(), progress=lambda what, done, most: told.append((what, done, most)))
     assert told
     assert all(what == "fitting" and done <= most for what, done, most in told)
+
+
+def test_where_a_loss_stalls_far_from_its_optimum_least_squares_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    from consilience.estimators import table as module
+    from consilience.numerics.fit import Fit
+
+    domain = Domain.from_sizes({"a": 3, "b": 4, "c": 2}, name="stalling")
+    rng = np.random.default_rng(2)
+    truth = rng.poisson(20, domain.shape).astype(float)
+    marginals = {
+        ("a", "b"): truth.sum(2) + rng.laplace(0, 2, (3, 4)),
+        ("b", "c"): truth.sum(0) + rng.laplace(0, 2, (4, 2)),
+    }
+    found = MeasurementSet.from_marginals(domain, marginals, noise=Laplace(2.0), private=False)
+    optimum = Table(loss="l1").fit(found)
+    far = Fit(np.full(domain.shape, 1e4), 1e6, 1e6 - 1.0, Status.STALLED, {})
+    monkeypatch.setattr(module, "fit_measured_table", lambda *_, **__: far)
+    fitted = Table(loss="l1").fit(found)
+    assert fitted.status is Status.STALLED
+    assert fitted.stats["fallback"] == "least squares"
+    assert np.allclose(fitted.marginal("a", "b"), Table(loss="l2").fit(found).marginal("a", "b"))
+    assert float(optimum.stats["objective"]) <= float(fitted.stats["objective"]) + 1e-3 < 1e6
+    assert float(fitted.stats["gap"]) == pytest.approx(float(fitted.stats["objective"]) - 1.0)
