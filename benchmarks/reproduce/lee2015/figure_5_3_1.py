@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reproduce.figures import Claim, Picture, brief, publish
-from benchmarks.reproduce.lee2015.strategies import METHODS, histograms, released, signs
+from benchmarks.reproduce.lee2015.strategies import error_rows, histograms, signs
 
 NAME = "lee2015-figure-5.3.1"
 PICTURE = Picture("Error of 1,024 queries of random signs (Lee et al. 2015, Figure 5.3.1)", "epsilon", "ε", "dataset")
@@ -16,24 +16,12 @@ def run(quick: bool) -> bool:
     """Ten runs of every method, as in the paper; one, and two ε, if quick."""
     runs, epsilons = (1, EPSILONS[::4]) if quick else (10, EPSILONS)
     task = signs()
-    rows: list[dict[str, Any]] = []
-    for histogram in histograms():
-        truth = histogram.counts.astype(np.float64)
-        for epsilon in epsilons:
-            found = [released(task, histogram, epsilon, seed) for seed in range(runs)]
-            for method in METHODS:
-                errors = [task.error(counts[method], truth) for counts in found]
-                rows.append(
-                    {
-                        "dataset": histogram.name,
-                        "epsilon": epsilon,
-                        "method": method,
-                        "mse": float(np.mean(errors)),
-                        "standard_error": float(np.std(errors) / np.sqrt(runs)),
-                        "runs": runs,
-                    }
-                )
-            print(f"  {histogram.name}, ε = {epsilon:g}: done", flush=True)
+    rows = [
+        row
+        for histogram in histograms()
+        for epsilon in epsilons
+        for row in error_rows(task, histogram, epsilon, runs=runs)
+    ]
     return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 

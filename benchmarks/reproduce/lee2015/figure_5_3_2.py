@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-
 from benchmarks.reproduce.figures import Claim, Picture, publish
-from benchmarks.reproduce.lee2015.strategies import METHODS, all_ranges, histograms, identity, predicates, released
+from benchmarks.reproduce.lee2015.strategies import all_ranges, error_rows, histograms, identity, predicates
 
 NAME = "lee2015-figure-5.3.2"
 PICTURE = Picture(
@@ -17,24 +15,10 @@ EPSILON = 0.1
 def run(quick: bool) -> bool:
     """Ten runs of every method, as in the paper; one if quick."""
     runs = 1 if quick else 10
-    rows: list[dict[str, Any]] = []
-    for task in (identity(), predicates(), all_ranges()):
-        for histogram in histograms():
-            truth = histogram.counts.astype(np.float64)
-            found = [released(task, histogram, EPSILON, seed) for seed in range(runs)]
-            for method in METHODS:
-                errors = [task.error(counts[method], truth) for counts in found]
-                rows.append(
-                    {
-                        "dataset": histogram.name,
-                        "workload": task.name,
-                        "method": method,
-                        "mse": float(np.mean(errors)),
-                        "standard_error": float(np.std(errors) / np.sqrt(runs)),
-                        "runs": runs,
-                    }
-                )
-            print(f"  {task.name}, {histogram.name}: done", flush=True)
+    tasks = (identity(), predicates(), all_ranges())
+    rows = [
+        row for task in tasks for histogram in histograms() for row in error_rows(task, histogram, EPSILON, runs=runs)
+    ]
     return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
 
 

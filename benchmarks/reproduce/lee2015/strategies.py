@@ -9,6 +9,7 @@ Noise is simulated.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,26 @@ def released(task: Task, histogram: NamedHistogram, epsilon: float, seed: int) -
             task.p_identity, best, loss="elastic", alpha=0.7, weights=np.full(len(best), epsilon)
         ).counts,
     }
+
+
+def error_rows(task: Task, histogram: NamedHistogram, epsilon: float, *, runs: int) -> list[dict[str, Any]]:
+    """The error of every method, over several draws of the noise."""
+    truth = histogram.counts.astype(np.float64)
+    found = [released(task, histogram, epsilon, seed) for seed in range(runs)]
+    print(f"  {task.name}, {histogram.name}, ε = {epsilon:g}: done", flush=True)
+    errors = {method: [task.error(counts[method], truth) for counts in found] for method in METHODS}
+    return [
+        {
+            "dataset": histogram.name,
+            "workload": task.name,
+            "epsilon": epsilon,
+            "method": method,
+            "mse": float(np.mean(values)),
+            "standard_error": float(np.std(values) / np.sqrt(runs)),
+            "runs": runs,
+        }
+        for method, values in errors.items()
+    ]
 
 
 def least_squares(strategy: Array, noisy: Array) -> Array:

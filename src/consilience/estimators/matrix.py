@@ -47,7 +47,7 @@ class Matrix:
     """The fit of any linear queries by a matrix solver; for as many cells and answers as fit in memory.
 
     `loss`, `alpha` and `nonnegative` are those of `Tree`. `tolerance` is the relative optimality gap at which a solver
-    may stop, by default 1e-9 where matrices are factored and 1e-4 where they are only multiplied; `max_steps` limits
+    may stop, by default 1e-8 where matrices are factored and 1e-4 where they are only multiplied; `max_steps` limits
     the latter. `stats["solver"]` says which was used.
 
     Values clipped at zero count as "at most 0", and answers below a threshold, which were not released, are left out.

@@ -24,6 +24,7 @@ Each of the three has one stationary point, the root of a monotone function that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import (
     MAX_EMAX,
@@ -294,15 +295,13 @@ def _decimal(name: str, value: Number) -> Decimal:
     """The exact decimal that the caller wrote; a float becomes the number it prints as."""
     if isinstance(value, Decimal):
         return value
-    try:
+    with suppress(InvalidOperation):  # text that is no number meets the same refusal as a value of another type
         if isinstance(value, str):
             return Decimal(value)
         if isinstance(value, Integral) and not isinstance(value, bool):
             return Decimal(int(value))
         if isinstance(value, Real) and not isinstance(value, bool):
             return Decimal(repr(float(value)))
-    except InvalidOperation:
-        pass  # text that is no number meets the same refusal as a value of another type
     raise DeclarationError(f"{name} is {value!r}, which is not a number; write it like 0.5 or 1e-9")
 
 
