@@ -1,0 +1,144 @@
+"""Junction trees for given scopes: found by elimination, told apart by their cells, and blamed on scopes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from consilience.numerics.graphical_models.clique_trees import JunctionTree
+from consilience.numerics.graphical_models.elimination_orders import (
+    Elimination,
+    InteractionGraph,
+    maximal,
+    members,
+    smallest_elimination,
+)
+from consilience.numerics.graphical_models.layout import Scope, cells_of, checked_scopes, checked_sizes
+from consilience.numerics.graphical_models.refinement import refined
+from consilience.numerics.rng import generator
+
+__all__ = ["JunctionTree", "WorstClique", "junction_tree", "predicted_bytes", "worst_cliques"]
+
+RESTARTS = 20
+"""How often each rule is tried again with chance among ties."""
+
+
+def junction_tree(
+    sizes: Sequence[int], scopes: Sequence[Sequence[int]], *, restarts: int = RESTARTS, seed: int = 0
+) -> JunctionTree:
+    """A junction tree whose cliques cover every scope, with as few cells as a seeded greedy search finds.
+
+    Attributes in no scope are in no clique. A tree is made whatever its size; nothing is allocated for its cells.
+
+    >>> tree = junction_tree([2, 3, 4, 5], [(0, 1), (1, 2), (2, 3)])
+    >>> tree.cliques, tree.parents, tree.cells
+    (((2, 3), (1, 2), (0, 1)), (-1, 0, 1), 38)
+    """
+    sizes = checked_sizes(sizes)
+    scopes = checked_scopes(sizes, scopes)
+    elimination = smallest_elimination(InteractionGraph.of(sizes, scopes), restarts=restarts, rng=generator(seed))
+    if not elimination.order:
+        return JunctionTree(sizes, ((),), (-1,))
+    return _hung_from_largest(sizes, *_joined_cliques(elimination))
+
+
+def _joined_cliques(elimination: Elimination) -> tuple[list[Scope], list[tuple[int, int]]]:
+    """The maximal elimination cliques, and the pairs of them that a tree joins.
+
+    Steps are taken last to first. The clique of a step hangs from the clique of the next of its attributes to go; where
+    that one is contained in it, it takes that one's place in the tree instead.
+    """
+    place = {attribute: step for step, attribute in enumerate(elimination.order)}
+    kept = maximal(elimination)
+    stands_for = [-1] * len(kept)
+    edges: list[tuple[int, int]] = []
+    for step in reversed(range(len(kept))):
+        attribute, clique = elimination.order[step], elimination.cliques[step]
+        rest = clique & ~(1 << attribute)
+        parent = min((place[other] for other in members(rest)), default=-1)
+        stands_for[step] = step
+        if parent < 0:
+            continue
+        if elimination.cliques[parent].bit_count() == rest.bit_count() and stands_for[parent] == parent:
+            stands_for[parent] = step
+        else:
+            edges.append((step, parent))
+    return _renumbered(elimination, kept, stands_for, edges)
+
+
+def _renumbered(
+    elimination: Elimination, kept: list[bool], stands_for: list[int], edges: list[tuple[int, int]]
+) -> tuple[list[Scope], list[tuple[int, int]]]:
+    def last(step: int) -> int:
+        while stands_for[step] != step:
+            step = stands_for[step]
+        return step
+
+    steps = [step for step in range(len(kept)) if kept[step]]
+    number = {step: place for place, step in enumerate(steps)}
+    cliques = [tuple(members(elimination.cliques[step])) for step in steps]
+    return cliques, [(number[last(a)], number[last(b)]) for a, b in edges]
+
+
+def _hung_from_largest(sizes: tuple[int, ...], cliques: list[Scope], edges: list[tuple[int, int]]) -> JunctionTree:
+    """The tree with the largest clique of each component as its root.
+
+    A root is visited once, every other clique twice: it sends no message.
+    """
+    joined: list[list[int]] = [[] for _ in cliques]
+    for a, b in edges:
+        joined[a].append(b)
+        joined[b].append(a)
+    by_cells = sorted(range(len(cliques)), key=lambda place: (-cells_of(sizes, cliques[place]), cliques[place]))
+    number: dict[int, int] = {}
+    parents: list[int] = []
+    for root in by_cells:
+        if root in number:
+            continue
+        waiting = [(root, -1)]
+        while waiting:
+            clique, parent = waiting.pop()
+            number[clique] = len(parents)
+            parents.append(parent)
+            waiting.extend((other, number[clique]) for other in reversed(joined[clique]) if other not in number)
+    return JunctionTree(sizes, tuple(cliques[clique] for clique in number), tuple(parents))
+
+
+@dataclass(frozen=True)
+class WorstClique:
+    """A clique that makes a tree large, and the scopes that make the clique."""
+
+    clique: Scope
+    cells: int
+    scopes: tuple[int, ...]
+    """The places of the scopes that join two attributes of the clique, those with most such pairs first."""
+
+
+def worst_cliques(tree: JunctionTree, scopes: Sequence[Sequence[int]], count: int) -> list[WorstClique]:
+    """The largest cliques of a tree, each with the scopes that have two or more attributes in it.
+
+    >>> scopes = [(0, 1), (1, 2), (0, 2), (2, 3)]
+    >>> worst_cliques(junction_tree([9, 9, 9, 2], scopes), scopes, 1)
+    [WorstClique(clique=(0, 1, 2), cells=729, scopes=(0, 1, 2))]
+    """
+    largest = sorted(range(len(tree.cliques)), key=lambda place: (-tree.clique_cells[place], place))[:count]
+    found = []
+    for place in largest:
+        clique = tree.cliques[place]
+        shared = {k: len(set(scope).intersection(clique)) for k, scope in enumerate(scopes)}
+        causes = sorted((k for k in shared if shared[k] > 1), key=lambda k: (-shared[k], k))
+        found.append(WorstClique(clique, tree.clique_cells[place], tuple(causes)))
+    return found
+
+
+def predicted_bytes(tree: JunctionTree, scopes: Sequence[Sequence[int]]) -> int:
+    """The memory of a MarginalOracle on this tree and of one result, before any of it is allocated.
+
+    What goes in and what comes out are two vectors, each with the tables of the scopes and two messages for each
+    separator; the least entries of messages and the marginals handed out are two more. Cliques take no memory.
+
+    >>> scopes = [(0, 1), (1, 2)]
+    >>> predicted_bytes(junction_tree([100, 10, 100], scopes), scopes)
+    48440
+    """
+    tables = sum(cells_of(tree.sizes, scope) for scope in scopes)
+    messages = sum(cells_of(tree.sizes, node.separator) for node in refined(tree, scopes))
+    return 8 * (3 * tables + 5 * messages)

@@ -1,0 +1,113 @@
+"""Junction trees: their laws, their size, and who is to blame for it."""
+
+import itertools
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consilience.errors import DeclarationError
+from consilience.numerics.graphical_models.elimination_orders import InteractionGraph, eliminate_simplicial
+from consilience.numerics.graphical_models.junction_trees import JunctionTree, junction_tree, worst_cliques
+
+
+@st.composite
+def scoped_attributes(draw) -> tuple[list[int], list[tuple[int, ...]]]:
+    sizes = draw(st.lists(st.integers(1, 7), min_size=1, max_size=9))
+    scope = st.lists(st.integers(0, len(sizes) - 1), max_size=4, unique=True).map(tuple)
+    return sizes, draw(st.lists(scope, max_size=10))
+
+
+def assert_is_junction_tree(tree: JunctionTree, scopes) -> None:
+    assert all(parent < place for place, parent in enumerate(tree.parents))
+    for scope in scopes:
+        assert any(set(scope) <= set(clique) for clique in tree.cliques)
+    covered = {attribute for scope in scopes for attribute in scope}
+    assert covered == {attribute for clique in tree.cliques for attribute in clique}
+    for attribute in covered:
+        holding = {place for place, clique in enumerate(tree.cliques) if attribute in clique}
+        tops = [place for place in holding if tree.parents[place] not in holding]
+        assert len(tops) == 1, "the cliques that hold an attribute are connected"
+    for one, other in itertools.permutations(tree.cliques, 2):
+        assert not set(one) <= set(other), "no clique lies in another"
+
+
+@settings(max_examples=200, deadline=None)
+@given(scoped_attributes())
+def test_every_tree_covers_its_scopes_with_connected_attributes(model) -> None:
+    sizes, scopes = model
+    tree = junction_tree(sizes, scopes, restarts=2)
+    assert_is_junction_tree(tree, scopes)
+    assert tree.cells == sum(math.prod(sizes[a] for a in clique) for clique in tree.cliques)
+
+
+def test_roots_are_the_largest_cliques_of_their_components() -> None:
+    tree = junction_tree([2, 9, 9, 2, 3, 3], [(0, 1), (1, 2), (2, 3), (4, 5)])
+    roots = [clique for clique, parent in zip(tree.cliques, tree.parents, strict=True) if parent < 0]
+    assert roots == [(1, 2), (4, 5)]
+
+
+def test_a_chordal_graph_keeps_its_own_cliques() -> None:
+    scopes = [(0, 1, 2), (1, 2, 3), (3, 4), (5,)]
+    tree = junction_tree([9, 2, 2, 9, 9, 4], scopes)
+    assert sorted(tree.cliques) == scopes
+    graph = InteractionGraph.of([2] * 6, scopes)
+    eliminate_simplicial(graph)
+    assert not graph.neighbours, "no search is needed"
+
+
+def test_the_search_finds_the_best_tree_of_a_cycle() -> None:
+    # Any triangulation of a cycle has four triangles; the best one has the attribute of size 2 in all of them.
+    sizes = [10, 10, 2, 10, 10, 10]
+    tree = junction_tree(sizes, [(i, (i + 1) % 6) for i in range(6)])
+    assert tree.cells == 4 * 200
+
+
+def test_restarts_never_make_a_tree_larger_and_the_seed_decides() -> None:
+    side = 6
+    scopes = [(side * i + j, side * i + j + 1) for i in range(side) for j in range(side - 1)]
+    scopes += [(side * i + j, side * i + j + side) for i in range(side - 1) for j in range(side)]
+    sizes = [2 + (7 * i) % 5 for i in range(side * side)]
+    once, often = junction_tree(sizes, scopes, restarts=0), junction_tree(sizes, scopes, restarts=10, seed=3)
+    assert often.cells <= once.cells
+    assert often == junction_tree(sizes, scopes, restarts=10, seed=3)
+
+
+def test_long_chains_are_quick() -> None:
+    scopes = [(i, i + 1, i + 2) for i in range(998)]
+    begin = time.perf_counter()
+    tree = junction_tree([10] * 1000, scopes)
+    assert time.perf_counter() - begin < 1.0
+    assert (len(tree.cliques), tree.largest, tree.cells) == (998, 1000, 998_000)
+
+
+def test_cells_beyond_every_float_are_counted_exactly() -> None:
+    tree = junction_tree([10] * 400, [tuple(range(400))])
+    assert tree.cells == tree.largest == 10**400
+
+
+def test_extra_scopes_become_parts_of_cliques() -> None:
+    measured = [(0, 1), (1, 2), (2, 3)]
+    assert junction_tree([2] * 4, measured).home((0, 3)) is None
+    assert junction_tree([2] * 4, [*measured, (0, 3)]).home((0, 3)) is not None
+
+
+def test_a_model_without_attributes_has_one_empty_clique() -> None:
+    tree = junction_tree([3, 4], [()])
+    assert (tree.cliques, tree.parents, tree.cells) == (((),), (-1,), 1)
+
+
+def test_the_worst_clique_is_blamed_on_the_scopes_within_it() -> None:
+    scopes = [(0, 1), (4, 5), (1, 2), (2, 3), (0, 3), (0, 2, 4)]
+    worst, second = worst_cliques(junction_tree([9, 9, 9, 9, 2, 2], scopes), scopes, 2)
+    assert worst.cells == second.cells == 729
+    assert {worst.clique, second.clique} == {(0, 1, 2), (0, 2, 3)}
+    assert set(worst.scopes) == ({0, 2, 5} if worst.clique == (0, 1, 2) else {3, 4, 5})
+    assert all(scopes[k] != (4, 5) for k in worst.scopes)
+
+
+def test_unknown_attributes_are_refused() -> None:
+    with pytest.raises(DeclarationError, match="names attribute 7"):
+        junction_tree([2, 2], [(0, 7)])
