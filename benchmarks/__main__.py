@@ -18,6 +18,8 @@ BENCHMARKS = {
     "histograms": "benchmarks.accuracy.histograms",
     "marginals": "benchmarks.accuracy.marginals",
     "estimation": "benchmarks.speed.estimation",
+    "graphical": "benchmarks.speed.graphical",
+    "reconstruction": "benchmarks.accuracy.reconstruction",
 }
 
 

@@ -36,3 +36,7 @@ class LedgerError(ConsilienceError):
 
 class TooLarge(ConsilienceError):
     """A problem whose predicted memory exceeds the limit; nothing was allocated."""
+
+
+class ModelTooLarge(TooLarge):
+    """A graphical model whose junction tree would not fit; names its largest cliques and what causes them."""

@@ -143,7 +143,7 @@ class TestTheScripts:
 
     def test_measure_and_ask(self, tmp_path: Path) -> None:
         printed = run_example("measure_and_ask.py", SMALL, folder=tmp_path)
-        assert "fitted by table (converged)" in printed
+        assert "fitted by graphical (least risk)" in printed
         assert "1 of epsilon 2" in printed
         assert (tmp_path / "release" / "release.json").exists()
 

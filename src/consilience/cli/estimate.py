@@ -34,6 +34,16 @@ def estimate_command(
     show_estimate(fitted, out, json=json)
 
 
+def _status(fitted: "Estimate") -> str:
+    """The status, with the optimality gap where the optimum was what the fit was after."""
+    from consilience.numerics.fit import Status
+
+    if fitted.status in (Status.LEAST_RISK, Status.NOISE_LEVEL):
+        return f"{fitted.status.value}. {fitted.status.explanation}"
+    gap, objective = float(fitted.stats["gap"]), float(fitted.stats["objective"])
+    return f"{fitted.status.value}; optimality gap {gap:.2g} of objective {objective:.4g}"
+
+
 def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
     """Print what was fitted and where it lies."""
     if json:
@@ -52,6 +62,5 @@ def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
     typer.echo(
         f"fitted by {method['method']}: {method['reason']}" if "reason" in method else f"fitted by {method['method']}"
     )
-    gap, objective = float(fitted.stats["gap"]), float(fitted.stats["objective"])
-    typer.echo(f"status: {fitted.status.value}; optimality gap {gap:.2g} of objective {objective:.4g}")
+    typer.echo(f"status: {_status(fitted)}")
     typer.echo(f"wrote the release bundle {out}")

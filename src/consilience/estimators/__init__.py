@@ -2,8 +2,11 @@
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
 from consilience.estimators.choose import Choice, choose, estimate, restore
+from consilience.estimators.graphical import Graphical
+from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
+from consilience.estimators.residual import Residual
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree
 
@@ -11,8 +14,11 @@ __all__ = [
     "Choice",
     "Estimate",
     "Estimator",
+    "Graphical",
+    "MarginalLoss",
     "Matrix",
     "MultiplicativeWeights",
+    "Residual",
     "Suitability",
     "Table",
     "Tree",

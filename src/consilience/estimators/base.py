@@ -112,3 +112,17 @@ def check_rows(rows: int) -> int:
     if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
         raise DeclarationError(f"{rows!r} synthetic rows were asked for; ask for a whole number from 0 up")
     return int(rows)
+
+
+def readable_bytes(count: int) -> str:
+    """A number of bytes for people.
+
+    >>> readable_bytes(1_500_000_000)
+    '1.5 GB'
+    """
+    value = float(count)
+    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
+        if value < 1000 or unit == "PB":
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} PB"

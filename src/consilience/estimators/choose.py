@@ -1,17 +1,25 @@
 """`estimate`: fit measurements with a named method, or with the one that `choose` picks and explains.
 
-The order of preference: `Tree` where all measured sets are nested or disjoint, because its fit is exact and fast; else
-`Table` where the full table fits in memory; else `Matrix`, for what Table cannot take.
+The order of preference: `Tree` where all measured sets are nested or disjoint, because its fit is exact and fast. For
+marginals of several sets of attributes then `Graphical`, if its predicted junction tree fits, because it is the most
+accurate on them (`python -m benchmarks marginals`); for other queries `Table`, where the full table fits in memory.
+Where neither fits, `Residual`, which needs no junction tree, and `Matrix`, for what the others cannot take.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from consilience.domain.declarations import suggestion
+from consilience.domain.factors import Identity, Total
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
 from consilience.estimators.full_table import FullTableEstimate
+from consilience.estimators.graphical import Graphical
+from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
+from consilience.estimators.residual import Residual
+from consilience.estimators.residual_estimate import ResidualEstimate
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree
 from consilience.measurements import MeasurementSet
@@ -20,13 +28,19 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "tree": Tree,
     "table": Table,
     "matrix": Matrix,
+    "graphical": Graphical,
+    "residual": Residual,
     "multiplicative-weights": MultiplicativeWeights,
 }
 
-PREFERRED = ("tree", "table", "matrix")
+PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
+PREFERRED_FOR_QUERIES = ("tree", "table", "graphical", "residual", "matrix")
 """What `auto` considers, in this order. Multiplicative weights are for those who want MWEM as published."""
 
-ESTIMATES: dict[str, type[Estimate]] = dict.fromkeys(ESTIMATORS, FullTableEstimate)
+ESTIMATES: Mapping[str, type[Estimate]] = dict.fromkeys(ESTIMATORS, FullTableEstimate) | {
+    "graphical": GraphicalEstimate,
+    "residual": ResidualEstimate,
+}
 
 
 @dataclass(frozen=True)
@@ -41,13 +55,22 @@ class Choice:
 def choose(measured: MeasurementSet) -> Choice:
     """The first estimator, in order of preference, that can fit these measurements in memory."""
     considered: list[tuple[str, Suitability]] = []
-    for name in PREFERRED:
+    for name in PREFERRED_FOR_MARGINALS if _has_several_marginals(measured) else PREFERRED_FOR_QUERIES:
         estimator = ESTIMATORS[name]()
         considered.append((name, estimator.suitability(measured)))
         if considered[-1][1].possible:
             return Choice(estimator, _reason(considered), tuple(considered))
     reasons = "; ".join(f"{name}: {suitable.reason}" for name, suitable in considered)
     raise TooLarge(f"no estimator can fit these measurements. {reasons}. Measure fewer attributes, or coarser ones")
+
+
+def _has_several_marginals(measured: MeasurementSet) -> bool:
+    """Whether only marginals were measured, of two or more sets of attributes."""
+    factors = [each.query.factors for each in measured]
+    if not all(isinstance(factor, Identity | Total) for query in factors for _, factor in query):
+        return False
+    scopes = {frozenset(name for name, factor in query if isinstance(factor, Identity)) for query in factors}
+    return len(scopes - {frozenset()}) > 1
 
 
 def _reason(considered: list[tuple[str, Suitability]]) -> str:

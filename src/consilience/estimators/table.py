@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge
-from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.base import Progress, Suitability, readable_bytes
 from consilience.estimators.evidence import LossChoice
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.estimators.measured_cells_fit import (
@@ -77,7 +77,7 @@ class Table:
             need = predicted_bytes(min(cells, 2**56))
             return Suitability(
                 False,
-                f"the full table has {cells:,} cells and would need {_readable(need)} of memory; "
+                f"the full table has {cells:,} cells and would need {readable_bytes(need)} of memory; "
                 f"Table fits up to {LARGEST_TABLE:,} cells",
                 need,
             )
@@ -90,7 +90,9 @@ class Table:
                 f'up to {LARGEST_SIGNED_TABLE:,} cells, and larger ones with loss="l2"',
                 need,
             )
-        return Suitability(True, f"the full table has {cells:,} cells and fits in memory ({_readable(need)})", need)
+        return Suitability(
+            True, f"the full table has {cells:,} cells and fits in memory ({readable_bytes(need)})", need
+        )
 
     def _predicted_bytes(self, table: MeasuredTable) -> int:
         if fits_as_cells(table):
@@ -252,13 +254,3 @@ def _stats(fit: Fit, table: MeasuredTable) -> Mapping[str, float | int | str]:
         "exact_answers": sum(fact.values.size for fact in table.facts),
         **fit.stats,
     }
-
-
-def _readable(count: int) -> str:
-    """A number of bytes for people: 1.5 GB."""
-    value = float(count)
-    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
-        if value < 1000 or unit == "PB":
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} PB"

@@ -20,6 +20,13 @@ class Status(StrEnum):
     STEP_LIMIT = "step limit"
     TIME_LIMIT = "time limit"
     STALLED = "stalled"
+    LEAST_RISK = "least risk"
+    NOISE_LEVEL = "noise level"
+
+    @property
+    def on_purpose(self) -> bool:
+        """Whether the solver stopped because it had what was asked for."""
+        return self in (Status.CONVERGED, Status.LEAST_RISK, Status.NOISE_LEVEL)
 
     @property
     def explanation(self) -> str:
@@ -44,6 +51,14 @@ _EXPLANATIONS: Mapping[Status, str] = {
     Status.STALLED: (
         "Rounding stopped the gap from shrinking further; the counts are usable and the gap says how good "
         "they are: accept it, raise the tolerance, or bring the noise scales closer together."
+    ),
+    Status.LEAST_RISK: (
+        "The fit stopped on purpose where its estimated error is least, because the optimum fits noise: nothing to "
+        'do; stop="converged" goes on to the optimum.'
+    ),
+    Status.NOISE_LEVEL: (
+        "The fit stopped on purpose where the misfit is what noise alone leads one to expect: nothing to do; "
+        'stop="converged" goes on to the optimum.'
     ),
 }
 

@@ -82,7 +82,7 @@ def test_too_large_a_table_is_refused_with_its_predicted_memory() -> None:
 
 def test_auto_says_what_it_chose_and_why() -> None:
     choice = choose(measured())
-    assert choice.estimator.name == "table"
+    assert choice.estimator.name == "graphical"
     assert "24 cells" in choice.reason
     fitted = estimate_by(measured())
     assert fitted.method["chosen"] == "auto"

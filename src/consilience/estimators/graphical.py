@@ -1,0 +1,172 @@
+"""`Graphical`: the graphical model that agrees best with measurements on marginals of a domain of any size.
+
+Among all distributions the one of greatest entropy that minimises a convex loss of its marginals has the form
+
+    p(x) ∝ exp Σ_s θ_s(x_s)       over the measured scopes s      (McKenna, Sheldon, Miklau 2019, §3),
+
+so its tables θ_s are all that must be found. What it costs depends on the junction tree of the scopes, not on the full
+table: it is predicted before anything is allocated.
+
+*The total* is a public fact, or the inverse-variance average of what each measurement says of it (appendix E.1), and is
+then kept. *Losses* are those of `Table`, each answer's residual in units of its own noise (C.2); answers that were
+clipped at zero, or not released, cost what their likelihood says; exact facts are kept.
+
+*When to stop.* The optimum fits noise. "least-risk" begins at the model in which all attributes are independent and
+goes towards the optimum as long as the estimated error falls (`numerics/graphical_models/least_risk.py`); "noise" stops
+when the loss has come down to what noise alone leads one to expect; "converged" goes all the way, from the uniform
+distribution, and is the estimator of the paper.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, ModelTooLarge
+from consilience.estimators.base import Progress, Suitability, readable_bytes
+from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.graphical_fitting import Fitting
+from consilience.estimators.marginal_loss import MarginalLoss
+from consilience.estimators.measured_model import MeasuredModel
+from consilience.measurements import MeasurementSet
+from consilience.numerics.graphical_models.junction_trees import (
+    JunctionTree,
+    junction_tree,
+    predicted_bytes,
+    worst_cliques,
+)
+from consilience.numerics.losses import Loss
+
+Array = NDArray[np.float64]
+GraphicalLoss = Literal["auto", "l2", "l1", "elastic", "likelihood"]
+Stop = Literal["auto", "least-risk", "noise", "converged"]
+OptimiserName = Literal["proximal", "mirror-descent", "dual-averaging", "accelerated", "direct"]
+
+LARGEST_TREE = 100_000_000
+"""Cells of all cliques together: a pass over them takes about a tenth of a second, and a fit hundreds of passes."""
+
+
+@dataclass(frozen=True)
+class Graphical:
+    """The graphical model over the measured scopes, for domains of any size.
+
+    `loss` is "l2", "l1", "elastic" with the share `alpha` of the absolute value, or "likelihood", each measurement's
+    own; "auto" is "l2", which our benchmarks and the paper's find to generalise better than the likelihood of Laplace
+    noise. A `MarginalLoss` is a convex loss of your own, in place of the measured answers.
+    `stop` is "least-risk", "noise" or "converged" (above); "auto" takes "least-risk" where it can: for squares, without
+    exact facts beyond the total and without answers of which only a bound is known. `optimiser` carries out "noise" and
+    "converged": "proximal", or the paper's "mirror-descent", "dual-averaging" and "direct".
+
+    `also` names marginals that will be asked for often: they join the model, so that they are at hand. `tolerance`
+    bounds the optimality gap in units of the objective or of the expected noise, whichever is larger; `max_steps` and
+    `time_limit` (seconds) end the search earlier, and the status then says so. `largest_tree` is the most cells that
+    the cliques of the junction tree may have together. `total` is the number of records where it is known.
+    """
+
+    loss: GraphicalLoss | MarginalLoss = "auto"
+    alpha: float = 0.9
+    stop: Stop = "auto"
+    optimiser: OptimiserName = "proximal"
+    also: tuple[tuple[str, ...], ...] = ()
+    total: float | None = None
+    tolerance: float = 1e-3
+    max_steps: int = 10_000
+    time_limit: float | None = None
+    largest_tree: int = LARGEST_TREE
+    memory_limit: int = 4_000_000_000
+
+    name: ClassVar[str] = "graphical"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "also", tuple(_as_names(each) for each in self.also))
+        for option, value, choices in (
+            ("loss", "auto" if isinstance(self.loss, MarginalLoss) else self.loss, get_args(GraphicalLoss)),
+            ("stop", self.stop, get_args(Stop)),
+            ("optimiser", self.optimiser, get_args(OptimiserName)),
+        ):
+            if value not in choices:
+                raise DeclarationError(f"the {option} is {value!r}; choose one of {', '.join(choices)}")
+        Loss.named("elastic", alpha=self.alpha)
+        if not 0.0 < self.tolerance < 1.0:
+            raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-3")
+        if self.total is not None and not (np.isfinite(self.total) and self.total > 0):
+            raise DeclarationError(f"the total is {self.total!r}; give a number above 0, or None to estimate it")
+        if self.stop == "least-risk" and self.loss not in ("auto", "l2"):
+            raise DeclarationError('stop="least-risk" is for squares; with another loss choose another stop')
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        problem = self._problem(measured)
+        if self.total is None and not problem.tells_the_total:
+            return Suitability(False, "no measurement has answers that add up to the number of records")
+        tree = self._tree(problem)
+        need = predicted_bytes(tree, self._scopes(problem)) if tree.cells <= self.largest_tree else 8 * tree.cells
+        text = f"the junction tree has {tree.cells:,} cells, {tree.largest:,} of them in its largest clique"
+        if tree.cells > self.largest_tree:
+            return Suitability(False, f"{text}; Graphical takes up to {self.largest_tree:,}", min(need, 2**60))
+        if need > self.memory_limit:
+            return Suitability(
+                False,
+                f"{text}, and takes {readable_bytes(need)} of memory; the limit is {readable_bytes(self.memory_limit)}",
+                need,
+            )
+        return Suitability(True, f"{text}, and fits in memory ({readable_bytes(need)})", need)
+
+    def fit(
+        self, measured: MeasurementSet, *, progress: Progress | None = None, start: GraphicalEstimate | None = None
+    ) -> GraphicalEstimate:
+        """The fitted model. `start` is an estimate from fewer or older measurements of the domain, to go on from."""
+        suitable = self.suitability(measured)
+        if not suitable.possible:
+            raise self._refusal(measured, suitable)
+        problem = self._problem(measured)
+        return Fitting(self, problem, self._tree(problem), self._scopes(problem)).run(measured, progress, start)
+
+    def _problem(self, measured: MeasurementSet) -> MeasuredModel:
+        loss = "l2" if isinstance(self.loss, MarginalLoss) or self.loss == "auto" else self.loss
+        return MeasuredModel.of(measured, loss="auto" if loss == "likelihood" else loss, alpha=self.alpha)
+
+    def _scopes(self, problem: MeasuredModel) -> tuple[tuple[int, ...], ...]:
+        """The scopes of the model: the measured ones, and those asked for."""
+        names = problem.domain.counted_names
+        asked = (tuple(names.index(name) for name in problem.domain.ordered(each)) for each in self.also)
+        own = self.loss.scopes(problem.domain) if isinstance(self.loss, MarginalLoss) else problem.scopes
+        return tuple(dict.fromkeys((*own, *(scope for scope in asked if scope))))
+
+    def _tree(self, problem: MeasuredModel) -> JunctionTree:
+        scopes = [*self._scopes(problem), *(scope for scope, _ in problem.allowed)]
+        return junction_tree(problem.domain.shape, scopes)
+
+    def _refusal(self, measured: MeasurementSet, suitable: Suitability) -> ConsilienceError:
+        """What is missing; or what is too large, which measurements make it so, and what to do."""
+        problem = self._problem(measured)
+        if not suitable.predicted_bytes:
+            return MeasurementError(
+                f"graphical cannot fit these measurements: {suitable.reason}. Declare the public total, give total=, "
+                "or measure a marginal"
+            )
+        tree, names = self._tree(problem), problem.domain.counted_names
+        scopes = [query.scope for query in problem.queries]
+        parts = []
+        for worst in worst_cliques(tree, scopes, 3):
+            causes = [problem.names[k] for k in worst.scopes[:4]]
+            more = f" and {len(worst.scopes) - len(causes)} more" if len(worst.scopes) > len(causes) else ""
+            clique = ", ".join(names[place] for place in worst.clique)
+            parts.append(f"({clique}) has {worst.cells:,} cells, from the measurements {'; '.join(causes)}{more}")
+        return ModelTooLarge(
+            f"graphical cannot fit these measurements: {suitable.reason}. The largest cliques: {'. '.join(parts)}. Use "
+            "the method residual, which needs no junction tree; or measure fewer overlapping marginals, or coarser "
+            "attributes; or raise largest_tree and memory_limit"
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        loss = "custom" if isinstance(self.loss, MarginalLoss) else self.loss
+        settings: dict[str, Any] = {"method": self.name, "loss": loss, "stop": self.stop}
+        settings |= {"optimiser": self.optimiser, "tolerance": self.tolerance}
+        return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
+
+
+def _as_names(marginal: Sequence[str] | str) -> tuple[str, ...]:
+    return (marginal,) if isinstance(marginal, str) else tuple(marginal)

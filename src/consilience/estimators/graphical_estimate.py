@@ -1,0 +1,124 @@
+"""An estimate as a graphical model: any marginal, any factored query, conditions, records, without the full table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.queries import BoundQuery, Query
+from consilience.errors import DeclarationError, FileFormatError
+from consilience.estimators.base import Estimate, SavedModel, check_rows
+from consilience.estimators.measured_model import MeasuredModel, Scope
+from consilience.measurements import MeasurementSet
+from consilience.numerics.graphical_models.elimination import CalibratedModel
+from consilience.numerics.graphical_models.factored_queries import FactoredQuery, answer, answer_many, conditional
+from consilience.numerics.graphical_models.model import GraphicalModel
+from consilience.numerics.graphical_models.sampling import sample
+from consilience.numerics.rng import Generator
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphicalEstimate(Estimate):
+    """An estimate that holds one table of log-potentials for each measured scope, and the total."""
+
+    scopes: tuple[tuple[str, ...], ...]
+    potentials: tuple[Array, ...]
+    records: float
+    """The estimated number of records."""
+
+    @property
+    def total(self) -> float:
+        return self.records
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The number of each counted attribute in the model."""
+        return {name: place for place, name in enumerate(self.domain.counted_names)}
+
+    @cached_property
+    def model(self) -> CalibratedModel:
+        """The model with its messages passed, ready for queries."""
+        measured = MeasuredModel.of(self.measurements, loss="l2", alpha=0.0)
+        scopes: list[Scope] = [tuple(self.places[name] for name in scope) for scope in self.scopes]
+        return CalibratedModel(
+            GraphicalModel.of(self.domain.shape, scopes, self.potentials, total=self.records, allowed=measured.allowed)
+        )
+
+    def marginal(self, *attributes: str) -> Array:
+        for name in attributes:
+            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
+            if attributes.count(name) > 1:
+                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        return self.model.marginal([self.places[name] for name in attributes])
+
+    def answer(self, query: Query | str) -> Array:
+        """The estimated answers to a query, without the marginal it is about where that is the cheaper way."""
+        bound = self._bound(query)
+        return answer(self.model, self._factored(bound)).reshape(bound.shape)
+
+    def answers(self, queries: Sequence[Query | str]) -> list[Array]:
+        """The answers to several queries, which share the work that they have in common."""
+        bound = [self._bound(query) for query in queries]
+        found = answer_many(self.model, [self._factored(each) for each in bound])
+        return [values.reshape(each.shape) for values, each in zip(found, bound, strict=True)]
+
+    def conditional(
+        self, query: Query | str, given: Query | str, *, impossible: Literal["refuse", "nan"] = "refuse"
+    ) -> Array:
+        """What the answers would be for one record of which `given` is known: with indicators, probabilities.
+
+        `estimate.conditional("income", given="age=25..34 by sex")` has an axis for income and one for sex. A condition
+        that the account holds for impossible is refused, or answered by NaN.
+        """
+        return conditional(
+            self.model,
+            self._factored(self._bound(query)),
+            self._factored(self._bound(given)),
+            impossible=impossible,
+        )
+
+    def log_likelihood(self, codes: NDArray[np.integer]) -> float:
+        """Σ log p(x) over records, one row of codes each with a column for each counted attribute.
+
+        −∞ where a record is impossible. Public post-processing only for records that are themselves public.
+        """
+        return self.model.log_likelihood(codes)
+
+    def _bound(self, query: Query | str) -> BoundQuery:
+        return (Query.parse(query) if isinstance(query, str) else query).bind(self.domain)
+
+    def _factored(self, bound: BoundQuery) -> FactoredQuery:
+        return FactoredQuery(tuple(self.places[name] for name in bound.attributes), bound.maps)
+
+    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        """Codes of synthetic records: every clique's counts are rounded, not drawn."""
+        return sample(self.model, check_rows(rows), rng)
+
+    def arrays(self) -> Mapping[str, Array]:
+        tables = {f"potentials {k}": table for k, table in enumerate(self.potentials)}
+        return {"total": np.array([self.records]), **tables}
+
+    @classmethod
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "GraphicalEstimate":
+        scopes = tuple(tuple(str(name) for name in scope) for scope in saved.method.get("scopes", ()))
+        expected = ["total", *(f"potentials {k}" for k in range(len(scopes)))]
+        if sorted(saved.arrays) != sorted(expected):
+            raise FileFormatError(
+                f"a graphical model of {len(scopes)} scopes holds {expected}, found {sorted(saved.arrays)}; write the "
+                "bundle anew"
+            )
+        tables = tuple(saved.arrays[f"potentials {k}"] for k in range(len(scopes)))
+        for scope, table in zip(scopes, tables, strict=True):
+            if table.shape != measured.domain.sizes(scope):
+                raise FileFormatError(
+                    f"the potentials by {', '.join(scope)} have shape {table.shape}, the domain "
+                    f"{measured.domain.sizes(scope)}; write the bundle anew"
+                )
+        return cls(
+            measured, saved.method, saved.status, saved.stats, scopes, tables, float(saved.arrays["total"].ravel()[0])
+        )

@@ -1,0 +1,261 @@
+"""How `Graphical` fits a model that is known to be small enough: total, rows, centre, search, report."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import DeclarationError
+from consilience.estimators.base import Progress
+from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.marginal_loss import MarginalLoss
+from consilience.estimators.measured_model import MeasuredModel
+from consilience.measurements import MeasurementSet
+from consilience.numerics.fit import Status
+from consilience.numerics.graphical_models.accelerated_descent import AcceleratedDescent
+from consilience.numerics.graphical_models.carried_potentials import carry_potentials
+from consilience.numerics.graphical_models.certificate import gap_of_prices
+from consilience.numerics.graphical_models.counted_oracle import CountedOracle
+from consilience.numerics.graphical_models.direct import Direct
+from consilience.numerics.graphical_models.dual_averaging import DualAveraging
+from consilience.numerics.graphical_models.fit_model import ModelFit, fit_model
+from consilience.numerics.graphical_models.independence import independent_potentials
+from consilience.numerics.graphical_models.junction_trees import (
+    JunctionTree,
+)
+from consilience.numerics.graphical_models.layout import TableLayout
+from consilience.numerics.graphical_models.least_risk import fit_least_risk
+from consilience.numerics.graphical_models.mirror_descent import MirrorDescent
+from consilience.numerics.graphical_models.one_way_counts import one_way_shares
+from consilience.numerics.graphical_models.oracle import MarginalOracle
+from consilience.numerics.graphical_models.proximal_fit import Proximal
+from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
+from consilience.numerics.linear_maps import Kronecker
+from consilience.numerics.measured_tables.row_costs import RowCosts
+
+if TYPE_CHECKING:
+    from consilience.estimators.graphical import Graphical
+
+Array = NDArray[np.float64]
+Report = Callable[[int, float, float], None]
+Found = tuple[Array, Status, dict[str, float | int | str]]
+"""The potentials, why the search ended, and how it went."""
+
+SMALLEST_TOTAL = 1e-9
+"""What a public total of 0 is taken for: a model has some record."""
+
+MOST_RISK_STEPS = 400
+"""Where the estimated error still falls after so many steps, noise hardly matters, and the optimum itself is found."""
+
+OPTIMISERS = {
+    "proximal": Proximal,
+    "mirror-descent": MirrorDescent,
+    "dual-averaging": DualAveraging,
+    "accelerated": AcceleratedDescent,
+    "direct": Direct,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """One fit: the settings, what was measured, and the junction tree."""
+
+    settings: "Graphical"
+    problem: MeasuredModel
+    tree: JunctionTree
+    scopes: tuple[tuple[int, ...], ...]
+
+    def run(
+        self, measured: MeasurementSet, progress: Progress | None, start: GraphicalEstimate | None
+    ) -> GraphicalEstimate:
+        began = time.monotonic()
+        total, source = self._total()
+        stats: dict[str, float | int | str] = {"total_from": source, "junction_tree_cells": self.tree.cells}
+        stats |= {"largest_clique": self.tree.largest}
+        oracle = MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
+        stats["model_cells"] = oracle.layout.size
+        potentials, status, found = self._search(oracle, _reporter(progress, self.settings.max_steps), start)
+        names = self.problem.domain.counted_names
+        scopes = tuple(tuple(names[place] for place in scope) for scope in self.scopes)
+        method = self.settings.describe() | {"scopes": [list(scope) for scope in scopes], "stopped": self._stop}
+        stats |= found | {"seconds": time.monotonic() - began}
+        tables = tuple(oracle.layout.unpack(potentials))
+        return GraphicalEstimate(measured, method, status, stats, scopes, tables, total)
+
+    def _total(self) -> tuple[float, str]:
+        """The number of records, and where it comes from."""
+        if self.settings.total is not None:
+            return self.settings.total, "the caller"
+        known = self.problem.known_total()
+        if known is not None:
+            return max(known, SMALLEST_TOTAL), "a public fact"
+        return self.problem.estimated_total()
+
+    @property
+    def _stop(self) -> str:
+        """When the search ends: for "auto" where the estimated error is least, if that can be estimated."""
+        if self.settings.stop != "auto":
+            return self.settings.stop
+        return "converged" if self._reason_against_least_risk() else "least-risk"
+
+    def _reason_against_least_risk(self) -> str | None:
+        costs = self._costs
+        if self.settings.loss not in ("auto", "l2"):
+            return "the loss is not that of squares"
+        if costs.exact.any():
+            return "exact facts beyond the total must be met"
+        return "of some answers only a bound is known" if costs.one_sided.any() else None
+
+    @cached_property
+    def _kept(self) -> list[int]:
+        """The places of the queries that say more than the total."""
+        return [place for place, query in enumerate(self.problem.queries) if query.scope]
+
+    @cached_property
+    def _costs(self) -> RowCosts:
+        sizes = [weights.size for weights in self.problem.weights]
+        keep = np.repeat([bool(query.scope) for query in self.problem.queries], sizes)
+        costs = self.problem.costs()
+        return RowCosts(
+            costs.observed[keep],
+            costs.slope[keep],
+            costs.curvature[keep],
+            costs.exact[keep],
+            costs.one_sided[keep],
+        )
+
+    def _rows(self, layout: TableLayout) -> MeasuredRows:
+        queries = []
+        for place in self._kept:
+            query = self.problem.queries[place]
+            maps = None if query.is_marginal else Kronecker(query.maps)
+            queries.append(MeasuredQuery(self.scopes.index(query.scope), query.axes, self.problem.weights[place], maps))
+        return MeasuredRows(layout, queries)
+
+    def _search(self, oracle: MarginalOracle, report: Report | None, start: GraphicalEstimate | None) -> Found:
+        """The potentials, why the search ended, and how it went."""
+        if isinstance(self.settings.loss, MarginalLoss):
+            return self._custom(oracle, self.settings.loss, report, start)
+        if not self._kept:
+            return np.zeros(oracle.layout.size), Status.CONVERGED, {"objective": 0.0, "gap": 0.0, "oracle_calls": 0}
+        rows = self._rows(oracle.layout)
+        first = self._centre(oracle.layout) if start is None else self._carried(oracle.layout, start)
+        if self._stop == "least-risk":
+            return self._least_risk(oracle, rows, first, report)
+        return self._converge(oracle, rows, first, report)
+
+    def _converge(self, oracle: MarginalOracle, rows: MeasuredRows, first: Array, report: Report | None) -> Found:
+        return self._described(
+            fit_model(
+                oracle,
+                rows,
+                self._costs,
+                optimiser=OPTIMISERS[self.settings.optimiser](),
+                stop="noise" if self._stop == "noise" else "converged",
+                tolerance=self.settings.tolerance,
+                max_steps=self.settings.max_steps,
+                time_limit=self.settings.time_limit,
+                start=first,
+                names=[self.problem.names[place] for place in self._kept],
+                progress=report,
+            )
+        )
+
+    def _custom(
+        self, oracle: MarginalOracle, loss: MarginalLoss, report: Report | None, start: GraphicalEstimate | None
+    ) -> Found:
+        """The model of least loss, where the loss is the user's own."""
+        if self.problem.table.other_facts:
+            names = ", ".join(fact.name for fact in self.problem.table.other_facts)
+            raise DeclarationError(
+                f"a loss of marginals cannot keep exact facts beyond the total, found {names}; leave them out, or make "
+                "them part of the loss"
+            )
+        name = self.settings.optimiser
+        return self._described(
+            fit_model(
+                oracle,
+                None,
+                loss.of_layout(oracle.layout, self.problem.domain),
+                optimiser=None if name == "proximal" else OPTIMISERS[name](),
+                tolerance=self.settings.tolerance,
+                max_steps=self.settings.max_steps,
+                time_limit=self.settings.time_limit,
+                start=None if start is None else self._carried(oracle.layout, start),
+                progress=report,
+            )
+        )
+
+    def _described(self, fit: ModelFit) -> Found:
+        noisy = fit.stats.get("stop") == "noise level"
+        stats = {"objective": fit.objective, "gap": fit.gap, **fit.stats}
+        return np.array(fit.potentials), Status.NOISE_LEVEL if noisy else fit.status, stats
+
+    def _least_risk(self, oracle: MarginalOracle, rows: MeasuredRows, first: Array, report: Report | None) -> Found:
+        reason = self._reason_against_least_risk()
+        if reason is not None:
+            raise DeclarationError(f'stop="least-risk" cannot be used, because {reason}; choose another stop')
+        costs = self._costs
+        sizes = [self.problem.weights[place].size for place in self._kept]
+        laws = [self.problem.is_laplace(place) for place in self._kept]
+        fit = fit_least_risk(
+            oracle,
+            rows,
+            costs.observed,
+            np.repeat(laws, sizes),
+            start=first,
+            max_steps=min(self.settings.max_steps, MOST_RISK_STEPS),
+            time_limit=self.settings.time_limit,
+            progress=report,
+        )
+        limit = self.settings.time_limit
+        late = limit is not None and fit.seconds > limit
+        if fit.limited and not late and fit.steps < self.settings.max_steps:
+            return self._converge(oracle, rows, np.zeros(oracle.layout.size), report)
+        residual = rows.apply(fit.marginals) - costs.observed
+        counted = CountedOracle(oracle)
+        gap = gap_of_prices(counted, rows, costs, residual, marginals=fit.marginals, residual=residual)
+        stats: dict[str, float | int | str] = {
+            "objective": costs.value(residual),
+            "gap": gap,
+            "expected_cost": costs.expected,
+            "estimated_risk": fit.risk,
+            "degrees_of_freedom": fit.freedom,
+            "steps": fit.steps,
+            "best_step": fit.best_step,
+            "oracle_calls": fit.oracle_calls + counted.calls,
+        }
+        ended = Status.TIME_LIMIT if late else Status.STEP_LIMIT
+        return fit.potentials, ended if fit.limited else Status.LEAST_RISK, stats
+
+    def _centre(self, layout: TableLayout) -> Array:
+        """Where the search begins: independent attributes where it ends early, else the uniform distribution."""
+        if self._stop == "converged":
+            return np.zeros(layout.size)
+        return independent_potentials(layout, one_way_shares(self.problem.noisy_products()))
+
+    def _carried(self, layout: TableLayout, start: GraphicalEstimate) -> Array:
+        """The potentials of an earlier estimate in this layout."""
+        if start.domain.shape != self.problem.domain.shape:
+            raise DeclarationError(
+                f"the estimate to start from has the shape {start.domain.shape}, the domain "
+                f"{self.problem.domain.shape}; start from an estimate of the same domain"
+            )
+        scopes = [tuple(start.places[name] for name in scope) for scope in start.scopes]
+        old = TableLayout(start.domain.shape, scopes)
+        return carry_potentials(old, old.pack(start.potentials), layout)
+
+
+def _reporter(progress: Progress | None, most: int) -> Report | None:
+    """The solvers' progress in the words of ours."""
+    if progress is None:
+        return None
+
+    def report(steps: int, objective: float, gap: float) -> None:  # noqa: ARG001
+        progress("fitting", min(steps, most), most)
+
+    return report

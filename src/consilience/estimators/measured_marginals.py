@@ -1,0 +1,182 @@
+"""What `Residual` reads out of a measurement set: noisy and exact tables over scopes, and the cells that stay empty.
+
+A *scope* holds the places, among the domain's counted attributes, of those that a query tells apart. Factors that only
+sum are left out of it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.errors import DeclarationError
+from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, gather, noise_scale
+from consilience.measurements import Measurement, MeasurementSet
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
+from consilience.numerics.residuals import Decomposition, KnownTable, NoisyTable, fit_residuals, known_residuals
+from consilience.numerics.residuals.axis_precisions import determines_its_axis, inverse_map
+from consilience.numerics.residuals.empty_cells import EmptyCells
+from consilience.numerics.residuals.least_squares import FittedResiduals
+from consilience.numerics.residuals.table_stacks import Scope, maximal, stored_order
+
+Array = NDArray[np.float64]
+
+LARGEST_JOINT = 2**14
+MOST_JOINT_ATTRIBUTES = 6
+"""Up to so many cells and attributes the joint table of all measured attributes is fitted, too."""
+
+GAUSSIAN_TAIL = math.sqrt(2.0 / math.pi)
+"""−E[y | y < 0] in standard deviations, for Gaussian noise around 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScopedAnswers:
+    """The evidence of one query as maps along the axes of a scope."""
+
+    scope: Scope
+    maps: tuple[LinearMap, ...]
+    evidence: Evidence
+    measurement: Measurement | None
+    """None for facts that the domain declares."""
+
+    def reason_against(self) -> str | None:
+        """Why the residuals cannot be found from these answers; None where they can."""
+        name = self.evidence.query.describe()
+        for each in self.maps:
+            determined = determines_its_axis(each)
+            if determined is None:
+                return f"the query {name!r} has a factor of {each.rows:,} × {each.columns:,}, too large to be inverted"
+            if not determined:
+                return (
+                    f"the query {name!r} does not determine a marginal: Residual takes marginals, and queries such as "
+                    "prefixes, ranges and trees from which all their counts follow"
+                )
+        return None
+
+    def noisy(self) -> NoisyTable:
+        """The answers with their precisions; for clipped and withheld ones, what stands in their place."""
+        values, precisions = np.array(self.evidence.values), self.evidence.weights**2 / 2.0
+        if self.measurement is None:
+            return NoisyTable(self.scope, self.maps, values, precisions)
+        scale = noise_scale(self.measurement)
+        if self.evidence.clipped is not None:
+            gaussian = self.measurement.noise.law in GAUSSIAN_LAWS
+            values[self.evidence.clipped] = -scale * (math.sqrt(2.0) * GAUSSIAN_TAIL if gaussian else 1.0)
+        if self.measurement.censored is not None:
+            threshold = float(self.measurement.threshold or 0.0)
+            precisions[self.measurement.censored] = 1.0 / (2.0 * scale**2 + threshold**2)
+        return NoisyTable(self.scope, self.maps, values, precisions)
+
+    def known(self) -> KnownTable:
+        """The exact marginal; refused where the exact answers contradict each other."""
+        answers = self.evidence.values.reshape([each.rows for each in self.maps])
+        table = answers
+        for axis, each in enumerate(self.maps):
+            table = table if isinstance(each, IdentityMap) else inverse_map(each).apply(table, axis)
+        again = table
+        for axis, each in enumerate(self.maps):
+            again = each.apply(again, axis)
+        wrong = float(np.abs(again - answers).max(initial=0.0))
+        if wrong > 1e-7 * max(1.0, float(np.abs(answers).max(initial=0.0))):
+            raise Infeasible(
+                f"the exact answers to {self.evidence.name} contradict each other by {wrong:g}; correct them",
+                violation=wrong,
+                constraints=[self.evidence.name],
+            )
+        return KnownTable(self.scope, np.asarray(table, dtype=np.float64), self.evidence.name)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredMarginals:
+    """A measurement set as tables over scopes."""
+
+    domain: Domain
+    answers: tuple[ScopedAnswers, ...]
+    wanted: tuple[Scope, ...]
+
+    @staticmethod
+    def of(measured: MeasurementSet, marginals: Sequence[Sequence[str]] = ()) -> "MeasuredMarginals":
+        domain = measured.domain
+        evidence = gather(measured)
+        found = zip(evidence, [*measured, *(None for _ in evidence[len(measured) :])], strict=True)
+        places = {name: place for place, name in enumerate(domain.counted_names)}
+        answers = tuple(_scoped(each, measurement, domain, places) for each, measurement in found)
+        wanted = tuple(tuple(_place(name, places, domain) for name in domain.ordered(each)) for each in marginals)
+        return MeasuredMarginals(domain, answers, wanted)
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        """The largest scopes that were measured, are known, or are wanted."""
+        return maximal(stored_order(self.domain.shape, scope) for scope in self._all_scopes)
+
+    @property
+    def _all_scopes(self) -> list[Scope]:
+        return [*(each.scope for each in self.answers), *self.wanted]
+
+    @property
+    def cells(self) -> int:
+        return sum(math.prod(self.domain.shape[place] for place in scope) for scope in self.scopes)
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """The attributes of which anything is known, in the domain's order."""
+        return tuple(sorted({place for scope in self.scopes for place in scope}))
+
+    @property
+    def has_small_joint(self) -> bool:
+        """Whether the joint table of these attributes is not among the tables and small enough to be one."""
+        shape = [self.domain.shape[place] for place in self.attributes]
+        small = len(shape) <= MOST_JOINT_ATTRIBUTES and math.prod(shape) <= LARGEST_JOINT
+        return small and len(self.scopes) > 1
+
+    @cached_property
+    def decomposition(self) -> Decomposition:
+        """The residuals of everything, and tables for the largest scopes."""
+        return Decomposition(self.domain.shape, self.scopes)
+
+    def least_squares(self) -> FittedResiduals:
+        """The residuals that fit the answers best."""
+        noisy = [each.noisy() for each in self.answers if not each.evidence.exact and each.evidence.values.size]
+        scopes = dict.fromkeys(stored_order(self.domain.shape, each.scope) for each in noisy)
+        measured = Decomposition(self.domain.shape, scopes, also=self.scopes)
+        return fit_residuals(measured, noisy, known_residuals(measured, self.facts))
+
+    @cached_property
+    def facts(self) -> list[KnownTable]:
+        return [each.known() for each in self.answers if each.evidence.exact]
+
+    def empty_cells(self) -> EmptyCells:
+        """The cells that rules forbid, and those of which it is known that they hold nothing."""
+        found = EmptyCells()
+        places = {name: place for place, name in enumerate(self.domain.counted_names)}
+        for rule in self.domain.impossible:
+            names = self.domain.ordered(rule.attributes)
+            allowed = self.domain.project(names).allowed_cells()
+            if allowed is not None:
+                found.add(tuple(places[name] for name in names), ~allowed)
+        for fact in self.facts:
+            if fact.scope:
+                found.add(fact.scope, fact.table <= 0)
+        return found
+
+
+def _scoped(
+    evidence: Evidence, measurement: Measurement | None, domain: Domain, places: dict[str, int]
+) -> ScopedAnswers:
+    query = evidence.bind(domain)
+    pairs = zip(query.attributes, query.maps, strict=True)
+    kept = [(places[name], each) for name, each in pairs if not isinstance(each, SumMap)]
+    return ScopedAnswers(tuple(place for place, _ in kept), tuple(each for _, each in kept), evidence, measurement)
+
+
+def _place(name: str, places: dict[str, int], domain: Domain) -> int:
+    if name not in places:
+        raise DeclarationError(
+            f"the attribute {name!r} of domain {domain.name!r} is continuous and has no cells; leave it out"
+        )
+    return places[name]

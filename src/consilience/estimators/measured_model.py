@@ -1,0 +1,199 @@
+"""What `Graphical` reads out of a measurement set: scopes, rows with costs, what is possible, and the total.
+
+A *scope* is the set of attributes that some query tells apart, by their places among the domain's counted attributes. A
+query without such attributes says something of the total alone.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import BoundQuery
+from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice
+from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers
+from consilience.measurements import Exact, Measurement, MeasurementSet
+from consilience.numerics.graphical_models.one_way_counts import NoisyProduct
+from consilience.numerics.graphical_models.total_estimate import TotalEstimate, combined_total, total_of_answers
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
+from consilience.numerics.measured_tables.row_costs import RowCosts
+
+Array = NDArray[np.float64]
+Scope = tuple[int, ...]
+
+CENSORED_SLOPE, CENSORED_CURVATURE = math.sqrt(2.0 / math.pi), 0.8
+"""−log Φ(−t), what a Gaussian value clipped at zero costs at t = x/σ, up to its constant: a·t + ½q·t² is off by less
+than 0.08 for t up to 4, and has the same slope at 0."""
+
+
+LEAST_TOTAL = 0.01
+"""A total is taken to be at least this many of its own standard deviations: a model has some record."""
+
+
+@dataclass(frozen=True, eq=False)
+class QueryOnScope:
+    """A query as a linear map on the table of one scope: only the factors that tell values apart."""
+
+    scope: Scope
+    axes: Scope
+    """The attributes in the query's own order."""
+    maps: tuple[LinearMap, ...]
+
+    @staticmethod
+    def of(query: BoundQuery, places: dict[str, int]) -> "QueryOnScope":
+        kept = [
+            (places[name], each)
+            for name, each in zip(query.attributes, query.maps, strict=True)
+            if not isinstance(each, SumMap)
+        ]
+        axes = tuple(place for place, _ in kept)
+        return QueryOnScope(tuple(sorted(axes)), axes, tuple(each for _, each in kept))
+
+    @property
+    def is_marginal(self) -> bool:
+        return all(isinstance(each, IdentityMap) for each in self.maps)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredModel:
+    """A measurement set as costs and facts about the tables of some scopes."""
+
+    domain: Domain
+    table: MeasuredTable
+    noisy: tuple[tuple[NoisyAnswers, Measurement], ...]
+
+    @staticmethod
+    def of(measured: MeasurementSet, *, loss: LossChoice, alpha: float) -> "MeasuredModel":
+        table = MeasuredTable.of(measured, loss=loss, alpha=alpha)
+        made = [each for each in measured if not isinstance(each.noise, Exact)]
+        return MeasuredModel(measured.domain, table, tuple(zip(table.noisy, made, strict=True)))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.domain.counted_names)}
+
+    @cached_property
+    def queries(self) -> tuple[QueryOnScope, ...]:
+        """The queries of the facts beyond the total, then those of the noisy answers: the order of the rows."""
+        asked = (*self.table.other_facts, *(answers for answers, _ in self.noisy))
+        return tuple(QueryOnScope.of(each.query, self._places) for each in asked)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What messages call each of the queries."""
+        facts = [each.name for each in self.table.other_facts]
+        return (*facts, *(answers.query.query.describe() for answers, _ in self.noisy))
+
+    @cached_property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The scopes that were measured or are known exactly, each once."""
+        return tuple(dict.fromkeys(query.scope for query in self.queries if query.scope))
+
+    @cached_property
+    def weights(self) -> tuple[Array, ...]:
+        """What the rows of each query are times."""
+        facts = [np.full(each.values.size, self.table.fact_weight) for each in self.table.other_facts]
+        return (*facts, *(answers.weights for answers, _ in self.noisy))
+
+    @cached_property
+    def allowed(self) -> tuple[tuple[Scope, NDArray[np.bool_]], ...]:
+        """What is possible: a table for each set of attributes that rules or known zeros are about.
+
+        A cell is impossible when a rule says so, or when it is part of a sum that is known to be 0.
+        """
+        found: dict[Scope, NDArray[np.bool_]] = {}
+        for rule in self.domain.impossible:
+            names = self.domain.ordered(rule.attributes)
+            table = self.domain.project(names).allowed_cells()
+            if table is not None:
+                _forbid(found, tuple(self._places[name] for name in names), table)
+        for fact in self.table.other_facts:
+            query, empty = QueryOnScope.of(fact.query, self._places), fact.values == 0
+            if query.scope and empty.any() and all(each.nonnegative for each in query.maps):
+                touched = Kronecker(query.maps).adjoint(empty.astype(np.float64).reshape(_rows(query)))
+                _forbid(found, query.scope, touched.transpose(np.argsort(query.axes)) == 0)
+        return tuple(found.items())
+
+    def costs(self) -> RowCosts:
+        """What missing each row costs; facts first. A Gaussian value clipped at zero costs −log Φ(−x/σ), nearly."""
+        costs = self.table.costs()
+        start = sum(fact.values.size for fact in self.table.other_facts)
+        slope, curvature, one_sided = costs.slope.copy(), costs.curvature.copy(), costs.one_sided.copy()
+        for answers, measurement in self.noisy:
+            rows = slice(start, start := start + answers.values.size)
+            if not measurement.clipped:
+                continue
+            clipped = answers.values == 0
+            unit = answers.weights[clipped] * math.sqrt(measurement.noise.variance)  # σ in units of the rows
+            if measurement.noise.law in GAUSSIAN_LAWS:
+                slope[rows][clipped], curvature[rows][clipped] = CENSORED_SLOPE / unit, CENSORED_CURVATURE / unit**2
+            else:
+                slope[rows][clipped], curvature[rows][clipped] = math.sqrt(2.0) / unit, 0.0
+            one_sided[rows][clipped] = True
+        return replace(costs, slope=slope, curvature=curvature, one_sided=one_sided)
+
+    def known_total(self) -> float | None:
+        """The number of records where a fact says it; facts that contradict each other are refused."""
+        totals = {fact.name: math.fsum(fact.values) for fact in self.table.facts if fact.marginal is not None}
+        if not totals:
+            return None
+        least, most = min(totals, key=lambda name: totals[name]), max(totals, key=lambda name: totals[name])
+        if totals[most] - totals[least] > 1e-9 * max(1.0, abs(totals[most])):
+            raise Infeasible(
+                f"{least} adds up to {totals[least]:.12g}, {most} to {totals[most]:.12g}; correct one of them",
+                violation=totals[most] - totals[least],
+                constraints=[least, most],
+            )
+        return totals[least]
+
+    @property
+    def tells_the_total(self) -> bool:
+        """Whether a fact or some measurement says how many records there are."""
+        return self.known_total() is not None or bool(self._total_estimates)
+
+    def estimated_total(self) -> tuple[float, str]:
+        """The inverse-variance average of what the measurements say of the total, and from which of them.
+
+        Clipped values are too large on average: they count only where there is nothing else.
+        """
+        clipped = all(each for each, _ in self._total_estimates)
+        found = combined_total([each for was, each in self._total_estimates if was == clipped], least=-math.inf)
+        source = "clipped measurements, which exaggerate it" if clipped else "measurements"
+        return max(found.total, LEAST_TOTAL * math.sqrt(found.variance)), source
+
+    @cached_property
+    def _total_estimates(self) -> list[tuple[bool, TotalEstimate]]:
+        """What each measurement says of the total that tells it, and whether it was clipped."""
+        found = []
+        for answers, measurement in self.noisy:
+            if measurement.censored is None:
+                maps = Kronecker(answers.query.maps)
+                told = total_of_answers(maps, answers.values, measurement.noise.variance)
+                found += [] if told is None else [(measurement.clipped, told)]
+        return found
+
+    def noisy_products(self) -> list[NoisyProduct]:
+        """The noisy answers that no clipping or withholding has changed, as products over attributes."""
+        facts = len(self.table.other_facts)
+        return [
+            NoisyProduct(query.axes, query.maps, answers.values, measurement.noise.variance)
+            for query, (answers, measurement) in zip(self.queries[facts:], self.noisy, strict=True)
+            if query.axes and measurement.censored is None and not measurement.clipped
+        ]
+
+    def is_laplace(self, place: int) -> bool:
+        """Whether the noise of a query, by its place among `queries`, has the tails of the Laplace law."""
+        facts = len(self.table.other_facts)
+        return place >= facts and self.noisy[place - facts][1].noise.law not in GAUSSIAN_LAWS
+
+
+def _rows(query: QueryOnScope) -> tuple[int, ...]:
+    return tuple(each.rows for each in query.maps)
+
+
+def _forbid(found: dict[Scope, NDArray[np.bool_]], scope: Scope, table: NDArray[np.bool_]) -> None:
+    found[scope] = found[scope] & table if scope in found else table

@@ -1,0 +1,190 @@
+"""`Residual`: consistent, non-negative marginals of hundreds of attributes, where no model of the joint table fits.
+
+Three steps, none of them exponential in the number of attributes (numerics/residuals has the mathematics):
+
+1. The residuals (ANOVA components) of all measured marginals, by weighted least squares. Noisy marginals have a closed
+   form; other queries that determine their marginal (prefixes, ranges, trees, ...) are solved by iteration.
+2. Each residual is drawn toward what the smaller marginals imply, as far as its noise explains the difference.
+3. The marginals of the workload are made non-negative and stay consistent (GReM-LNN, Mullins et al. 2024).
+
+All answers come from the tables of step 3. A marginal that none of them contains is the one of greatest entropy given
+those it overlaps with. Where all measured attributes together have few cells, their joint table is one more table of
+step 3, so that everything else is summed from it.
+
+*What is known exactly* (public totals and margins, measurements without noise) is kept, and so are impossible cells
+in every table that has all their attributes. *Clipped* answers: a 0 stands for an unknown negative value, and taking it
+for 0 would push all counts up; its expectation is put in its place: −b for Laplace noise, which is right whatever the
+count, and −σ√(2/π) for Gaussian noise, which is right for a count of 0 and nearly so elsewhere. *Answers below a
+threshold T*, not released, count as 0 with the variance σ² + T².
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.measured_marginals import MeasuredMarginals
+from consilience.estimators.residual_estimate import ResidualEstimate
+from consilience.measurements import MeasurementSet
+from consilience.numerics.fit import Status
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.residuals import Decomposition, LocalProblem, fit_locally
+from consilience.numerics.residuals.joint_tables import fit_joint_table
+from consilience.numerics.residuals.least_squares import FittedResiduals
+from consilience.numerics.residuals.nonnegative_marginals import NonnegativeFit
+
+Array = NDArray[np.float64]
+
+MOST_ATTRIBUTES = 12
+"""The most attributes of one marginal: it has 2^k residuals."""
+
+BYTES_PER_CELL = 200
+"""Fitting holds up to 25 numbers for every cell of the workload's tables."""
+
+IMPOSSIBLE = 0.01
+"""The share of negative counts, left after all steps, from which on facts are said to contradict each other."""
+
+
+@dataclass(frozen=True)
+class Residual:
+    """Local non-negativity on the marginals of a workload: the measured ones, and those named in `marginals`.
+
+    `prior=False` leaves out step 2, the pull toward what smaller marginals imply; the fit is then that of Mullins et
+    al. but for the weights. `tolerance` bounds the optimality gap of step 3 in parts of its objective or of the
+    expected noise, whichever is larger; `max_steps` and `time_limit` (seconds), for marginals of each number of
+    attributes in turn, end it earlier, and the status says so.
+    `memory_limit` is in bytes.
+    """
+
+    marginals: tuple[tuple[str, ...], ...] = ()
+    prior: bool = True
+    tolerance: float = 1e-3
+    max_steps: int = 5000
+    time_limit: float | None = None
+    memory_limit: int = 4_000_000_000
+
+    name: ClassVar[str] = "residual"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "marginals", tuple(_as_names(each) for each in self.marginals))
+        if not 0.0 < self.tolerance < 1.0:
+            raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-3")
+        if self.max_steps < 1:
+            raise DeclarationError(f"max_steps is {self.max_steps!r}; give a whole number from 1 up")
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        problem = MeasuredMarginals.of(measured, self.marginals)
+        reasons = (each.reason_against() for each in problem.answers)
+        against = next((reason for reason in reasons if reason is not None), None)
+        if against is not None:
+            return Suitability(False, against)
+        largest = max(problem.scopes, key=len)
+        if len(largest) > MOST_ATTRIBUTES:
+            return Suitability(
+                False,
+                f"a marginal over {len(largest)} attributes has 2^{len(largest)} residuals; Residual takes marginals "
+                f"of up to {MOST_ATTRIBUTES} attributes",
+            )
+        need = BYTES_PER_CELL * problem.cells
+        text = f"{len(problem.scopes):,} marginals have {problem.cells:,} cells and take about {need / 1e9:.2g} GB"
+        if need > self.memory_limit:
+            return Suitability(False, f"{text}; the limit is {self.memory_limit / 1e9:.2g} GB", need)
+        return Suitability(True, f"{text} of memory, however large the joint table is", need)
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> ResidualEstimate:
+        suitable = self.suitability(measured)
+        if not suitable.possible:
+            raise TooLarge(f"residual cannot fit these measurements: {suitable.reason}. Measure smaller marginals")
+        began = time.perf_counter()
+        problem = MeasuredMarginals.of(measured, self.marginals)
+        fitted = problem.least_squares()
+        local = _local_problem(problem, fitted)
+        total = local.total
+        fit, decomposition = self._solve(problem, local, progress) if total > 0 else _nothing(problem)
+        stack = decomposition.tables
+        stats: dict[str, float | int | str] = {
+            "objective": fit.objective,
+            "gap": fit.gap,
+            "violation": fit.violation,
+            "steps": fit.steps,
+            "least_squares_steps": fitted.steps,
+            "least_squares_remainder": fitted.remainder,
+            "marginals": len(stack.scopes),
+            "cells": stack.size,
+            "measured_answers": sum(each.evidence.values.size for each in problem.answers if not each.evidence.exact),
+            "seconds": time.perf_counter() - began,
+        }
+        return ResidualEstimate(
+            measured, self._describe(), fit.status, stats, tuple(stack.scopes), fit.marginals, total
+        )
+
+    def _solve(
+        self, problem: MeasuredMarginals, local: LocalProblem, progress: Progress | None
+    ) -> tuple[NonnegativeFit, Decomposition]:
+        """The non-negative tables of the workload, or the joint table where that is small."""
+        report = None if progress is None else lambda done, most: progress("fitting", done, most)
+        fit = fit_locally(
+            local,
+            use_prior=self.prior,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            time_limit=self.time_limit,
+            progress=report,
+        )
+        _refuse_contradictions(fit, problem, local.total)
+        if not problem.has_small_joint:
+            return fit, local.decomposition
+        fit, joint = fit_joint_table(
+            local,
+            fit,
+            problem.attributes,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            time_limit=self.time_limit,
+        )
+        _refuse_contradictions(fit, problem, local.total)
+        return fit, joint
+
+    def _describe(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {"method": self.name, "prior": self.prior, "tolerance": self.tolerance}
+        return settings | ({"marginals": [list(each) for each in self.marginals]} if self.marginals else {})
+
+
+def _as_names(marginal: Sequence[str] | str) -> tuple[str, ...]:
+    return (marginal,) if isinstance(marginal, str) else tuple(marginal)
+
+
+def _local_problem(problem: MeasuredMarginals, fitted: FittedResiduals) -> LocalProblem:
+    """The least-squares residuals as wishes, with a total that is not below 0."""
+    residuals = np.array(fitted.residuals)
+    decomposition = problem.decomposition
+    total = decomposition.residuals.table(residuals, ())
+    total[...] = np.maximum(total, 0.0)
+    return LocalProblem(decomposition, residuals, fitted.precisions, problem.empty_cells().of)
+
+
+def _nothing(problem: MeasuredMarginals) -> tuple[NonnegativeFit, Decomposition]:
+    """Empty tables, for measurements that say that there are no records."""
+    decomposition = problem.decomposition
+    zeros: Array = np.zeros(decomposition.residuals.size)
+    fit = NonnegativeFit(zeros, np.zeros(decomposition.tables.size), 0.0, 0.0, 0.0, Status.CONVERGED, 0)
+    return fit, decomposition
+
+
+def _refuse_contradictions(fit: NonnegativeFit, problem: MeasuredMarginals, total: float) -> None:
+    """Refuse facts and empty cells to which no non-negative marginals were found after all steps."""
+    if fit.status is Status.STEP_LIMIT and fit.violation > IMPOSSIBLE and (problem.facts or problem.domain.impossible):
+        names = [fact.name for fact in problem.facts]
+        names += [f"impossible cells by {', '.join(rule.attributes)}" for rule in problem.domain.impossible]
+        raise Infeasible(
+            f"no marginals without negative counts were found that keep to {' and '.join(names)}: after {fit.steps} "
+            f"steps {fit.violation:.1%} of the counts of a table are still negative; correct the facts, or raise "
+            "max_steps",
+            violation=fit.violation * total,
+            constraints=names,
+        )

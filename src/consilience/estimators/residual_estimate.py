@@ -1,0 +1,97 @@
+"""An estimate as consistent marginals of a workload, from which other marginals are put together."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.estimators.base import Estimate, SavedModel, check_rows
+from consilience.measurements import MeasurementSet
+from consilience.numerics.residuals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
+from consilience.numerics.residuals.table_stacks import Scope, TableStack
+from consilience.numerics.rng import Generator
+
+LARGEST_ANSWER = 2**26
+"""The most cells of a marginal that is put together on request: half a gigabyte."""
+
+ARRAYS = {"counts", "scopes", "total"}
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualEstimate(Estimate):
+    """Consistent non-negative marginals over `scopes`, one after the other in `counts`.
+
+    A marginal that is part of one of them is summed from it. Any other is the table of greatest entropy with the
+    marginals that are known of its attributes: a guess at interactions that were not measured. Two such guesses need
+    not agree with each other; what is part of the workload always agrees.
+    """
+
+    scopes: tuple[Scope, ...]
+    """Places of attributes among the domain's counted ones, in the order of the tables' axes."""
+    counts: NDArray[np.float64]
+    count: float
+    """The estimated number of records."""
+
+    @cached_property
+    def tables(self) -> LocalMarginals:
+        """The tables of the workload."""
+        return LocalMarginals(TableStack(self.domain.shape, self.scopes), self.counts, self.count)
+
+    def marginal(self, *attributes: str) -> NDArray[np.float64]:
+        names = self.domain.counted_names
+        for name in attributes:
+            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
+            if attributes.count(name) > 1:
+                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        cells = math.prod(self.domain.sizes(attributes))
+        if cells > LARGEST_ANSWER:
+            raise TooLarge(
+                f"the marginal by {len(attributes)} attributes has {cells:,} cells, and {LARGEST_ANSWER:,} are "
+                "allowed; ask for fewer attributes"
+            )
+        scope = tuple(names.index(name) for name in attributes)
+        known = tuple(place for place in scope if place in self.tables.attributes)
+        found = self.tables.marginal(known).tables
+        # Attributes that were never measured are spread evenly.
+        shape = [self.domain.shape[place] if place in known else 1 for place in scope]
+        spread = found.reshape(shape) * (math.prod(found.shape) / max(cells, 1))
+        return np.array(np.broadcast_to(spread, self.domain.sizes(attributes)))
+
+    @property
+    def total(self) -> float:
+        return self.count
+
+    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        """Codes of synthetic records, one row each and a column for each counted attribute.
+
+        Where one table has all measured attributes, each of its cells gets its share of rows rounded down or up.
+        Otherwise no joint table is known: each attribute gets its share, and so do the pairs of the tree whose mutual
+        information is largest. Other pairs get the dependence that this tree implies.
+        """
+        return self.tables.sample(check_rows(rows), rng, attributes=len(self.domain.shape))
+
+    def arrays(self) -> Mapping[str, NDArray[np.float64]]:
+        return {"counts": self.counts, "scopes": encode_scopes(self.scopes), "total": np.array([self.count])}
+
+    @classmethod
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "ResidualEstimate":
+        if set(saved.arrays) != ARRAYS:
+            raise FileFormatError(
+                f"a model of marginals holds {sorted(ARRAYS)}, found {sorted(saved.arrays)}; write the bundle anew"
+            )
+        scopes = tuple(decode_scopes(saved.arrays["scopes"]))
+        counts = saved.arrays["counts"]
+        shape = measured.domain.shape
+        if any(place >= len(shape) for scope in scopes for place in scope) or TableStack(shape, scopes).size != len(
+            counts
+        ):
+            raise FileFormatError(
+                f"a model of {len(scopes)} marginals with {counts.size} counts does not fit the domain "
+                f"{measured.domain.name!r}; write the bundle anew"
+            )
+        total = float(saved.arrays["total"][0])
+        return cls(measured, saved.method, saved.status, saved.stats, scopes, counts, total)

@@ -1,0 +1,276 @@
+"""The estimator `Graphical`, on what is particular to it; the contract tests hold it to what all estimators do."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import consilience as cs
+from consilience.domain import Domain, Query, factors
+from consilience.domain.domains import ImpossibleCells
+from consilience.errors import DeclarationError, MeasurementError, ModelTooLarge
+from consilience.estimators import Graphical, MarginalLoss, Table, choose
+from consilience.estimators.base import SavedModel
+from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
+from consilience.numerics.fit import Status
+from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.rng import generator
+
+SIZES = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3}
+DOMAIN = Domain.from_sizes(SIZES, name="graphical")
+TRUTH = np.random.default_rng(0).gamma(0.5, 20.0, DOMAIN.shape)
+CHAIN = [("a", "b"), ("b", "c"), ("c", "d")]
+
+
+def measured(
+    scopes: list[tuple[str, ...]] = CHAIN,
+    *,
+    scale: float = 3.0,
+    domain: Domain = DOMAIN,
+    truth: np.ndarray = TRUTH,
+    law: type = Laplace,
+    clipped: bool = False,
+    seed: int = 0,
+) -> MeasurementSet:
+    rng = np.random.default_rng(seed)
+    found = []
+    for names in scopes:
+        query = Query.marginal(*names)
+        exact = query.bind(domain).answer_full(truth).ravel()
+        noise = rng.laplace(0, scale, exact.size) if law is Laplace else rng.normal(0, scale, exact.size)
+        values = np.maximum(exact + noise, 0.0) if clipped else exact + noise
+        found.append(Measurement(query=query, values=values, noise=law(scale), clipped=clipped))
+    return MeasurementSet(domain, tuple(found), PrivacyStatement(), {}, private=False)
+
+
+def brute_force(estimate: GraphicalEstimate) -> np.ndarray:
+    """The full table of the model, cell by cell."""
+    table = np.zeros(estimate.domain.shape)
+    names = estimate.domain.counted_names
+    for scope, potential in zip(estimate.scopes, estimate.potentials, strict=True):
+        table += potential.reshape([SIZES[name] if name in scope else 1 for name in names])
+    counts = np.exp(table - table.max())
+    return counts * (estimate.total / counts.sum())
+
+
+@pytest.mark.parametrize("stop", ["auto", "noise", "converged"])
+def test_all_answers_are_those_of_one_distribution(stop) -> None:
+    estimate = Graphical(stop=stop).fit(measured())
+    full = brute_force(estimate)
+    assert estimate.marginal(*SIZES) == pytest.approx(full)
+    assert estimate.marginal("d", "a") == pytest.approx(full.sum((1, 2, 4)).T)
+    query = Query.of({"c": factors.Prefix(), "e": factors.Value("1"), "a": factors.Identity()})
+    expected = query.bind(DOMAIN).answer_full(full)
+    assert estimate.answer(query) == pytest.approx(expected)
+    assert estimate.answers([query, "a"])[0] == pytest.approx(expected)
+
+
+def test_conditional_queries_are_ratios() -> None:
+    estimate = Graphical().fit(measured())
+    joint = estimate.marginal("a", "c")
+    assert estimate.conditional("a", given="c") == pytest.approx(joint / joint.sum(0))
+    assert estimate.conditional("a", given="c=2") == pytest.approx(joint[:, 2] / joint[:, 2].sum())
+
+
+def test_the_log_likelihood_is_that_of_the_distribution() -> None:
+    estimate = Graphical().fit(measured())
+    shares = brute_force(estimate) / estimate.total
+    codes = np.array([[0, 1, 3, 1, 2], [1, 2, 0, 0, 0]])
+    assert estimate.log_likelihood(codes) == pytest.approx(sum(np.log(shares[tuple(row)]) for row in codes))
+
+
+def test_the_converged_fit_is_that_of_the_full_table() -> None:
+    total = float(TRUTH.sum())
+    found = measured().with_public(total=total)
+    graphical = Graphical(stop="converged", tolerance=1e-6).fit(found)
+    table = Table(tolerance=1e-8).fit(found)
+    assert graphical.status is Status.CONVERGED
+    assert float(graphical.stats["objective"]) == pytest.approx(float(table.stats["objective"]), rel=1e-4, abs=1e-3)
+    # Both take the table of greatest entropy among those with the same fitted answers.
+    assert graphical.marginal("a", "d") == pytest.approx(table.marginal("a", "d"), abs=1e-2 * total)
+
+
+@pytest.mark.parametrize("optimiser", ["proximal", "mirror-descent", "dual-averaging", "accelerated", "direct"])
+def test_all_optimisers_reach_the_same_objective(optimiser) -> None:
+    found = measured()
+    best = float(Graphical(stop="converged", tolerance=1e-5).fit(found).stats["objective"])
+    fit = Graphical(stop="converged", optimiser=optimiser, tolerance=1e-2, max_steps=3000).fit(found)
+    scale = max(best, float(fit.stats["expected_cost"]))
+    assert float(fit.stats["objective"]) <= best + 0.02 * scale
+
+
+@pytest.mark.parametrize("loss", ["l1", "l2", "elastic", "likelihood"])
+def test_every_loss_converges_with_mixed_and_unequal_noise(loss) -> None:
+    one, two = measured([("a", "b"), ("b", "c")], scale=2.0), measured([("c", "d")], scale=9.0, law=Gaussian)
+    both = MeasurementSet(DOMAIN, (*one.measurements, *two.measurements), PrivacyStatement(), {}, private=False)
+    fit = Graphical(loss=loss, stop="converged").fit(both)
+    assert fit.status is Status.CONVERGED
+    assert fit.marginal("b").sum() == pytest.approx(fit.total)
+
+
+def test_the_total_is_the_inverse_variance_average() -> None:
+    found = measured([("a",), ("b", "c")], scale=1.0)
+    one, two = (float(each.values.sum()) for each in found)
+    # Variances 2·2·b² and 12·2·b².
+    assert Graphical().fit(found).total == pytest.approx((one / 2 + two / 12) / (1 / 2 + 1 / 12))
+    assert Graphical(total=500.0).fit(found).total == 500.0
+
+
+def test_impossible_cells_stay_empty() -> None:
+    rule = ImpossibleCells((("a", (0,)), ("d", (1,))))
+    domain = Domain("graphical", DOMAIN.attributes, (rule,))
+    truth = TRUTH.copy()
+    truth[0, :, :, 1] = 0.0
+    for stop in ("auto", "converged"):
+        fit = Graphical(stop=stop).fit(measured(domain=domain, truth=truth))
+        assert fit.marginal("a", "d")[0, 1] == 0.0
+        assert fit.marginal("a", "d", "e").sum() == pytest.approx(fit.total)
+        rows = fit.sample(300, generator(1))
+        assert not np.any((rows[:, 0] == 0) & (rows[:, 3] == 1))
+        with pytest.raises(DeclarationError, match="probability 0"):
+            fit.conditional("b", given=Query.of({"a": factors.Value("0"), "d": factors.Value("1")}))
+
+
+def test_exact_margins_are_kept_and_contradictions_refused() -> None:
+    margin = TRUTH.sum((0, 2, 3, 4))
+    found = measured([("a", "b"), ("b", "c")]).with_public(margins={"b": margin})
+    assert Graphical().fit(found).marginal("b") == pytest.approx(margin, rel=1e-8)
+    query = Query.marginal("a", "b")
+    other = Measurement(query=query, values=np.full(6, float(margin.sum()) / 6), noise=Exact())
+    contradictory = MeasurementSet(found.domain, (*found.measurements, other), PrivacyStatement(), {}, private=False)
+    with pytest.raises(Infeasible, match="b"):
+        Graphical().fit(contradictory)
+
+
+def test_clipped_values_neither_raise_the_total_nor_the_empty_cells() -> None:
+    truth = np.where(np.random.default_rng(3).random(DOMAIN.shape) < 0.85, 0.0, TRUTH)
+    scopes = list(itertools.combinations(SIZES, 2))
+    for law in (Laplace, Gaussian):
+        clipped = measured(scopes, truth=truth, law=law, scale=6.0, clipped=True)
+        plain = measured([("a",)], truth=truth, scale=1.0)
+        both = MeasurementSet(
+            DOMAIN, (*clipped.measurements, *plain.measurements), PrivacyStatement(), {}, private=False
+        )
+        fit = Graphical().fit(both)
+        assert fit.status is Status.CONVERGED
+        assert fit.total == pytest.approx(plain.measurements[0].values.sum())
+        alone = Graphical().fit(clipped)
+        assert "exaggerate" in str(alone.stats["total_from"])
+
+
+def test_a_fit_goes_on_from_an_earlier_one() -> None:
+    rng = np.random.default_rng(0)
+    domain = Domain.from_sizes({f"x{i}": 6 for i in range(8)}, name="chain")
+    truth_rows = np.cumsum(rng.integers(0, 3, (3000, 8)), axis=1) % 6
+
+    def marginal(*axes: int) -> Measurement:
+        counts = np.zeros((6,) * len(axes))
+        np.add.at(counts, tuple(truth_rows[:, axis] for axis in axes), 1)
+        query = Query.marginal(*(f"x{axis}" for axis in axes))
+        return Measurement(query=query, values=counts.ravel() + rng.normal(0, 5, counts.size), noise=Gaussian(5.0))
+
+    pairs = [marginal(i, i + 1) for i in range(7)]
+    few = MeasurementSet(domain, tuple(pairs), PrivacyStatement(), {}, private=False)
+    more = MeasurementSet(domain, (*pairs, marginal(2, 4)), PrivacyStatement(), {}, private=False)
+    settings = Graphical(stop="converged")
+    first = settings.fit(few)
+    cold, warm = settings.fit(more), settings.fit(more, start=first)
+    assert float(warm.stats["objective"]) == pytest.approx(float(cold.stats["objective"]), rel=5e-3)
+    assert int(warm.stats["oracle_calls"]) < int(cold.stats["oracle_calls"])
+    with pytest.raises(DeclarationError, match="same domain"):
+        settings.fit(measured(), start=first)
+
+
+def test_extra_marginals_join_the_model() -> None:
+    fit = Graphical(also=(("a", "d"), "e")).fit(measured())
+    assert ("a", "d") in fit.scopes
+    assert ("e",) in fit.scopes
+    assert fit.marginal("e") == pytest.approx(np.full(3, fit.total / 3))
+
+
+def test_a_loss_of_ones_own_is_minimised() -> None:
+    target = 100.0 * np.random.default_rng(1).dirichlet(np.ones(8)).reshape(4, 2)
+
+    def evaluate(tables):
+        (table,) = tables
+        return float(np.sum((table - target) ** 2)), [2.0 * (table - target)]
+
+    loss = MarginalLoss((("c", "a"),), evaluate)
+    fit = Graphical(loss=loss, total=100.0).fit(measured())
+    assert fit.marginal("c", "a") == pytest.approx(target, abs=0.3)
+    assert fit.method["loss"] == "custom"
+    bad = MarginalLoss((("c", "a"),), lambda tables: (float("nan"), list(tables)))
+    with pytest.raises(DeclarationError, match="finite"):
+        Graphical(loss=bad).fit(measured())
+    with pytest.raises(DeclarationError, match="shape"):
+        Graphical(loss=MarginalLoss(("a",), lambda _: (0.0, [np.zeros(7)]))).fit(measured())
+
+
+def test_a_model_that_is_too_large_names_cliques_measurements_and_options() -> None:
+    domain = Domain.from_sizes({f"x{i}": 50 for i in range(8)}, name="dense")
+    pairs = list(itertools.combinations(domain.names, 2))
+    found = MeasurementSet.from_marginals(
+        domain, {pair: np.ones(2500) for pair in pairs}, noise=Laplace(1.0), private=False
+    )
+    with pytest.raises(ModelTooLarge, match=r"x0, x1.*residual.*largest_tree") as raised:
+        Graphical().fit(found)
+    assert "cells" in str(raised.value)
+    choice = choose(found)
+    assert choice.estimator.name == "residual"
+    assert "junction tree" in choice.reason
+
+
+def test_auto_takes_graphical_for_several_marginals() -> None:
+    choice = choose(measured())
+    assert choice.estimator.name == "graphical"
+    assert "junction tree has" in choice.reason
+    assert cs.estimate(measured()).method["method"] == "graphical"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": "l3"}, "loss"),
+        ({"stop": "soon"}, "stop"),
+        ({"optimiser": "magic"}, "optimiser"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"total": -3.0}, "total"),
+        ({"loss": "l1", "stop": "least-risk"}, "least-risk"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(settings: dict, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        Graphical(**settings)
+
+
+def test_least_risk_is_refused_where_the_error_cannot_be_estimated() -> None:
+    found = measured().with_public(margins={"b": TRUTH.sum((0, 2, 3, 4))})
+    with pytest.raises(DeclarationError, match="exact facts"):
+        Graphical(stop="least-risk").fit(found)
+    assert Graphical().fit(found).method["stopped"] == "converged"
+
+
+def test_measurements_that_do_not_tell_the_total_are_refused() -> None:
+    query = Query.of({"c": factors.Value("1"), "a": factors.Identity()})
+    found = MeasurementSet(
+        DOMAIN,
+        (Measurement(query=query, values=np.array([3.0, 4.0]), noise=Laplace(1.0)),),
+        PrivacyStatement(),
+        {},
+        private=False,
+    )
+    assert not Graphical().suitability(found).possible
+    with pytest.raises(MeasurementError, match="total"):
+        Graphical().fit(found)
+    assert Graphical(total=40.0).fit(found).total == 40.0
+
+
+def test_damaged_model_files_are_refused() -> None:
+    fit = Graphical().fit(measured())
+    arrays = dict(fit.arrays())
+    missing = {name: array for name, array in arrays.items() if name != "potentials 1"}
+    reshaped = arrays | {"potentials 1": arrays["potentials 1"].ravel()}
+    for broken in (missing, reshaped):
+        with pytest.raises(cs.ConsilienceError, match="write the bundle anew"):
+            GraphicalEstimate.restore(SavedModel(fit.method, fit.status, fit.stats, broken), fit.measurements)
