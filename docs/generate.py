@@ -126,6 +126,58 @@ def solver_speed() -> str:
     )
 
 
+def stops() -> str:
+    """The errors of graphical fits by where they stop, beside those of the measurements and of `Residual`."""
+    rows = [row for row in results("reconstruction", "reconstruction") if row["measured"].endswith("triples")]
+    shown = ["clipped and rescaled", "graphical", "graphical, noise level", "graphical, converged", "residual"]
+    found = {(row["records"], row["way"]): row["error"] for row in rows}
+    names = [name for name in dict.fromkeys(row["records"] for row in rows) if (name, shown[1]) in found]
+    header = ["15 triples of", "clipped at zero", "`least-risk`", "`noise`", "`converged`", "`Residual`"]
+    return as_table(header, [[name, *(f"{found[name, way]:.3g}" for way in shown)] for name in names])
+
+
+def pairs_by_residual() -> str:
+    """The errors and seconds of `Residual` on all pairs of attributes."""
+    rows = [row for row in results("reconstruction", "reconstruction") if row["measured"].endswith("pairs")]
+    raw = {row["records"]: row["error"] for row in rows if row["way"] == "clipped and rescaled"}
+    header = ["all pairs of", "marginals", "cells", "clipped at zero", "`Residual`", "seconds"]
+    return as_table(
+        header,
+        [
+            [
+                row["records"],
+                row["measured"].split()[0],
+                f"{row['cells']:,}",
+                f"{raw[row['records']]:.2g}",
+                f"{row['error']:.2g}",
+                f"{row['seconds']:.2g}",
+            ]
+            for row in rows
+            if row["way"] == "residual"
+        ],
+    )
+
+
+def graphical_speed() -> str:
+    """Times, memory and errors against mbi."""
+    rows = [row for row in results("graphical", "graphical") if "ratio" in row and "mbi" in row]
+    header = ["problem", "quantity", "Consilience", "mbi", "ratio", "target"]
+    return as_table(
+        header,
+        [
+            [
+                row["problem"],
+                row["quantity"],
+                f"{row['consilience']:.3g}",
+                f"{row['mbi']:.3g}",
+                _times(row["ratio"]),
+                row.get("target", ""),
+            ]
+            for row in rows
+        ],
+    )
+
+
 def verdicts(prefix: str) -> str:
     """Each reproduced figure of a paper with its picture and what became of the paper's claims."""
     parts = []
@@ -152,11 +204,16 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "bins-by-histogram": bins_by_histogram,
     "losses-for-tables": losses_for_tables,
     "solver-speed": solver_speed,
+    "stops": stops,
+    "pairs-by-residual": pairs_by_residual,
+    "graphical-speed": graphical_speed,
     "lee2015": lambda: verdicts("lee2015"),
+    "mckenna2019": lambda: verdicts("mckenna2019"),
 }
 PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": command_reference,
     "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
+    "concepts/graphical-models.md": lambda: with_blocks("concepts/graphical-models.md"),
     "concepts/reproductions.md": lambda: with_blocks("concepts/reproductions.md"),
 }
 

@@ -54,15 +54,17 @@ IMPOSSIBLE = 0.01
 class Residual:
     """Local non-negativity on the marginals of a workload: the measured ones, and those named in `marginals`.
 
-    `prior=False` leaves out step 2, the pull toward what smaller marginals imply; the fit is then that of Mullins et
-    al. but for the weights. `tolerance` bounds the optimality gap of step 3 in parts of its objective or of the
-    expected noise, whichever is larger; `max_steps` and `time_limit` (seconds), for marginals of each number of
-    attributes in turn, end it earlier, and the status says so.
-    `memory_limit` is in bytes.
+    `nonnegative=False` ends after step 1: unbiased weighted least squares, in closed form for marginals, with counts of
+    either sign; interactions that were not measured are then 0. `prior=False` leaves out step 2, the pull toward what
+    smaller marginals imply; the fit is then that of Mullins et al. but for the weights. `tolerance` bounds the
+    optimality gap of step 3 in parts of its objective or of the expected noise, whichever is larger; `max_steps` and
+    `time_limit` (seconds), for each level of marginals, end it earlier, and the status says so. `memory_limit` is in
+    bytes.
     """
 
     marginals: tuple[tuple[str, ...], ...] = ()
     prior: bool = True
+    nonnegative: bool = True
     tolerance: float = 1e-3
     max_steps: int = 5000
     time_limit: float | None = None
@@ -81,6 +83,8 @@ class Residual:
         problem = MeasuredMarginals.of(measured, self.marginals)
         reasons = (each.reason_against() for each in problem.answers)
         against = next((reason for reason in reasons if reason is not None), None)
+        if not self.nonnegative and measured.domain.impossible:
+            against = "least squares with nonnegative=False keep no impossible cells empty"
         if against is not None:
             return Suitability(False, against)
         largest = max(problem.scopes, key=len)
@@ -105,7 +109,11 @@ class Residual:
         fitted = problem.least_squares()
         local = _local_problem(problem, fitted)
         total = local.total
-        fit, decomposition = self._solve(problem, local, progress) if total > 0 else _nothing(problem)
+        if not self.nonnegative:
+            total = float(problem.decomposition.residuals.table(fitted.residuals, ()))
+            fit, decomposition = _signed(problem, fitted), problem.decomposition
+        else:
+            fit, decomposition = self._solve(problem, local, progress) if total > 0 else _nothing(problem)
         stack = decomposition.tables
         stats: dict[str, float | int | str] = {
             "objective": fit.objective,
@@ -152,6 +160,7 @@ class Residual:
 
     def _describe(self) -> dict[str, Any]:
         settings: dict[str, Any] = {"method": self.name, "prior": self.prior, "tolerance": self.tolerance}
+        settings["nonnegative"] = self.nonnegative
         return settings | ({"marginals": [list(each) for each in self.marginals]} if self.marginals else {})
 
 
@@ -174,6 +183,12 @@ def _nothing(problem: MeasuredMarginals) -> tuple[NonnegativeFit, Decomposition]
     zeros: Array = np.zeros(decomposition.residuals.size)
     fit = NonnegativeFit(zeros, np.zeros(decomposition.tables.size), 0.0, 0.0, 0.0, Status.CONVERGED, 0)
     return fit, decomposition
+
+
+def _signed(problem: MeasuredMarginals, fitted: FittedResiduals) -> NonnegativeFit:
+    """The least-squares marginals themselves."""
+    marginals = problem.decomposition.marginals(fitted.residuals)
+    return NonnegativeFit(fitted.residuals, marginals, 0.0, fitted.remainder, 0.0, Status.CONVERGED, 0)
 
 
 def _refuse_contradictions(fit: NonnegativeFit, problem: MeasuredMarginals, total: float) -> None:

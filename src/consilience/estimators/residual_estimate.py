@@ -18,6 +18,12 @@ from consilience.numerics.rng import Generator
 LARGEST_ANSWER = 2**26
 """The most cells of a marginal that is put together on request: half a gigabyte."""
 
+
+def replace_negative(tables: LocalMarginals) -> LocalMarginals:
+    """The tables with 0 for every negative count."""
+    return LocalMarginals(tables.stack, np.maximum(tables.flat, 0.0), max(tables.total, 0.0))
+
+
 ARRAYS = {"counts", "scopes", "total"}
 
 
@@ -27,7 +33,8 @@ class ResidualEstimate(Estimate):
 
     A marginal that is part of one of them is summed from it. Any other is the table of greatest entropy with the
     marginals that are known of its attributes: a guess at interactions that were not measured. Two such guesses need
-    not agree with each other; what is part of the workload always agrees.
+    not agree with each other; what is part of the workload always agrees. Where counts may be negative, interactions
+    that were not measured are 0 instead, and everything agrees.
     """
 
     scopes: tuple[Scope, ...]
@@ -35,6 +42,11 @@ class ResidualEstimate(Estimate):
     counts: NDArray[np.float64]
     count: float
     """The estimated number of records."""
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether counts below 0 were ruled out."""
+        return bool(self.method.get("nonnegative", True))
 
     @cached_property
     def tables(self) -> LocalMarginals:
@@ -55,7 +67,7 @@ class ResidualEstimate(Estimate):
             )
         scope = tuple(names.index(name) for name in attributes)
         known = tuple(place for place in scope if place in self.tables.attributes)
-        found = self.tables.marginal(known).tables
+        found = self.tables.marginal(known).tables if self.nonnegative else self.tables.added_up(known)
         # Attributes that were never measured are spread evenly.
         shape = [self.domain.shape[place] if place in known else 1 for place in scope]
         spread = found.reshape(shape) * (math.prod(found.shape) / max(cells, 1))
@@ -70,9 +82,10 @@ class ResidualEstimate(Estimate):
 
         Where one table has all measured attributes, each of its cells gets its share of rows rounded down or up.
         Otherwise no joint table is known: each attribute gets its share, and so do the pairs of the tree whose mutual
-        information is largest. Other pairs get the dependence that this tree implies.
+        information is largest. Other pairs get the dependence that this tree implies. Negative counts get no rows.
         """
-        return self.tables.sample(check_rows(rows), rng, attributes=len(self.domain.shape))
+        tables = self.tables if self.nonnegative else replace_negative(self.tables)
+        return tables.sample(check_rows(rows), rng, attributes=len(self.domain.shape))
 
     def arrays(self) -> Mapping[str, NDArray[np.float64]]:
         return {"counts": self.counts, "scopes": encode_scopes(self.scopes), "total": np.array([self.count])}

@@ -341,3 +341,28 @@ def test_a_hundred_attributes_take_less_than_a_minute() -> None:
         noise += np.abs(marginals[names[i], names[j]] - truth).sum()
         missed += np.abs(fitted.marginal(names[i], names[j]).ravel() - truth).sum()
     assert missed < 0.8 * noise
+
+
+def test_without_nonnegativity_the_fit_is_weighted_least_squares_of_least_norm() -> None:
+    domain = Domain.from_sizes({"a": 2, "b": 3, "c": 2}, name="signed")
+    rng = np.random.default_rng(8)
+    scopes = [("a", "b"), ("b", "c"), ("c",)]
+    scales = [1.0, 2.0, 0.5]
+    rows, values = [], []
+    found = []
+    for names, scale in zip(scopes, scales, strict=True):
+        query = Query.marginal(*names)
+        bound = query.bind(domain)
+        noisy = rng.normal(0.0, 5.0, bound.size)
+        found.append(Measurement(query=query, values=noisy, noise=Gaussian(scale)))
+        rows.append(np.stack([bound.answer_full(unit.reshape(2, 3, 2)).ravel() for unit in np.eye(12)], axis=1) / scale)
+        values.append(noisy / scale)
+    measured = MeasurementSet(domain, tuple(found), PrivacyStatement(), {}, private=False)
+    fit = Residual(nonnegative=False).fit(measured)
+    table = np.linalg.lstsq(np.concatenate(rows), np.concatenate(values), rcond=None)[0].reshape(2, 3, 2)
+    assert table.min() < 0
+    assert fit.total == pytest.approx(table.sum())
+    assert fit.marginal("a", "b") == pytest.approx(table.sum(2))
+    assert fit.marginal("c", "a") == pytest.approx(table.sum(1).T)
+    assert fit.marginal("a", "b", "c") == pytest.approx(table)
+    assert fit.sample(20, generator(0)).shape == (20, 3)

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.numerics.residuals.decomposition import residual_of
 from consilience.numerics.residuals.proportional_fitting import FittedTables, Margin, greatest_entropy
 from consilience.numerics.residuals.table_stacks import Scope, TableStack, maximal, subsets, summed
 from consilience.numerics.rng import Generator
@@ -81,6 +82,20 @@ class LocalMarginals:
         start = np.full((1, *shape), self.total / max(math.prod(shape), 1))
         fitted = greatest_entropy(start, margins)
         return FittedTables(fitted.tables[0], fitted.violation, fitted.passes)
+
+    def added_up(self, scope: Scope) -> Array:
+        """The marginal that the residuals of all known parts of a scope add up to: the shortest one, of either sign."""
+        known = self.known(scope)
+        if known is not None:
+            return known
+        found = np.zeros(self._shape(scope))
+        parts = {part for largest in self.known_parts(scope) for part in subsets(largest)} | {()}
+        for part in parts:
+            table = self.known(part)
+            if table is not None:
+                kept = [size if attribute in part else 1 for attribute, size in zip(scope, found.shape, strict=True)]
+                found += residual_of(table).reshape(kept) * (math.prod(kept) / max(found.size, 1))
+        return found
 
     # Records are drawn along a tree, so only its pairs are followed closely: other pairs get the dependence that passes
     # along it. The tree is the one of largest mutual information, the best of all trees (Chow and Liu 1968).
