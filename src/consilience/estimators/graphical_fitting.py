@@ -18,7 +18,6 @@ from consilience.measurements import MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.graphical_models.accelerated_descent import AcceleratedDescent
 from consilience.numerics.graphical_models.carried_potentials import carry_potentials
-from consilience.numerics.graphical_models.certificate import gap_of_prices
 from consilience.numerics.graphical_models.counted_oracle import CountedOracle
 from consilience.numerics.graphical_models.direct import Direct
 from consilience.numerics.graphical_models.dual_averaging import DualAveraging
@@ -30,6 +29,7 @@ from consilience.numerics.graphical_models.junction_trees import (
 from consilience.numerics.graphical_models.layout import TableLayout
 from consilience.numerics.graphical_models.least_risk import fit_least_risk
 from consilience.numerics.graphical_models.mirror_descent import MirrorDescent
+from consilience.numerics.graphical_models.model_losses import RowLoss
 from consilience.numerics.graphical_models.one_way_counts import one_way_shares
 from consilience.numerics.graphical_models.oracle import MarginalOracle
 from consilience.numerics.graphical_models.proximal_fit import Proximal
@@ -218,7 +218,7 @@ class Fitting:
             return self._converge(oracle, rows, np.zeros(oracle.layout.size), report)
         residual = rows.apply(fit.marginals) - costs.observed
         counted = CountedOracle(oracle)
-        gap = gap_of_prices(counted, rows, costs, residual, marginals=fit.marginals, residual=residual)
+        gap = RowLoss(rows, costs).gap(counted, fit.marginals)
         stats: dict[str, float | int | str] = {
             "objective": costs.value(residual),
             "gap": gap,

@@ -6,15 +6,14 @@ For prices ν at which the conjugates φ* are finite, every model μ with the to
 
 because the marginals of a model mix those of single cells. The largest potential of a cell is exact (max-sum), so the
 bound is proven. For any convex loss with gradient g at μ, likewise, L(μ) − L(best) ≤ g·μ + N·max(−g) (Frank & Wolfe
-1956, Nav. Res. Logist. Q. 3).
+1956, Nav. Res. Logist. Q. 3). Both need the same number of the linear function ν·B or g: its slack. `RowCosts.gap` does
+the rest for prices.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.numerics.graphical_models.counted_oracle import CountedOracle
-from consilience.numerics.graphical_models.rows import MeasuredRows
-from consilience.numerics.measured_tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
 
@@ -23,10 +22,3 @@ def slack_of(oracle: CountedOracle, gradient: Array, marginals: Array) -> float:
     """g·μ + N·max(−g): how much lower than at these marginals a linear function can be, at most."""
     work = float(np.einsum("i,i->", gradient, marginals))
     return max(work + oracle.total * oracle.largest(-gradient), 0.0)
-
-
-def gap_of_prices(
-    oracle: CountedOracle, rows: MeasuredRows, costs: RowCosts, prices: Array, *, marginals: Array, residual: Array
-) -> float:
-    """By how much, at most, the cost at these marginals exceeds the least one, as far as these prices prove it."""
-    return costs.gap(residual, prices, slack_of(oracle, rows.adjoint(prices), marginals))

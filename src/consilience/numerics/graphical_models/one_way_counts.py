@@ -7,13 +7,13 @@ attribute a alone, of variance σ²·diag(Q_a⁺Q_a⁺ᵀ)·Π‖u_i‖². Sever
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.numerics.graphical_models.total_estimate import summing_combination
 from consilience.numerics.linear_maps import IdentityMap, LinearMap
-from consilience.numerics.residuals.axis_precisions import LARGEST_WRITTEN_OUT, determines_its_axis, inverse_map
+from consilience.numerics.residuals.axis_precisions import determines_its_axis, inverse_map
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def one_way_shares(measured: Iterable[NoisyProduct]) -> Mapping[int, Array]:
 
 def _counts(measured: NoisyProduct, place: int) -> tuple[Array, Array] | None:
     """The counts of one attribute and their variances, or None where these answers do not tell them."""
-    others = [summing_weights(each) for at, each in enumerate(measured.maps) if at != place]
+    others = [summing_combination(each) for at, each in enumerate(measured.maps) if at != place]
     weights = [weight for weight in others if weight is not None]
     own = measured.maps[place]
     if len(weights) < len(others) or not determines_its_axis(own):
@@ -65,19 +65,3 @@ def _counts(measured: NoisyProduct, place: int) -> tuple[Array, Array] | None:
         return table, np.full(own.columns, variance)
     inverse = inverse_map(own)
     return np.asarray(inverse.apply(table, 0)), variance * np.sum(inverse.dense() ** 2, axis=1)
-
-
-@lru_cache(maxsize=256)
-def summing_weights(each: LinearMap) -> Array | None:
-    """The shortest u with uᵀQ = 1ᵀ; None where there is none, or Q is too large to write out.
-
-    >>> summing_weights(IdentityMap(3))
-    array([1., 1., 1.])
-    """
-    if isinstance(each, IdentityMap):
-        return np.ones(each.rows)
-    if each.rows * each.columns > LARGEST_WRITTEN_OUT:
-        return None
-    matrix = each.dense()
-    weights = np.asarray(np.linalg.lstsq(matrix.T, np.ones(each.columns), rcond=None)[0], dtype=np.float64)
-    return weights if np.allclose(weights @ matrix, 1.0, rtol=0.0, atol=1e-9) else None

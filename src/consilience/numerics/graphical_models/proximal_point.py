@@ -47,6 +47,7 @@ ACCURACY = 0.3  # of Newton's directions
 FLAT = 0.3  # the share of a direction's first slope that may be left at the end of a step
 LINE_SEARCH_LIMIT = 30
 NEARLY = 0.95  # of the way to the end of an interval
+SHORT_WAY = 0.01  # to where a stage begins that cannot begin better: inside all intervals
 FAMILIAR = 0.1  # prices that lack less than this share of what prices of 0 lack are nearly right
 IDLE_STAGES = 12
 SHARE_OF_GAP = 0.1  # what a stage may leave, in units of the gap that is asked for
@@ -278,11 +279,14 @@ def _begin(search: ProximalSearch) -> None:
         length = min(1.0, NEARLY * parts.reach(last, direction))
         _press(search, last, direction)
     goal = last + length * direction
-    _walk(search, np.zeros_like(goal), goal, inner(search.pull(point), goal))
+    # At prices of 0 the barrier of one-sided rows is infinitely steep: the first slope is that of the dual without it.
+    moved = _walk(search, np.zeros_like(goal), goal, -inner(search.of_parts(point.residual), goal))
+    if not moved and search.confined:
+        search.point = search.at(SHORT_WAY * goal)
 
 
 def _step(search: ProximalSearch) -> bool:
-    """One step of Newton's method; False where the stage lacks no more than it may."""
+    """One step of Newton's method; whether it got anywhere."""
     parts, point = search.parts, search.point
     search.equations.move_to(point.potentials, point.found.values, point.fitted)
     pull = search.pull(point)

@@ -39,7 +39,7 @@ def total_of_answers(query: Kronecker, values: ArrayLike, variances: ArrayLike) 
     >>> total_of_answers(Kronecker((IdentityMap(2), IdentityMap(2))), [1.0, 2.0, 3.0, 4.0], 2.0)
     TotalEstimate(total=10.0, variance=8.0)
     """
-    combinations = [_combination(each) for each in query.maps]
+    combinations = [summing_combination(each) for each in query.maps]
     if any(each is None for each in combinations):
         return None
     found = [each for each in combinations if each is not None]
@@ -85,7 +85,7 @@ class _Transposed:
         return np.asarray(self.factor.apply(x.ravel(), 0), dtype=np.float64)
 
 
-def _combination(factor: LinearMap) -> Array | None:
+def summing_combination(factor: LinearMap) -> Array | None:
     """The shortest u with uᵀF = 1ᵀ; None where there is none."""
     if isinstance(factor, IdentityMap | SumMap):
         return np.ones(factor.rows)

@@ -6,9 +6,10 @@ import pytest
 from consilience.numerics.graphical_models.independence import independent_potentials
 from consilience.numerics.graphical_models.junction_trees import junction_tree
 from consilience.numerics.graphical_models.least_risk import estimated_risk, fit_least_risk, match_marginals
-from consilience.numerics.graphical_models.one_way_counts import NoisyProduct, one_way_shares, summing_weights
+from consilience.numerics.graphical_models.one_way_counts import NoisyProduct, one_way_shares
 from consilience.numerics.graphical_models.oracle import MarginalOracle
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
+from consilience.numerics.graphical_models.total_estimate import summing_combination
 from consilience.numerics.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SumMap
 
 SIZES = (3, 4, 5, 4)
@@ -150,7 +151,7 @@ def test_one_way_counts_are_averaged_by_precision_and_stay_positive() -> None:
 
 
 def test_answers_that_do_not_tell_the_counts_are_left_out() -> None:
-    assert summing_weights(SumMap(4)) is not None
+    assert summing_combination(SumMap(4)) is not None
     product = NoisyProduct((0, 1), (IdentityMap(2), SumMap(3)), np.array([3.0, 5.0]), 1.0)
     assert set(one_way_shares([product])) == {0}
 
