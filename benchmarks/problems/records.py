@@ -89,7 +89,7 @@ def most_visited(path: Path, pages: int) -> NDArray[np.int64]:
     The last line is cut and left out.
     """
     with gzip.open(path, "rt") as file:
-        visits = [{int(page) for page in line.split()} for line in file][:-1]
+        visits = [{int(page) for page in line.split()} for line in file.readlines()[:-1]]
     often = Counter(page for visit in visits for page in visit)
     chosen = [page for page, _ in often.most_common(pages)]
     return np.array([[page in visit for page in chosen] for visit in visits], dtype=np.int64)

@@ -173,11 +173,11 @@ def test_a_fit_goes_on_from_an_earlier_one() -> None:
     pairs = [marginal(i, i + 1) for i in range(7)]
     few = MeasurementSet(domain, tuple(pairs), PrivacyStatement(), {}, private=False)
     more = MeasurementSet(domain, (*pairs, marginal(2, 4)), PrivacyStatement(), {}, private=False)
-    settings = Graphical(stop="converged")
+    settings = Graphical(stop="converged", tolerance=1e-2)
     first = settings.fit(few)
     cold, warm = settings.fit(more), settings.fit(more, start=first)
     assert float(warm.stats["objective"]) == pytest.approx(float(cold.stats["objective"]), rel=5e-3)
-    assert int(warm.stats["oracle_calls"]) < int(cold.stats["oracle_calls"])
+    assert int(warm.stats["oracle_calls"]) < 0.8 * int(cold.stats["oracle_calls"])
     with pytest.raises(DeclarationError, match="same domain"):
         settings.fit(measured(), start=first)
 
