@@ -46,6 +46,8 @@ WORTH_IT = 0.005
 EASIER = 0.9
 """Each step first tries a curvature this much smaller than that of the step before."""
 ROUNDING = 1e-14
+LINE_SEARCH_LIMIT = 100
+"""Steps that are still too long after so many halvings have met the limits of rounding: the search ends."""
 MATCHED = 0.05
 """How far the model may be from the marginals judged best, in units of the noise they hold."""
 
@@ -124,7 +126,7 @@ def fit_least_risk(
             progress(search.steps, search.loss, search.best.risk)
         late = time_limit is not None and time.monotonic() - began > time_limit
         limited = late or search.steps >= max_steps
-        if limited or search.steps > PATIENCE * search.best_worth_it + LEAST_PATIENCE:
+        if limited or search.stuck or search.steps > PATIENCE * search.best_worth_it + LEAST_PATIENCE:
             break
     best = search.best
     enough = MATCHED * max(best.freedom, 1.0)
@@ -200,6 +202,7 @@ class _Search:
         self.fits = [_Iterate(start, values, first.log_partition, values, start)] * len(self.observed)
         self.weight = 0.0  # A: the sum of the step lengths so far
         self.steps, self.calls = 0, 1
+        self.stuck = False
         steepest = float(np.abs(rows.adjoint(rows.apply(values) - observed)).max(initial=0.0))
         self.curvature = steepest if steepest > 0.0 else 1.0  # a first step that moves no potential by more than 1
         self.best = self._judged()
@@ -207,12 +210,15 @@ class _Search:
 
     def step(self) -> None:
         """One step of the fit and its twins, as long as the loss allows, and a judgement."""
-        while True:
+        for _ in range(LINE_SEARCH_LIMIT):
             step = (1.0 + np.sqrt(1.0 + 4.0 * self.curvature * self.weight)) / (2.0 * self.curvature)
             moved = self._moved(step)
             if moved is not None:
                 break
             self.curvature *= 2.0
+        else:
+            self.stuck = True
+            return
         self.fits, self.weight = moved, self.weight + step
         self.steps += 1
         self.curvature *= EASIER

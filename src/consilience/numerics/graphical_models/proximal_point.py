@@ -33,7 +33,7 @@ from consilience.numerics.graphical_models.oracle import Marginals
 from consilience.numerics.graphical_models.price_equations import PriceEquations, inner
 from consilience.numerics.graphical_models.rows import MeasuredRows
 from consilience.numerics.graphical_models.shared_margins import SharedMargins
-from consilience.numerics.measured_tables.row_costs import Components, RowCosts
+from consilience.numerics.measured_tables.row_costs import NEARLY, Components, RowCosts
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,6 @@ CONJUGATE_GRADIENT_LIMIT = 60
 ACCURACY = 0.3  # of Newton's directions
 FLAT = 0.3  # the share of a direction's first slope that may be left at the end of a step
 LINE_SEARCH_LIMIT = 30
-NEARLY = 0.95  # of the way to the end of an interval
 SHORT_WAY = 0.01  # to where a stage begins that cannot begin better: inside all intervals
 FAMILIAR = 0.1  # prices that lack less than this share of what prices of 0 lack are nearly right
 IDLE_STAGES = 12
@@ -277,7 +276,7 @@ def _begin(search: ProximalSearch) -> None:
     length = 1.0
     if search.confined:
         length = min(1.0, NEARLY * parts.reach(last, direction))
-        _press(search, last, direction)
+        search.pressures = parts.pressed(last, direction, search.pressures, search.barrier)
     goal = last + length * direction
     # At prices of 0 the barrier of one-sided rows is infinitely steep: the first slope is that of the dual without it.
     moved = _walk(search, np.zeros_like(goal), goal, -inner(search.of_parts(point.residual), goal))
@@ -295,7 +294,7 @@ def _step(search: ProximalSearch) -> bool:
     length = 1.0
     if search.confined:
         length = min(1.0, NEARLY * parts.reach(point.parts, direction))
-        _press(search, point.parts, direction)
+        search.pressures = parts.pressed(point.parts, direction, search.pressures, search.barrier)
     return _walk(search, point.parts, length * direction, length * slope)
 
 
@@ -337,23 +336,6 @@ def _stiffness(search: ProximalSearch, at: Array) -> Array:
         return search.parts.softness
     up, down = search.parts.rooms(at)
     return search.parts.softness + search.pressures[0] / up + search.pressures[1] / down
-
-
-def _press(search: ProximalSearch, at: Array, direction: Array) -> None:
-    """Moves the pressures as far as Newton's method wants and their signs allow."""
-    up, down = search.parts.rooms(at)
-    above, below = search.pressures
-    changes = (
-        search.barrier / up - above + above * direction / up,
-        search.barrier / down - below - below * direction / down,
-    )
-    with np.errstate(over="ignore"):
-        shares = [
-            np.divide(-now, change, out=np.full(now.shape, np.inf), where=change < 0).min(initial=np.inf)
-            for now, change in zip(search.pressures, changes, strict=True)
-        ]
-    length = min(1.0, NEARLY * float(min(shares)))
-    search.pressures = (above + length * changes[0], below + length * changes[1])
 
 
 # The dual is convex: its slope along a direction grows. A step that ends where the slope has not become too large is

@@ -30,7 +30,7 @@ import numpy as np
 from consilience.numerics.fit import Status
 from consilience.numerics.least_squares_problem import UNTOUCHED, Array, Problem, inner
 from consilience.numerics.measured_tables.newton_equations import NewtonEquations
-from consilience.numerics.measured_tables.row_costs import Components, RowCosts
+from consilience.numerics.measured_tables.row_costs import NEARLY, Components, RowCosts
 
 Progress = Callable[[int, float, float], None]
 
@@ -40,7 +40,6 @@ LINE_SEARCH_LIMIT = 50
 IDLE_STAGES = 12
 STAGE_ACCURACY = 0.3
 RAY_START, SHORTEST_RAY = 0.01, 1e-20  # one-sided prices must not become 0
-NEARLY = 0.95  # of the way to the end of an interval
 SHARE_OF_GAP = 0.05  # what a stage may leave, in units of the gap that is asked for
 NEARLY_MET, FAR_FROM_MET = 1e-6, 1e-2  # exact rows that are missed by less than this, relatively, are worth restoring
 MET = 1e-9  # exact rows that are missed by less are met
@@ -170,7 +169,7 @@ def _begin(search: Search) -> None:
     slope = parts.pull(prices, search.barrier) - residual[parts.row]
     direction = _direction(search, _stiffness(search), slope)
     length = min(1.0, NEARLY * parts.reach(prices, direction))
-    _press(search, direction)
+    search.pressures = search.parts.pressed(search.prices, direction, search.pressures, search.barrier)
     search.prices = prices + length * direction
     search.image = search.problem.adjoint(parts.of_rows(search.prices))
     nothing = np.zeros_like(search.prices)
@@ -228,27 +227,10 @@ def _direction(search: Search, stiffness: Array, slope: Array) -> Array:
     return np.where(stiff, -(slope + drag) * yielding, rows[parts.row])
 
 
-def _press(search: Search, direction: Array) -> None:
-    """Moves the pressures as far as Newton's method wants and their signs allow."""
-    up, down = search.parts.rooms(search.prices)
-    above, below = search.pressures
-    changes = (
-        search.barrier / up - above + above * direction / up,
-        search.barrier / down - below - below * direction / down,
-    )
-    with np.errstate(over="ignore"):
-        shares = [
-            np.divide(-now, change, out=np.full(now.shape, np.inf), where=change < 0).min(initial=np.inf)
-            for now, change in zip(search.pressures, changes, strict=True)
-        ]
-    length = min(1.0, NEARLY * float(min(shares)))
-    search.pressures = (above + length * changes[0], below + length * changes[1])
-
-
 def _walk(search: Search, direction: Array, first_slope: float) -> None:
     """A step along the direction to where the dual is nearly smallest."""
     image = search.problem.adjoint(search.parts.of_rows(direction))
-    _press(search, direction)
+    search.pressures = search.parts.pressed(search.prices, direction, search.pressures, search.barrier)
     end = search.parts.reach(search.prices, direction)
     low, step = 0.0, min(1.0, NEARLY * end)
     while True:

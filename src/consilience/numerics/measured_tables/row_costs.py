@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+NEARLY = 0.95
+"""How much of the way to the end of an interval a step may take."""
+
 WEAK = 1e-4
 """The curvature by which one-sided rows are first taken into account."""
 
@@ -147,6 +150,24 @@ class Components:
         """The slope of ½·softness·ν² − barrier·(log(high − ν) + log(ν − low))."""
         up, down = self.rooms(parts)
         return self.softness * parts + barrier / up - barrier / down
+
+    def pressed(
+        self, parts: Array, direction: Array, pressures: tuple[Array, Array], barrier: float
+    ) -> tuple[Array, Array]:
+        """The pressures at the two ends, moved as far as Newton's method wants and their signs allow."""
+        up, down = self.rooms(parts)
+        above, below = pressures
+        changes = (
+            barrier / up - above + above * direction / up,
+            barrier / down - below - below * direction / down,
+        )
+        with np.errstate(over="ignore"):
+            shares = [
+                np.divide(-now, change, out=np.full(now.shape, np.inf), where=change < 0).min(initial=np.inf)
+                for now, change in zip(pressures, changes, strict=True)
+            ]
+        length = min(1.0, NEARLY * float(min(shares)))
+        return above + length * changes[0], below + length * changes[1]
 
     def centred(self, residual: Array, barrier: float) -> Array:
         """The parts at which the pull equals the residual of the row, for intervals with two ends or none.
