@@ -26,7 +26,7 @@ from consilience.numerics.graphical_models.independence import independent_poten
 from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
 )
-from consilience.numerics.graphical_models.layout import TableLayout
+from consilience.numerics.graphical_models.layout import TableLayout, stored_order
 from consilience.numerics.graphical_models.least_risk import fit_least_risk
 from consilience.numerics.graphical_models.mirror_descent import MirrorDescent
 from consilience.numerics.graphical_models.model_losses import RowLoss
@@ -117,15 +117,13 @@ class Fitting:
 
     @cached_property
     def _costs(self) -> RowCosts:
-        sizes = [weights.size for weights in self.problem.weights]
-        keep = np.repeat([bool(query.scope) for query in self.problem.queries], sizes)
-        costs = self.problem.costs()
+        costs, order = self.problem.costs(), self._order
         return RowCosts(
-            costs.observed[keep],
-            costs.slope[keep],
-            costs.curvature[keep],
-            costs.exact[keep],
-            costs.one_sided[keep],
+            costs.observed[order],
+            costs.slope[order],
+            costs.curvature[order],
+            costs.exact[order],
+            costs.one_sided[order],
         )
 
     def _rows(self, layout: TableLayout) -> MeasuredRows:
@@ -133,8 +131,22 @@ class Fitting:
         for place in self._kept:
             query = self.problem.queries[place]
             maps = None if query.is_marginal else Kronecker(query.maps)
-            queries.append(MeasuredQuery(self.scopes.index(query.scope), query.axes, self.problem.weights[place], maps))
+            axes = query.axes if maps else stored_order(layout.sizes, query.axes)
+            queries.append(MeasuredQuery(self.scopes.index(query.scope), axes, self.problem.weights[place], maps))
         return MeasuredRows(layout, queries)
+
+    @cached_property
+    def _order(self) -> NDArray[np.intp]:
+        """The answers in the order of the rows: marginals as the model stores them, so that nothing is moved about."""
+        sizes, start, order = self.problem.domain.shape, 0, []
+        for query, weights in zip(self.problem.queries, self.problem.weights, strict=True):
+            cells = np.arange(start, start := start + weights.size)
+            if query.is_marginal and query.scope:
+                stored = stored_order(sizes, query.axes)
+                table = cells.reshape([sizes[attribute] for attribute in query.axes])
+                cells = table.transpose([query.axes.index(attribute) for attribute in stored]).ravel()
+            order += [cells] if query.scope else []
+        return np.concatenate([np.empty(0, dtype=np.intp), *order])
 
     def _search(self, oracle: MarginalOracle, report: Report | None, start: GraphicalEstimate | None) -> Found:
         """The potentials, why the search ended, and how it went."""

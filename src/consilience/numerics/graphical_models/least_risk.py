@@ -39,8 +39,10 @@ NUDGE = 0.2
 ROWS_FOR_ONE_TWIN = 4_000
 MOST_TWINS = 16
 """With few rows one twin says little; their derivatives are averaged over several."""
-PATIENCE, LEAST_PATIENCE = 1.6, 15
+PATIENCE, LEAST_PATIENCE = 1.5, 12
 """The search ends when this many times the steps to the best fit have passed, and a few more, without a better one."""
+RISEN, LITTLE_PATIENCE = 0.15, 8
+"""It also ends, after a few steps, once the estimated error has risen by this share of what noise adds to it."""
 WORTH_IT = 0.005
 """A fit counts as better when it lowers the estimated error by this share of what noise adds to it."""
 EASIER = 0.9
@@ -80,15 +82,12 @@ class LeastRiskFit:
 
 @dataclass(frozen=True, eq=False)
 class _Iterate:
-    """Potentials θ with their marginals ν and log Z, and the running averages of both."""
+    """Potentials θ, log Z, the rows of their marginals ν, and the rows of the running average x."""
 
     potentials: Array
-    marginals: Array
     log_partition: float
+    fitted: Array
     average: Array
-    """x, the average of marginals."""
-    mean_potentials: Array
-    """The average of potentials, whose marginals are near x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +125,7 @@ def fit_least_risk(
             progress(search.steps, search.loss, search.best.risk)
         late = time_limit is not None and time.monotonic() - began > time_limit
         limited = late or search.steps >= max_steps
-        if limited or search.stuck or search.steps > PATIENCE * search.best_worth_it + LEAST_PATIENCE:
+        if limited or search.stuck or search.is_over:
             break
     best = search.best
     enough = MATCHED * max(best.freedom, 1.0)
@@ -181,7 +180,7 @@ def match_marginals(
         if found[-1][0] <= enough:
             raise StopIteration
 
-    settings = {"maxfun": max_calls, "maxiter": max_calls, "ftol": 0.0, "gtol": 0.0}
+    settings = {"maxfun": max_calls, "maxiter": max_calls, "maxcor": 3, "ftol": 0.0, "gtol": 0.0}
     minimize(dual, start, jac=True, method="L-BFGS-B", callback=done, options=settings)
     return min(found, key=lambda each: each[0])[1], len(found)
 
@@ -198,15 +197,18 @@ class _Search:
         ]
         self.observed = [observed, *(observed + nudge for nudge in self.nudges)]
         first = oracle.marginals(start)
-        values = first.values.copy()
-        self.fits = [_Iterate(start, values, first.log_partition, values, start)] * len(self.observed)
+        fitted = rows.apply(first.values)
+        self.fits = [_Iterate(start, first.log_partition, fitted, fitted)] * len(self.observed)
+        # Of the fit itself, the averages of its marginals and of its potentials are kept as well.
+        self.marginals, self.mean_potentials = first.values.copy(), start.copy()
         self.weight = 0.0  # A: the sum of the step lengths so far
         self.steps, self.calls = 0, 1
         self.stuck = False
-        steepest = float(np.abs(rows.adjoint(rows.apply(values) - observed)).max(initial=0.0))
+        steepest = float(np.abs(rows.adjoint(fitted - observed)).max(initial=0.0))
         self.curvature = steepest if steepest > 0.0 else 1.0  # a first step that moves no potential by more than 1
         self.best = self._judged()
         self.best_worth_it, self._risk_worth_it = 0, self.best.risk
+        self.risk = self.best.risk
 
     def step(self) -> None:
         """One step of the fit and its twins, as long as the loss allows, and a judgement."""
@@ -219,46 +221,72 @@ class _Search:
         else:
             self.stuck = True
             return
-        self.fits, self.weight = moved, self.weight + step
+        self.fits, marginals = moved
+        self.weight += step
+        share = step / self.weight
+        for average, newest in ((self.marginals, marginals), (self.mean_potentials, self.fits[0].potentials)):
+            average *= 1.0 - share
+            average += share * newest
         self.steps += 1
         self.curvature *= EASIER
         found = self._judged()
+        self.risk = found.risk
         if found.risk < self.best.risk:
             self.best = found
         if found.risk < self._risk_worth_it - WORTH_IT * max(found.freedom, 1.0):
             self.best_worth_it, self._risk_worth_it = self.steps, found.risk
 
-    def _moved(self, step: float) -> "list[_Iterate] | None":
-        """The fit and its twins after a step of this length; None where it is too long for one of them."""
-        moved = []
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing better is to be expected."""
+        since = self.steps - self.best.step
+        risen = self.risk > self.best.risk + RISEN * max(self.best.freedom, 1.0)
+        return self.steps > PATIENCE * self.best_worth_it + LEAST_PATIENCE or (risen and since > LITTLE_PATIENCE)
+
+    def _moved(self, step: float) -> tuple[list[_Iterate], Array] | None:
+        """The fit and its twins after a step of this length, and the fit's marginals; None where it is too long."""
+        moved, marginals = [], []
         for fit, observed in zip(self.fits, self.observed, strict=True):
             following = self._try(fit, observed, step)
             if following is None:
                 return None
-            moved.append(following)
-        return moved
+            moved.append(following[0])
+            marginals.append(following[1])
+        return moved, marginals[0]
 
-    def _try(self, fit: _Iterate, observed: Array, step: float) -> "_Iterate | None":
+    def _try(self, fit: _Iterate, observed: Array, step: float) -> tuple[_Iterate, Array] | None:
         whole, total = self.weight + step, self.oracle.total
         share = step / whole
-        middle = fit.average + share * (fit.marginals - fit.average)
-        gradient = self.rows.adjoint(self.rows.apply(middle) - observed)
-        potentials = fit.potentials - step * gradient
+        middle = fit.fitted - fit.average
+        middle *= share
+        middle += fit.average
+        middle -= observed
+        gradient = self.rows.adjoint(middle)
+        potentials = gradient * -step
+        potentials += fit.potentials
         found = self.oracle.marginals(potentials)
         self.calls += 1
-        slope = step * float(gradient @ found.values)
+        slope = step * _inner(gradient, found.values)
         divergence = -slope - total * (found.log_partition - fit.log_partition)
         rounding = ROUNDING * (total * (abs(found.log_partition) + abs(fit.log_partition)) + abs(slope))
-        change = self.rows.apply(found.values - fit.marginals)
-        if 0.5 * share**2 * float(change @ change) > (divergence + rounding) / whole:
+        fitted = self.rows.apply(found.values)
+        change = np.subtract(fitted, fit.fitted, out=middle)
+        if 0.5 * share**2 * _inner(change, change) > (divergence + rounding) / whole:
             return None
-        average = fit.average + share * (found.values - fit.average)
-        mean_potentials = fit.mean_potentials + share * (potentials - fit.mean_potentials)
-        return _Iterate(potentials, found.values.copy(), found.log_partition, average, mean_potentials)
+        average = np.subtract(fitted, fit.average)
+        average *= share
+        average += fit.average
+        return _Iterate(potentials, found.log_partition, fitted, average), found.values
 
     def _judged(self) -> _Judged:
-        fitted, *nudged = (self.rows.apply(fit.average) for fit in self.fits)
+        fitted, *nudged = (fit.average for fit in self.fits)
         residual = self.observed[0] - fitted
-        self.loss = 0.5 * float(residual @ residual)
+        self.loss = 0.5 * _inner(residual, residual)
         risk, freedom = estimated_risk(residual, self.laplace, self.nudges, [twin - fitted for twin in nudged])
-        return _Judged(self.fits[0].mean_potentials, self.fits[0].average, risk, freedom, self.steps)
+        if self.steps and risk >= self.best.risk:
+            return _Judged(self.best.near, self.best.average, risk, freedom, self.steps)
+        return _Judged(self.mean_potentials.copy(), self.marginals.copy(), risk, freedom, self.steps)
+
+
+def _inner(a: Array, b: Array) -> float:
+    return float(np.einsum("i,i->", a, b))
