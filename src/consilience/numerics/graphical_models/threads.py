@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from consilience.numerics.graphical_models.program import Program
 from consilience.numerics.graphical_models.stepping import Workspace
 
-CELLS_WORTH_DIVIDING = 200_000
-"""A step with fewer cells is done before another thread has woken up."""
+CELLS_WORTH_DIVIDING = 3_000_000
+"""A step with fewer cells takes about a millisecond, of which waking another thread would cost a good part."""
 
 MOST_THREADS = 8
 
