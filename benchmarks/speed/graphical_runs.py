@@ -144,17 +144,11 @@ def measured_rows(problem: NoisyMarginals, layout: Any) -> tuple[Any, Any]:
 def our_accuracy(path: str) -> dict[str, Any]:
     """Seconds and error of `Graphical` as it comes."""
     problem = NoisyMarginals.load(path)
-    measurements = importlib.import_module("consilience.measurements")
-    domains = importlib.import_module("consilience.domain")
+    reconstruction = importlib.import_module("benchmarks.accuracy.reconstruction")
     estimators = importlib.import_module("consilience.estimators")
     begin = time.perf_counter()
-    names = [f"a{attribute}" for attribute in range(len(problem.sizes))]
-    domain = domains.Domain.from_sizes(dict(zip(names, problem.sizes, strict=True)), name="records")
-    chosen = [tuple(names[attribute] for attribute in scope) for scope in problem.scopes]
-    noise = measurements.Laplace(problem.scale) if problem.law == "laplace" else measurements.Gaussian(problem.scale)
-    tables = dict(zip(chosen, problem.noisy, strict=True))
-    measured = measurements.MeasurementSet.from_marginals(domain, tables, noise=noise, private=False)
-    estimate = estimators.Graphical().fit(measured.with_public(total=problem.total))
-    found = [estimate.marginal(*each) for each in chosen]
+    measured = reconstruction.as_measurements(problem).with_public(total=problem.total)
+    estimate, names = estimators.Graphical().fit(measured), reconstruction.names_of(problem)
+    found = [estimate.marginal(*(names[attribute] for attribute in scope)) for scope in problem.scopes]
     seconds = time.perf_counter() - begin
     return {"seconds": seconds, "error": problem.error(found), "megabytes": peak_megabytes()}

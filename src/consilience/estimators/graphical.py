@@ -29,11 +29,10 @@ from consilience.estimators.base import Progress, Suitability, readable_bytes
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import Fitting
 from consilience.estimators.marginal_loss import MarginalLoss
-from consilience.estimators.measured_model import MeasuredModel
+from consilience.estimators.measured_model import MeasuredModel, known_tree
 from consilience.measurements import MeasurementSet
 from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
-    junction_tree,
     predicted_bytes,
     worst_cliques,
 )
@@ -136,7 +135,7 @@ class Graphical:
 
     def _tree(self, problem: MeasuredModel) -> JunctionTree:
         scopes = [*self._scopes(problem), *(scope for scope, _ in problem.allowed)]
-        return junction_tree(problem.domain.shape, scopes)
+        return known_tree(problem.domain.shape, tuple(scopes))
 
     def _refusal(self, measured: MeasurementSet, suitable: Suitability) -> ConsilienceError:
         """What is missing; or what is too large, which measurements make it so, and what to do."""

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators.base import Estimate, SavedModel, check_rows
-from consilience.estimators.measured_model import MeasuredModel, Scope
+from consilience.estimators.measured_model import MeasuredModel, known_tree
 from consilience.measurements import MeasurementSet
 from consilience.numerics.graphical_models.elimination import CalibratedModel
 from consilience.numerics.graphical_models.factored_queries import FactoredQuery, answer, answer_many, conditional
 from consilience.numerics.graphical_models.model import GraphicalModel
 from consilience.numerics.graphical_models.sampling import sample
 from consilience.numerics.rng import Generator
+from consilience.numerics.scopes import Scope
 
 Array = NDArray[np.float64]
 
@@ -45,9 +46,10 @@ class GraphicalEstimate(Estimate):
         """The model with its messages passed, ready for queries."""
         measured = MeasuredModel.of(self.measurements, loss="l2", alpha=0.0)
         scopes: list[Scope] = [tuple(self.places[name] for name in scope) for scope in self.scopes]
-        return CalibratedModel(
-            GraphicalModel.of(self.domain.shape, scopes, self.potentials, total=self.records, allowed=measured.allowed)
+        model = GraphicalModel.of(
+            self.domain.shape, scopes, self.potentials, total=self.records, allowed=measured.allowed
         )
+        return CalibratedModel(model, known_tree(model.sizes, model.all_scopes))
 
     def marginal(self, *attributes: str) -> Array:
         for name in attributes:

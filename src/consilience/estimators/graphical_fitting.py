@@ -26,7 +26,7 @@ from consilience.numerics.graphical_models.independence import independent_poten
 from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
 )
-from consilience.numerics.graphical_models.layout import TableLayout, stored_order
+from consilience.numerics.graphical_models.layout import TableLayout
 from consilience.numerics.graphical_models.least_risk import fit_least_risk
 from consilience.numerics.graphical_models.mirror_descent import MirrorDescent
 from consilience.numerics.graphical_models.model_losses import RowLoss
@@ -36,6 +36,7 @@ from consilience.numerics.graphical_models.proximal_fit import Proximal
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
 from consilience.numerics.linear_maps import Kronecker
 from consilience.numerics.measured_tables.row_costs import RowCosts
+from consilience.numerics.scopes import stored_order
 
 if TYPE_CHECKING:
     from consilience.estimators.graphical import Graphical

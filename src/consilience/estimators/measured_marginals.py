@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
 from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, gather, noise_scale
+from consilience.estimators.query_on_scope import QueryOnScope
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
+from consilience.numerics.linear_maps import IdentityMap, LinearMap
 from consilience.numerics.residuals import Decomposition, KnownTable, NoisyTable, fit_residuals, known_residuals
 from consilience.numerics.residuals.axis_precisions import determines_its_axis, inverse_map
 from consilience.numerics.residuals.empty_cells import EmptyCells
 from consilience.numerics.residuals.least_squares import FittedResiduals
-from consilience.numerics.residuals.table_stacks import Scope, maximal, stored_order
+from consilience.numerics.residuals.table_stacks import maximal
+from consilience.numerics.scopes import Scope, stored_order
 
 Array = NDArray[np.float64]
 
@@ -168,10 +170,8 @@ class MeasuredMarginals:
 def _scoped(
     evidence: Evidence, measurement: Measurement | None, domain: Domain, places: dict[str, int]
 ) -> ScopedAnswers:
-    query = evidence.bind(domain)
-    pairs = zip(query.attributes, query.maps, strict=True)
-    kept = [(places[name], each) for name, each in pairs if not isinstance(each, SumMap)]
-    return ScopedAnswers(tuple(place for place, _ in kept), tuple(each for _, each in kept), evidence, measurement)
+    query = QueryOnScope.of(evidence.bind(domain), places)
+    return ScopedAnswers(query.axes, query.maps, evidence, measurement)
 
 
 def _place(name: str, places: dict[str, int], domain: Domain) -> int:

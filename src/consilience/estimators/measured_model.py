@@ -6,24 +6,25 @@ query without such attributes says something of the total alone.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.queries import BoundQuery
 from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers
+from consilience.estimators.query_on_scope import QueryOnScope
 from consilience.measurements import Exact, Measurement, MeasurementSet
+from consilience.numerics.graphical_models.junction_trees import JunctionTree, junction_tree
 from consilience.numerics.graphical_models.one_way_counts import NoisyProduct
 from consilience.numerics.graphical_models.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
+from consilience.numerics.linear_maps import Kronecker
 from consilience.numerics.measured_tables.row_costs import RowCosts
+from consilience.numerics.scopes import Scope
 
 Array = NDArray[np.float64]
-Scope = tuple[int, ...]
 
 CENSORED_SLOPE, CENSORED_CURVATURE = math.sqrt(2.0 / math.pi), 0.8
 """−log Φ(−t), what a Gaussian value clipped at zero costs at t = x/σ, up to its constant: a·t + ½q·t² is off by less
@@ -34,28 +35,10 @@ LEAST_TOTAL = 0.01
 """A total is taken to be at least this many of its own standard deviations: a model has some record."""
 
 
-@dataclass(frozen=True, eq=False)
-class QueryOnScope:
-    """A query as a linear map on the table of one scope: only the factors that tell values apart."""
-
-    scope: Scope
-    axes: Scope
-    """The attributes in the query's own order."""
-    maps: tuple[LinearMap, ...]
-
-    @staticmethod
-    def of(query: BoundQuery, places: dict[str, int]) -> "QueryOnScope":
-        kept = [
-            (places[name], each)
-            for name, each in zip(query.attributes, query.maps, strict=True)
-            if not isinstance(each, SumMap)
-        ]
-        axes = tuple(place for place, _ in kept)
-        return QueryOnScope(tuple(sorted(axes)), axes, tuple(each for _, each in kept))
-
-    @property
-    def is_marginal(self) -> bool:
-        return all(isinstance(each, IdentityMap) for each in self.maps)
+@lru_cache(maxsize=16)
+def known_tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...]) -> JunctionTree:
+    """The junction tree of these scopes, found once for predicting, fitting and asking."""
+    return junction_tree(sizes, scopes)
 
 
 @dataclass(frozen=True, eq=False)

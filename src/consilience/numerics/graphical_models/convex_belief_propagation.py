@@ -12,7 +12,6 @@ Kikuchi's own, and the marginals are exact. On loops there is one optimum, whate
 that: where loops are many, a cluster counts for little of the entropy, and its table leans towards its own potentials.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import scipy.sparse as sp
 from scipy.optimize import lsq_linear
 
 from consilience.numerics.graphical_models.region_graphs import RegionGraph
-from consilience.numerics.graphical_models.region_propagation import Allowed, RegionPropagation, Vector
+from consilience.numerics.graphical_models.region_propagation import RegionPropagation, Vector
 
 LEAST = 0.02
 """The least α: with a little of every cluster's entropy the optimum is unique."""
@@ -38,21 +37,7 @@ class ConvexOracle(RegionPropagation):
     (True, 'converged')
     """
 
-    def __init__(
-        self,
-        sizes: Sequence[int],
-        scopes: Sequence[Sequence[int]],
-        *,
-        total: float = 1.0,
-        allowed: Allowed = (),
-        damping: float = 0.0,
-        tolerance: float = 1e-9,
-        max_sweeps: int = 500,
-    ) -> None:
-        """`damping` is the share of each message that stays; it is not used on trees."""
-        super().__init__(
-            sizes, scopes, total=total, allowed=allowed, damping=damping, tolerance=tolerance, max_sweeps=max_sweeps
-        )
+    usual_damping = 0.0
 
     def counting_numbers(self) -> tuple[Vector, Vector]:
         """The concave counting numbers of the clusters and of the separators."""

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.numerics.graphical_models.layout import TableLayout, checked_scopes, stored_order
+from consilience.numerics.graphical_models.layout import TableLayout, checked_scopes
 from consilience.numerics.graphical_models.program import Constant, Program
 from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.scopes import stored_order
 
 Allowed = Sequence[tuple[Sequence[int], ArrayLike]]
 """Scopes and, for each, a table of truth values with axes in the scope's order: false where a cell cannot occur."""

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-
-Scope = tuple[int, ...]
+from consilience.numerics.scopes import Scope, stored_order
 
 
 def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -52,15 +51,6 @@ def cells_of(sizes: Sequence[int], attributes: Sequence[int]) -> int:
     10
     """
     return math.prod(sizes[attribute] for attribute in attributes)
-
-
-def stored_order(sizes: Sequence[int], attributes: Sequence[int]) -> Scope:
-    """The attributes by ascending size, ties by number: the one order of axes in which every table is stored.
-
-    >>> stored_order([9, 2, 9], (2, 0, 1))
-    (1, 0, 2)
-    """
-    return tuple(sorted(attributes, key=lambda attribute: (sizes[attribute], attribute)))
 
 
 class TableLayout:

@@ -7,9 +7,7 @@ of the result tells. Work is linear in the cells of the scopes, however large a 
 and Miklau (2019, §5.2) name it as the way out where a junction tree is too large.
 """
 
-from collections.abc import Sequence
-
-from consilience.numerics.graphical_models.region_propagation import Allowed, RegionPropagation
+from consilience.numerics.graphical_models.region_propagation import RegionPropagation
 
 
 class LoopyOracle(RegionPropagation):
@@ -22,18 +20,4 @@ class LoopyOracle(RegionPropagation):
     (array([1., 2., 3., 4.]), 'converged')
     """
 
-    def __init__(
-        self,
-        sizes: Sequence[int],
-        scopes: Sequence[Sequence[int]],
-        *,
-        total: float = 1.0,
-        allowed: Allowed = (),
-        damping: float = 0.5,
-        tolerance: float = 1e-9,
-        max_sweeps: int = 500,
-    ) -> None:
-        """`damping` is the share of each message that stays; it is not used on trees."""
-        super().__init__(
-            sizes, scopes, total=total, allowed=allowed, damping=damping, tolerance=tolerance, max_sweeps=max_sweeps
-        )
+    usual_damping = 0.5

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from consilience.errors import DeclarationError
 from consilience.numerics.graphical_models.clique_trees import JunctionTree
 from consilience.numerics.graphical_models.elimination_orders import bit_set, members
-from consilience.numerics.graphical_models.layout import Scope, cells_of, stored_order
+from consilience.numerics.graphical_models.layout import cells_of
+from consilience.numerics.scopes import Scope, stored_order
 
 SMALLER_BY = 4
 """A node has at most this fraction of the cells of what it hangs from."""

@@ -23,6 +23,7 @@ may be no distribution with these marginals: answers about more than one scope c
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,17 +79,21 @@ class RegionPropagation:
     Messages are kept from call to call, where they are a good start for potentials that have moved a little.
     """
 
+    usual_damping: ClassVar[float]
+
     def __init__(
         self,
         sizes: Sequence[int],
         scopes: Sequence[Sequence[int]],
         *,
-        total: float,
-        allowed: Allowed,
-        damping: float,
-        tolerance: float,
-        max_sweeps: int,
+        total: float = 1.0,
+        allowed: Allowed = (),
+        damping: float | None = None,
+        tolerance: float = 1e-9,
+        max_sweeps: int = 500,
     ) -> None:
+        """`damping` is the share of each message that stays; it is not used on trees."""
+        damping = self.usual_damping if damping is None else damping
         if not 0.0 <= damping < 1.0:
             raise DeclarationError(f"damping is {damping}; it is the share of a message that stays: give 0 to below 1")
         self.layout = TableLayout(sizes, scopes)

@@ -29,7 +29,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from consilience.numerics.residuals.table_stacks import Scope, ShapeGroup, TableStack, stored_order, subsets
+from consilience.numerics.residuals.table_stacks import ShapeGroup, TableStack, subsets
+from consilience.numerics.scopes import Scope, stored_order
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from consilience.numerics.residuals.decomposition import Decomposition
 from consilience.numerics.residuals.level_fits import LocalProblem, empty_cells, firm_weights, without_negatives
 from consilience.numerics.residuals.nonnegative_marginals import NonnegativeFit, NonnegativeProblem, fit_nonnegative
 from consilience.numerics.residuals.proportional_fitting import Margin, greatest_entropy
-from consilience.numerics.residuals.table_stacks import Scope, stored_order
+from consilience.numerics.scopes import Scope, stored_order
 
 Array = NDArray[np.float64]
 

@@ -21,7 +21,8 @@ from consilience.numerics.infeasible import Infeasible
 from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap
 from consilience.numerics.residuals.axis_precisions import axis_precision, inverse_map
 from consilience.numerics.residuals.decomposition import Decomposition, residual_of
-from consilience.numerics.residuals.table_stacks import Scope, stored_order, subsets, summed
+from consilience.numerics.residuals.table_stacks import subsets, summed
+from consilience.numerics.scopes import Scope, stored_order
 
 Array = NDArray[np.float64]
 

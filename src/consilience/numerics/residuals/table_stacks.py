@@ -13,17 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.numerics.scopes import Scope
+
 Array = NDArray[np.float64]
-Scope = tuple[int, ...]
-
-
-def stored_order(sizes: Sequence[int], scope: Iterable[int]) -> Scope:
-    """The attributes of a scope in the order in which tables keep their axes.
-
-    >>> stored_order((5, 2, 5), (0, 2, 1))
-    (1, 0, 2)
-    """
-    return tuple(sorted(scope, key=lambda attribute: (sizes[attribute], attribute)))
 
 
 def subsets(scope: Scope) -> Iterable[Scope]:

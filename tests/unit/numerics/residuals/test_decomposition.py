@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.numerics.residuals.decomposition import Decomposition, residual_of
-from consilience.numerics.residuals.table_stacks import TableStack, maximal, stored_order, summed
+from consilience.numerics.residuals.table_stacks import TableStack, maximal, summed
+from consilience.numerics.scopes import stored_order
 
 
 @st.composite

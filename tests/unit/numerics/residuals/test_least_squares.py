@@ -14,7 +14,8 @@ from consilience.numerics.infeasible import Infeasible
 from consilience.numerics.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap
 from consilience.numerics.residuals import Decomposition, KnownTable, NoisyTable, fit_residuals, known_residuals
 from consilience.numerics.residuals.axis_precisions import axis_precision, determines_its_axis
-from consilience.numerics.residuals.table_stacks import stored_order, summed
+from consilience.numerics.residuals.table_stacks import summed
+from consilience.numerics.scopes import stored_order
 
 SIZES = (2, 3, 4)
 EVERY = [c for k in range(4) for c in itertools.combinations(range(3), k)]

@@ -15,8 +15,9 @@ from consilience.numerics.residuals.local_marginals import (
     encode_scopes,
     mutual_information,
 )
-from consilience.numerics.residuals.table_stacks import TableStack, stored_order, summed
+from consilience.numerics.residuals.table_stacks import TableStack, summed
 from consilience.numerics.rng import generator
+from consilience.numerics.scopes import stored_order
 
 SIZES = (3, 2, 4, 2, 3)
 

@@ -1,0 +1,29 @@
+"""A query as what it says of one scope, the set of attributes whose values it tells apart."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from consilience.domain.queries import BoundQuery
+from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
+from consilience.numerics.scopes import Scope
+
+
+@dataclass(frozen=True, eq=False)
+class QueryOnScope:
+    """A query as a linear map on the table of one scope: only the factors that tell values apart."""
+
+    scope: Scope
+    axes: Scope
+    """The attributes in the query's own order."""
+    maps: tuple[LinearMap, ...]
+
+    @classmethod
+    def of(cls, query: BoundQuery, places: dict[str, int]) -> Self:
+        pairs = zip(query.attributes, query.maps, strict=True)
+        kept = [(places[name], each) for name, each in pairs if not isinstance(each, SumMap)]
+        axes = tuple(place for place, _ in kept)
+        return cls(tuple(sorted(axes)), axes, tuple(each for _, each in kept))
+
+    @property
+    def is_marginal(self) -> bool:
+        return all(isinstance(each, IdentityMap) for each in self.maps)
