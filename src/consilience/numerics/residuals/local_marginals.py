@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.numerics.residuals.decomposition import residual_of
-from consilience.numerics.residuals.proportional_fitting import FittedTables, Margin, greatest_entropy
+from consilience.numerics.residuals.proportional_fitting import FittedTables
 from consilience.numerics.residuals.table_stacks import Scope, TableStack, maximal, subsets, summed
 from consilience.numerics.rng import Generator
 from consilience.numerics.rounding import shares_of_rows
+from consilience.numerics.views.entropy_tables import greatest_entropy_table
+from consilience.numerics.views.margins import Margin
 
 Array = NDArray[np.float64]
 
@@ -71,17 +73,14 @@ class LocalMarginals:
         known = self.known(scope)
         if known is not None:
             return FittedTables(known, 0.0, 0)
-        shape = self._shape(scope)
         margins: list[Margin] = []
         for part in self.known_parts(scope):
             table = self.known(part)
             if table is not None:
                 ascending = tuple(sorted(scope.index(attribute) for attribute in part))
-                order = [part.index(scope[axis]) for axis in ascending]
-                margins.append((ascending, table.transpose(order)[None]))
-        start = np.full((1, *shape), self.total / max(math.prod(shape), 1))
-        fitted = greatest_entropy(start, margins)
-        return FittedTables(fitted.tables[0], fitted.violation, fitted.passes)
+                margins.append((ascending, table.transpose([part.index(scope[axis]) for axis in ascending])))
+        found = greatest_entropy_table(self._shape(scope), margins, total=self.total)
+        return FittedTables(found.table, found.violation, found.steps)
 
     def added_up(self, scope: Scope) -> Array:
         """The marginal that the residuals of all known parts of a scope add up to: the shortest one, of either sign."""

@@ -16,6 +16,9 @@ Array = NDArray[np.float64]
 Margin = tuple[tuple[int, ...], Array]
 """Ascending axes (from 0) of the tables, and their marginals over these, with a first axis for the tables."""
 
+SMALLEST = 1e-300
+"""A marginal that is found to be less than this part of what it should be is 0: no factor may overflow."""
+
 
 @dataclass(frozen=True, eq=False)
 class FittedTables:
@@ -46,6 +49,6 @@ def greatest_entropy(
             found = tables.sum(axis=away, keepdims=True)
             wanted = margin.reshape(found.shape)
             violation = max(violation, float(np.abs(found - wanted).max(initial=0.0)) if passes else math.inf)
-            tables *= np.divide(wanted, found, out=np.zeros_like(found), where=found > 0)
+            tables *= np.divide(wanted, found, out=np.zeros_like(found), where=found > SMALLEST * wanted)
         passes += 1
     return FittedTables(tables, 0.0 if not margins else violation, passes)

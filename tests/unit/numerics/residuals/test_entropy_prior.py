@@ -82,3 +82,10 @@ def test_a_start_that_is_not_even_needs_more_than_one_pass() -> None:
     fitted = greatest_entropy(start, [((0,), np.array([[4.0, 6.0]])), ((1,), np.array([[5.0, 5.0]]))])
     assert fitted.tables[0].sum(axis=1) == pytest.approx([4.0, 6.0])
     assert fitted.tables[0].sum(axis=0) == pytest.approx([5.0, 5.0])
+
+
+def test_cells_next_to_nothing_do_not_overflow() -> None:
+    """A start whose marginal is a number near the least there is, where a large one is wanted."""
+    start = np.array([[[5e-324, 5e-324], [1.0, 1.0]]])
+    fitted = greatest_entropy(start, [((0,), np.array([[4.0, 6.0]])), ((1,), np.array([[5.0, 5.0]]))])
+    assert np.isfinite(fitted.tables).all()
