@@ -151,10 +151,13 @@ def show_preview(shown: "DryRun", *, json: bool) -> None:
                 "answers": shown.answers,
                 "bytes": shown.bytes,
                 "queries": rows,
+                "notes": list(shown.notes),
             }
         )
         return
     typer.echo(f"would spend {shown.budget.describe()} ({shown.neighbours}) on {shown.answers:,} noisy numbers")
+    for line in shown.notes:
+        typer.echo(line)
     cells = [
         [row["query"], f"{row['answers']:,}", row["noise"], f"{row['scale']:.6g}", f"{row['stddev']:.6g}"]
         for row in rows

@@ -2,19 +2,25 @@
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
 from consilience.estimators.choose import Choice, choose, estimate, restore
+from consilience.estimators.fourier import Fourier
 from consilience.estimators.graphical import Graphical
+from consilience.estimators.learning import Learning
 from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
 from consilience.estimators.residual import Residual
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree
+from consilience.estimators.uniform import Uniform
+from consilience.estimators.views import Views
 
 __all__ = [
     "Choice",
     "Estimate",
     "Estimator",
+    "Fourier",
     "Graphical",
+    "Learning",
     "MarginalLoss",
     "Matrix",
     "MultiplicativeWeights",
@@ -22,6 +28,8 @@ __all__ = [
     "Suitability",
     "Table",
     "Tree",
+    "Uniform",
+    "Views",
     "choose",
     "estimate",
     "restore",

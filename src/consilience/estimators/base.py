@@ -5,7 +5,7 @@ says how it came about: the method, a status that gives the reason when it is no
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -105,6 +105,10 @@ class Estimate(ABC):
         """The estimated answers to a query, or to a text in the query language; one axis for each factor."""
         bound = (Query.parse(query) if isinstance(query, str) else query).bind(self.domain)
         return np.asarray(bound.answer(self.marginal(*bound.attributes)), dtype=np.float64)
+
+    def answers(self, queries: Sequence[Query | str]) -> list[NDArray[np.float64]]:
+        """The answers to several queries; methods that can share work between them do."""
+        return [self.answer(query) for query in queries]
 
 
 def check_rows(rows: int) -> int:

@@ -13,15 +13,20 @@ from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
+from consilience.estimators.fourier import Fourier, FourierEstimate
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.learning import Learning, LearningEstimate
+from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
 from consilience.estimators.residual import Residual
-from consilience.estimators.residual_estimate import ResidualEstimate
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree
+from consilience.estimators.uniform import Uniform, UniformEstimate
+from consilience.estimators.views import Views
+from consilience.estimators.views_estimate import ViewsEstimate
 from consilience.measurements import MeasurementSet
 
 ESTIMATORS: dict[str, type[Estimator]] = {
@@ -30,16 +35,24 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "matrix": Matrix,
     "graphical": Graphical,
     "residual": Residual,
+    "views": Views,
     "multiplicative-weights": MultiplicativeWeights,
+    "fourier": Fourier,
+    "learning": Learning,
+    "uniform": Uniform,
 }
 
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
 PREFERRED_FOR_QUERIES = ("tree", "table", "graphical", "residual", "matrix")
-"""What `auto` considers, in this order. Multiplicative weights are for those who want MWEM as published."""
+"""What `auto` considers, in this order. The others are for those who want a mechanism as published."""
 
 ESTIMATES: Mapping[str, type[Estimate]] = dict.fromkeys(ESTIMATORS, FullTableEstimate) | {
     "graphical": GraphicalEstimate,
-    "residual": ResidualEstimate,
+    "residual": MarginalsEstimate,
+    "views": ViewsEstimate,
+    "fourier": FourierEstimate,
+    "learning": LearningEstimate,
+    "uniform": UniformEstimate,
 }
 
 

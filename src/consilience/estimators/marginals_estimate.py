@@ -1,4 +1,4 @@
-"""An estimate as consistent marginals of a workload, from which other marginals are put together."""
+"""An estimate as consistent marginals over some scopes, from which other marginals are put together."""
 
 import math
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ ARRAYS = {"counts", "scopes", "total"}
 
 
 @dataclass(frozen=True, eq=False)
-class ResidualEstimate(Estimate):
+class MarginalsEstimate(Estimate):
     """Consistent non-negative marginals over `scopes`, one after the other in `counts`.
 
     A marginal that is part of one of them is summed from it. Any other is the table of greatest entropy with the
@@ -54,6 +54,16 @@ class ResidualEstimate(Estimate):
         return LocalMarginals(TableStack(self.domain.shape, self.scopes), self.counts, self.count)
 
     def marginal(self, *attributes: str) -> NDArray[np.float64]:
+        scope = self.places(*attributes)
+        known = tuple(place for place in scope if place in self.tables.attributes)
+        return self.spread(self.put_together(known), known, scope)
+
+    def put_together(self, known: Scope) -> NDArray[np.float64]:
+        """The marginal of attributes that were measured, from the tables that hold some of them."""
+        return self.tables.marginal(known).tables if self.nonnegative else self.tables.added_up(known)
+
+    def places(self, *attributes: str) -> Scope:
+        """The places of these attributes among the counted ones; refused where their marginal cannot be made."""
         names = self.domain.counted_names
         for name in attributes:
             self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
@@ -65,13 +75,14 @@ class ResidualEstimate(Estimate):
                 f"the marginal by {len(attributes)} attributes has {cells:,} cells, and {LARGEST_ANSWER:,} are "
                 "allowed; ask for fewer attributes"
             )
-        scope = tuple(names.index(name) for name in attributes)
-        known = tuple(place for place in scope if place in self.tables.attributes)
-        found = self.tables.marginal(known).tables if self.nonnegative else self.tables.added_up(known)
-        # Attributes that were never measured are spread evenly.
-        shape = [self.domain.shape[place] if place in known else 1 for place in scope]
-        spread = found.reshape(shape) * (math.prod(found.shape) / max(cells, 1))
-        return np.array(np.broadcast_to(spread, self.domain.sizes(attributes)))
+        return tuple(names.index(name) for name in attributes)
+
+    def spread(self, found: NDArray[np.float64], known: Scope, scope: Scope) -> NDArray[np.float64]:
+        """The marginal of a scope, with attributes that were never measured spread evenly."""
+        shape = tuple(self.domain.shape[place] for place in scope)
+        kept = [size if place in known else 1 for place, size in zip(scope, shape, strict=True)]
+        even = found.reshape(kept) * (math.prod(kept) / max(math.prod(shape), 1))
+        return np.array(np.broadcast_to(even, shape))
 
     @property
     def total(self) -> float:
@@ -91,7 +102,7 @@ class ResidualEstimate(Estimate):
         return {"counts": self.counts, "scopes": encode_scopes(self.scopes), "total": np.array([self.count])}
 
     @classmethod
-    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "ResidualEstimate":
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "MarginalsEstimate":
         if set(saved.arrays) != ARRAYS:
             raise FileFormatError(
                 f"a model of marginals holds {sorted(ARRAYS)}, found {sorted(saved.arrays)}; write the bundle anew"

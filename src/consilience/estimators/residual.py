@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.measured_marginals import MeasuredMarginals
-from consilience.estimators.residual_estimate import ResidualEstimate
 from consilience.measurements import MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.infeasible import Infeasible
@@ -100,7 +100,7 @@ class Residual:
             return Suitability(False, f"{text}; the limit is {self.memory_limit / 1e9:.2g} GB", need)
         return Suitability(True, f"{text} of memory, however large the joint table is", need)
 
-    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> ResidualEstimate:
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> MarginalsEstimate:
         suitable = self.suitability(measured)
         if not suitable.possible:
             raise TooLarge(f"residual cannot fit these measurements: {suitable.reason}. Measure smaller marginals")
@@ -127,7 +127,7 @@ class Residual:
             "measured_answers": sum(each.evidence.values.size for each in problem.answers if not each.evidence.exact),
             "seconds": time.perf_counter() - began,
         }
-        return ResidualEstimate(
+        return MarginalsEstimate(
             measured, self._describe(), fit.status, stats, tuple(stack.scopes), fit.marginals, total
         )
 

@@ -9,13 +9,23 @@ single answers, N records and pure ε the paper's Theorem 2.2 bounds the largest
     2N √(ln d / T) + 10 T ln k / ε,
 
 with probability 1 − 2T/k. T is public: given, or what makes this bound least when N is public, or else 10.
+
+With `candidates="marginals"` a round selects a whole marginal of the workload, by the L1 distance of its counts from
+the estimate's (privacy/scores.py), and measures all its cells for the price of one: a record is in one of them. This is
+MWEM as Qardaji, Yang and Li (2014, §3.6) compare with it; they take T = ⌈4 log₂ d⌉ + 2 for d attributes.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
@@ -32,20 +42,24 @@ from consilience.numerics.multiplicative_weights import WeightedTable
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.query_scores import QueryError, WorkloadRows
+from consilience.privacy.scores import MarginalError
 from consilience.privacy.selection import Selector
 
 USUAL_ROUNDS = 10
 MOST_ROUNDS = 50
 TOTAL_SHARE = 0.05
 
+Candidates = Literal["answers", "marginals"]
+
 
 @dataclass(frozen=True)
 class Mwem:
-    """Rounds of selecting and measuring one answer of the workload each.
+    """Rounds of selecting and measuring one answer of the workload each, or one of its marginals.
 
-    `sweeps` is how often the estimate between rounds visits all answers so far. `estimator` fits what was measured as
-    the plan did; `iterate` is what it gives and does not change what is measured. `total_share` is the share of the
-    budget that measures the number of records where it is not public.
+    `candidates` is what a round selects: "answers", single numbers, or "marginals", whole tables. `sweeps` is how often
+    the estimate between rounds visits all answers so far. `estimator` fits what was measured as the plan did; `iterate`
+    is what it gives and does not change what is measured. `total_share` is the share of the budget that measures the
+    number of records where it is not public.
 
     >>> from consilience.domain import Domain
     >>> domain = Domain.from_sizes({"a": 2, "b": 2})
@@ -59,6 +73,7 @@ class Mwem:
     iterate: Iterate = "last"
     total_share: float = TOTAL_SHARE
     selector: Selector = "exponential"
+    candidates: Candidates = "answers"
 
     def __post_init__(self) -> None:
         if self.rounds is not None and (not isinstance(self.rounds, int) or self.rounds < 1):
@@ -70,6 +85,10 @@ class Mwem:
         check_sweeps(self.sweeps)
         if not any(query.factors for query in self.workload.queries):
             raise DeclarationError("the workload asks for nothing but the total; name queries about attributes")
+        if self.candidates not in ("answers", "marginals"):
+            raise DeclarationError(f"the candidates are {self.candidates!r}; use 'answers' or 'marginals'")
+        if self.candidates == "marginals":
+            _refuse_other_queries(self.workload)
         self.estimator()
 
     def estimator(self) -> MultiplicativeWeights:
@@ -77,23 +96,27 @@ class Mwem:
         return MultiplicativeWeights(sweeps=self.sweeps, iterate=self.iterate)
 
     def run(self, gate: Gate) -> None:
-        rows = WorkloadRows(_without_totals(self.workload), gate.domain)
-        rounds = self._rounds(gate, rows)
-        if (rounds + 4) * gate.domain.cells > LARGEST_WORK:
+        choices = self._choices(gate.domain)
+        rounds = self._rounds(gate, len(choices))
+        if (rounds * choices.most_answers + 4) * gate.domain.cells > LARGEST_WORK:
             raise TooLarge(
-                f"MWEM keeps the full table of {gate.domain.cells:,} cells for {rounds} rounds, more than memory is "
-                "meant to hold; project the domain to fewer attributes"
+                f"MWEM keeps the full table of {gate.domain.cells:,} cells for {rounds} rounds of up to "
+                f"{choices.most_answers:,} answers, more than memory is meant to hold; project the domain to fewer "
+                "attributes"
             )
         total, rest = self._total(gate)
         table = WeightedTable(starting_weights(gate.domain), total)
         step = gate.budget.scaled(rest / (2 * rounds))
         for _ in range(rounds):
-            counts = table.counts()
-            estimates = [bound.answer_full(counts) for bound in rows.bounds]
-            chosen = gate.select(QueryError(rows, estimates), step, selector=self.selector)
+            chosen = choices.select(table.counts(), gate, step, self.selector)
             (measurement,) = gate.measure(chosen, step)
             follow(table, measurement, measurement.query.bind(gate.domain))
             table.sweep(self.sweeps)
+
+    def _choices(self, domain: Domain) -> "_Choices":
+        if self.candidates == "marginals":
+            return _WholeMarginals(_without_totals(self.workload), domain)
+        return _SingleAnswers(_without_totals(self.workload), domain)
 
     def _total(self, gate: Gate) -> tuple[float, Fraction]:
         """The number of records, public or measured, and the share of the budget that is left."""
@@ -109,16 +132,16 @@ class Mwem:
             ) from error
         return measured_total(measurement.values[0]), 1 - share
 
-    def _rounds(self, gate: Gate, rows: WorkloadRows) -> int:
+    def _rounds(self, gate: Gate, candidates: int) -> int:
         if self.rounds is not None:
             return self.rounds
         total = gate.domain.public.total
         if total is None:
             return USUAL_ROUNDS
-        return balanced_rounds(gate.budget, records=float(total), cells=gate.domain.cells, candidates=len(rows))
+        return balanced_rounds(gate.budget, records=float(total), cells=gate.domain.cells, candidates=candidates)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        described = {
             "plan": "mwem",
             "workload": self.workload.to_json(),
             "rounds": self.rounds,
@@ -126,6 +149,77 @@ class Mwem:
             "total_share": self.total_share,
             "selector": self.selector,
         }
+        return described if self.candidates == "answers" else described | {"candidates": self.candidates}
+
+
+class _Choices(Protocol):
+    """What a round can measure, and how one is selected."""
+
+    @property
+    def most_answers(self) -> int:
+        """The most answers that one of them has."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def select(self, counts: NDArray[np.float64], gate: Gate, budget: Budget, selector: Selector) -> Query:
+        """The one that the estimated counts get most wrong, chosen privately at this price."""
+        ...
+
+
+class _SingleAnswers:
+    """Every single answer of a workload."""
+
+    most_answers = 1
+
+    def __init__(self, workload: Workload, domain: Domain) -> None:
+        self.rows = WorkloadRows(workload, domain)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, counts: NDArray[np.float64], gate: Gate, budget: Budget, selector: Selector) -> Query:
+        estimates = [bound.answer_full(counts) for bound in self.rows.bounds]
+        return gate.select(QueryError(self.rows, estimates), budget, selector=selector)
+
+
+class _WholeMarginals:
+    """The marginals of a workload that have more than one cell, each once; weights of repeated ones add up."""
+
+    def __init__(self, workload: Workload, domain: Domain) -> None:
+        weights: dict[tuple[str, ...], float] = {}
+        for query, weight in workload:
+            names = domain.ordered(query.attributes)
+            if math.prod(domain.sizes(names)) > 1:
+                weights[names] = weights.get(names, 0.0) + weight
+        if not weights:
+            raise DeclarationError("the workload asks for nothing but the total; name marginals of several cells")
+        self.bounds = {names: Query.marginal(*names).bind(domain) for names in weights}
+        largest = max(weights.values())
+        self.weights = {names: weight / largest for names, weight in weights.items()}
+
+    @property
+    def most_answers(self) -> int:
+        return max(bound.size for bound in self.bounds.values())
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def select(self, counts: NDArray[np.float64], gate: Gate, budget: Budget, selector: Selector) -> Query:
+        estimates = {names: bound.answer_full(counts) for names, bound in self.bounds.items()}
+        chosen: Sequence[str] = gate.select(MarginalError(estimates, self.weights), budget, selector=selector)
+        return Query.marginal(*chosen)
+
+
+def marginal_rounds(attributes: int) -> int:
+    """⌈4 log₂ d⌉ + 2, the rounds that Qardaji, Yang and Li (2014, §5.1) take for marginals of d attributes.
+
+    >>> marginal_rounds(9)
+    15
+    """
+    if attributes < 1:
+        raise DeclarationError(f"rounds for {attributes} attributes were asked for; give 1 or more")
+    return math.ceil(4 * math.log2(attributes)) + 2
 
 
 def balanced_rounds(budget: Budget, *, records: float, cells: int, candidates: int) -> int:
@@ -152,3 +246,12 @@ def _without_totals(workload: Workload) -> Workload:
     """The queries that name attributes; the total is known or measured apart."""
     kept = [(query, weight) for query, weight in workload if query.factors]
     return Workload.of([query for query, _ in kept], weights=[weight for _, weight in kept])
+
+
+def _refuse_other_queries(workload: Workload) -> None:
+    for query in workload.queries:
+        if not all(isinstance(factor, Identity) for _, factor in query.factors):
+            raise DeclarationError(
+                f"the query {query.describe()!r} is no marginal, and whole marginals are selected from; name marginals "
+                'alone, or use candidates="answers"'
+            )

@@ -3,11 +3,13 @@
 flat                                    every cell of the full table
 2-way                                   all marginals over two attributes
 marginals age,sex; income               the marginals that are named
+views [2 [8]]                           a few larger marginals that hold every pair; of 8 attributes each
 histogram age [16] [geometric]          a tree of counts over one attribute
 wavelet [age,income]                    Privlet
 efpa age · php age · dawa age           the histogram mechanisms of these names
 matrix age ranges [p-identity]          the matrix mechanism for a workload of one attribute
 low-rank age prefix                     the low-rank mechanism, likewise
+fourier 2 · data-cube 2                 all marginals over two attributes, as the mechanisms of these names have them
 mwem age,sex; income                    rounds that measure what is estimated worst among some marginals
 """
 
@@ -18,14 +20,17 @@ from consilience.domain.attribute_workloads import FACTOR_OF_NAME
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.plans.data_cube import DataCube
 from consilience.plans.dawa import Dawa
 from consilience.plans.efpa import Efpa
+from consilience.plans.fourier import Fourier
 from consilience.plans.histogram import Histogram
 from consilience.plans.low_rank import LowRank
 from consilience.plans.marginals import Direct, Flat, Marginals
 from consilience.plans.matrix_mechanism import STRATEGIES, MatrixMechanism
 from consilience.plans.mwem import Mwem
 from consilience.plans.php import Php
+from consilience.plans.views import Views
 from consilience.plans.wavelet import Wavelet
 from consilience.privacy.measure import Plan
 
@@ -33,6 +38,8 @@ EXAMPLES = (
     "flat",
     "2-way",
     "marginals age,sex; income",
+    "views",
+    "views 2 8",
     "histogram age",
     "histogram age 16 geometric",
     "wavelet age",
@@ -69,6 +76,24 @@ def _sets(text: str) -> list[tuple[str, ...]]:
     return [names for names in sets if names != ("",)]
 
 
+def _views(text: str) -> Views:
+    """`WAYS [ATTRIBUTES]`: how many attributes every set has that is covered, and how many a view."""
+    words = text.split()
+    if len(words) > 2 or not all(word.isdigit() for word in words):
+        raise DeclarationError(
+            f"the plan 'views {text}' is not known; say 'views', 'views WAYS' or 'views WAYS ATTRIBUTES', such as "
+            "'views 2 8'; views of your own are the plan 'marginals'"
+        )
+    ways, block = (int(words[0]), int(words[1]) if len(words) > 1 else None)
+    return Views(ways=ways, attributes_per_view=block)
+
+
+def _ways(plan: str, text: str) -> int:
+    if not text.isdigit():
+        raise DeclarationError(f"the plan '{plan} {text}' is not known; say how many attributes, such as '{plan} 2'")
+    return int(text)
+
+
 def _histogram(text: str) -> Histogram:
     """`ATTRIBUTE [BRANCHING] [uniform|geometric]`; the attribute may hold spaces."""
     words = text.split()
@@ -102,10 +127,13 @@ def _mwem(text: str) -> Mwem:
     return Mwem(Workload.of([Query.marginal(*names) for names in _sets(text)]))
 
 
-WITHOUT_WORDS: dict[str, Callable[[], Plan]] = {"flat": Flat, "wavelet": Wavelet}
+WITHOUT_WORDS: dict[str, Callable[[], Plan]] = {"flat": Flat, "views": Views, "wavelet": Wavelet}
 
 WITH_WORDS: dict[str, Callable[[str], Plan]] = {
     "marginals": lambda text: Marginals(_sets(text)),
+    "views": _views,
+    "fourier": lambda text: Fourier(_ways("fourier", text)),
+    "data-cube": lambda text: DataCube(_ways("data-cube", text)),
     "histogram": _histogram,
     "wavelet": lambda text: Wavelet([name.strip() for name in text.split(",")]),
     "efpa": Efpa,

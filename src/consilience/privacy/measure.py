@@ -9,9 +9,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours, check_neighbours
@@ -37,6 +37,15 @@ class Plan(Protocol):
         ...
 
 
+@runtime_checkable
+class ExplainedPlan(Protocol):
+    """A plan that makes choices of its own, and tells them to who pays."""
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """Sentences about what was chosen and what to expect, from measurements with zeros for answers."""
+        ...
+
+
 @dataclass(frozen=True)
 class DryRun:
     """What a plan would cost and yield, found without touching data or ledger."""
@@ -46,6 +55,8 @@ class DryRun:
     neighbours: Neighbours
     prices: tuple[Price, ...]
     selections: tuple[Budget, ...]
+    notes: tuple[str, ...] = ()
+    """What the plan has to say about its choices."""
 
     @property
     def answers(self) -> int:
@@ -167,7 +178,8 @@ def price(
     relation = check_neighbours(neighbours)
     gate = PricingGate(domain, cost, neighbours=relation, rows_per_unit=rows_per_unit)
     plan.run(gate)
-    return DryRun(domain, cost, relation, tuple(gate.prices), tuple(gate.selections))
+    found = DryRun(domain, cost, relation, tuple(gate.prices), tuple(gate.selections))
+    return replace(found, notes=plan.explain(found.example(), cost)) if isinstance(plan, ExplainedPlan) else found
 
 
 def _ledger_of(source: Source, ledger: Ledger | None) -> Ledger:

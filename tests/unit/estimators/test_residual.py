@@ -13,8 +13,8 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
 from consilience.estimators.base import SavedModel
+from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.residual import Residual
-from consilience.estimators.residual_estimate import ResidualEstimate
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.numerics.fit import Status
 from consilience.numerics.infeasible import Infeasible
@@ -58,7 +58,7 @@ def collected(*measurements: Measurement, domain: Domain = DOMAIN) -> Measuremen
     return MeasurementSet(domain, measurements, PrivacyStatement(), {}, private=False)
 
 
-def error(estimate: ResidualEstimate, marginals=PAIRS) -> float:
+def error(estimate: MarginalsEstimate, marginals=PAIRS) -> float:
     distances = [np.abs(estimate.marginal(*names) - exact(*names)).sum() for names in marginals]
     return float(np.mean(distances)) / (2 * len(ROWS))
 
@@ -295,14 +295,14 @@ def test_a_saved_account_is_restored_and_a_foreign_one_refused() -> None:
     measured = noisy()
     fitted = Residual().fit(measured)
     saved = SavedModel(fitted.method, fitted.status, fitted.stats, fitted.arrays())
-    again = ResidualEstimate.restore(saved, measured)
+    again = MarginalsEstimate.restore(saved, measured)
     assert np.array_equal(again.marginal("a3", "a1"), fitted.marginal("a3", "a1"))
     assert again.total == fitted.total
     with pytest.raises(FileFormatError, match="holds"):
-        ResidualEstimate.restore(SavedModel({}, Status.CONVERGED, {}, {"counts": np.zeros(3)}), measured)
+        MarginalsEstimate.restore(SavedModel({}, Status.CONVERGED, {}, {"counts": np.zeros(3)}), measured)
     other = noisy([("a0", "a1")], domain=DOMAIN.project(["a0", "a1"]))
     with pytest.raises(FileFormatError, match="does not fit"):
-        ResidualEstimate.restore(saved, other)
+        MarginalsEstimate.restore(saved, other)
 
 
 def test_limits_are_told() -> None:

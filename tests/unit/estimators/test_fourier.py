@@ -1,0 +1,203 @@
+"""Marginals from measured coefficients: exact without noise, averaged by variance, corrected where asked."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from consilience.domain import Attribute, Domain, Query
+from consilience.domain.domains import PublicFacts, PublicMargin
+from consilience.domain.factors import Matrix, Prefix, Total
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
+from consilience.estimators.base import SavedModel
+from consilience.estimators.fourier import Fourier, FourierEstimate
+from consilience.estimators.full_table import FullTableEstimate
+from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
+from consilience.numerics.rng import generator
+from consilience.numerics.spread_negatives import spread_negatives
+from consilience.plans.fourier import Fourier as FourierPlan
+
+NAMES = "abcd"
+FLAGS = Domain.from_sizes(dict.fromkeys(NAMES, 2), name="flags")
+TRUTH = np.random.default_rng(0).poisson(20.0, FLAGS.shape).astype(float)
+TRUTH[1, 1] = 0.0
+
+
+def measured(ways: int, scale: float, *, domain: Domain = FLAGS, seed: int = 0) -> MeasurementSet:
+    rng = np.random.default_rng(seed)
+    found = []
+    for query in FourierPlan(ways).queries(FLAGS):
+        exact = query.bind(FLAGS).answer_full(TRUTH)
+        noisy = exact.ravel() + rng.laplace(0, scale, exact.size)
+        found.append(Measurement(query, noisy, noise=Laplace(scale)))
+    return as_set(found, domain)
+
+
+def as_set(found, domain: Domain = FLAGS) -> MeasurementSet:
+    return MeasurementSet(domain, tuple(found), PrivacyStatement(), {}, private=False)
+
+
+def exact(*names: str) -> np.ndarray:
+    return Query.marginal(*names).bind(FLAGS).answer_full(TRUTH)
+
+
+def test_without_noise_marginals_of_measured_sets_are_exact() -> None:
+    fitted = Fourier().fit(measured(2, 1e-9))
+    for names in ((), ("a",), ("d", "b"), ("a", "c")):
+        assert np.allclose(fitted.marginal(*names), exact(*names), atol=1e-6)
+    assert fitted.total == pytest.approx(TRUTH.sum())
+    assert not np.allclose(fitted.marginal("a", "b", "c"), exact("a", "b", "c"), atol=1)
+
+
+def test_marginals_agree_with_each_other_whatever_the_noise() -> None:
+    fitted = Fourier().fit(measured(3, 100.0))
+    full = fitted.marginal(*NAMES)
+    assert full.min() < 0
+    for size in range(4):
+        for names in itertools.permutations(NAMES, size):
+            axes = [NAMES.index(name) for name in names]
+            assert np.allclose(fitted.marginal(*names), np.einsum(full, range(4), axes), atol=1e-9)
+
+
+def test_a_missing_coefficient_counts_as_0() -> None:
+    """The three-way interaction of the fitted table, its largest coefficient that was not measured, vanishes."""
+    table = Fourier().fit(measured(2, 1e-9)).marginal("a", "b", "c")
+    signs = np.einsum("i,j,k->ijk", *[np.array([1, -1])] * 3)
+    assert (signs * table).sum() == pytest.approx(0, abs=1e-6)
+
+
+def test_negative_counts_are_spread_where_asked() -> None:
+    plain = Fourier().fit(measured(2, 60.0, seed=1))
+    spread = Fourier(nonnegative=True).fit(measured(2, 60.0, seed=1))
+    table = plain.marginal("a", "b")
+    assert table.min() < 0
+    assert np.allclose(spread.marginal("a", "b"), spread_negatives(table))
+    assert spread.marginal("a", "b").sum() == pytest.approx(plain.total)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 30.0])
+def test_the_linear_programme_gives_one_table_without_negative_counts(scale: float) -> None:
+    fitted = Fourier(linear_programme=True).fit(measured(3, scale))
+    assert isinstance(fitted, FullTableEstimate)
+    assert fitted.counts.min() >= 0
+    assert float(fitted.stats["gap"]) < 1e-6
+    plain = Fourier().fit(measured(3, scale))
+    worst = max(
+        abs(float(query.bind(FLAGS).answer_full(fitted.counts)[(0,) * len(query.factors)]) - float(value))
+        for query, value in zip(
+            FourierPlan(3).queries(FLAGS), [each.values[0] for each in measured(3, scale)], strict=True
+        )
+    )
+    assert worst == pytest.approx(float(fitted.stats["objective"]) * np.sqrt(2) * scale, rel=1e-4, abs=1e-5)
+    if scale < 1:
+        for names in (("a", "b", "d"), ("c",)):
+            assert np.allclose(fitted.marginal(*names), exact(*names), atol=1e-3)
+            assert np.allclose(plain.marginal(*names), exact(*names), atol=1e-3)
+
+
+def test_marginals_of_flags_tell_the_same_as_their_coefficients() -> None:
+    tables = [
+        Measurement(Query.marginal(*names), exact(*names).ravel(), noise=Laplace(1e-9)) for names in ("ab", "dcb")
+    ]
+    fitted = Fourier().fit(as_set(tables))
+    for names in (("b",), ("b", "a"), ("c", "d"), ("d", "b", "c")):
+        assert np.allclose(fitted.marginal(*names), exact(*names), atol=1e-6)
+
+
+def test_what_is_measured_twice_is_averaged_by_inverse_variance() -> None:
+    """The total: 10 with variance 1, and 16 from a marginal of two cells with variance 1 each, which makes 2."""
+    found = as_set(
+        [
+            Measurement(Query(()), [10.0], noise=Gaussian(1.0)),
+            Measurement(Query.marginal("a"), [9.0, 7.0], noise=Gaussian(1.0)),
+        ]
+    )
+    fitted = Fourier().fit(found)
+    assert fitted.total == pytest.approx((10 / 1 + 16 / 2) / (1 + 1 / 2))
+    assert fitted.marginal("a") == pytest.approx([7.0, 5.0])
+
+
+def test_scaled_signs_and_sums_are_read_as_they_are() -> None:
+    query = Query.of({"a": Matrix.of([[3.0, -3.0]]), "b": Matrix.of([[2.0, 2.0]]), "c": Total()})
+    value = float(query.bind(FLAGS).answer_full(TRUTH).ravel()[0])
+    found = as_set([Measurement(query, [value], noise=Laplace(1e-9)), *measured(1, 50.0).measurements])
+    fitted = Fourier().fit(found)
+    table = fitted.marginal("a")
+    assert table[0] - table[1] == pytest.approx(exact("a")[0] - exact("a")[1], abs=1e-6)
+
+
+def test_noise_on_scaled_signs_counts_in_units_of_the_coefficient() -> None:
+    """A difference of 2 with variance 1, and three times a difference of 8 with variance 9, which is the same."""
+    found = as_set(
+        [
+            Measurement(Query(()), [20.0], noise=Gaussian(1.0)),
+            Measurement(Query.of({"a": Matrix.of([[1.0, -1.0]])}), [2.0], noise=Gaussian(1.0)),
+            Measurement(Query.of({"a": Matrix.of([[3.0, -3.0]])}), [24.0], noise=Gaussian(3.0)),
+        ]
+    )
+    assert Fourier().fit(found).marginal("a") == pytest.approx([12.5, 7.5])
+
+
+def test_public_facts_are_kept() -> None:
+    margin = PublicMargin(("b",), tuple(exact("b")))
+    domain = Domain("flags", FLAGS.attributes, public=PublicFacts(total=float(TRUTH.sum()), margins=(margin,)))
+    for method in (Fourier(), Fourier(linear_programme=True)):
+        fitted = method.fit(measured(2, 20.0, domain=domain))
+        assert fitted.total == pytest.approx(TRUTH.sum())
+        assert fitted.marginal("b") == pytest.approx(exact("b"))
+
+
+def test_attributes_without_coefficients_are_even() -> None:
+    domain = Domain("more", (*FLAGS.attributes, Attribute.categorical("e", ["x", "y", "z"])))
+    one = as_set(measured(2, 1e-9).measurements, domain)
+    for method in (Fourier(), Fourier(linear_programme=True)):
+        found = method.fit(one).marginal("e", "b")
+        assert np.allclose(found, np.tile(exact("b") / 3, (3, 1)), atol=1e-4)
+
+
+def test_a_saved_account_is_restored_and_others_are_refused() -> None:
+    for method in (Fourier(nonnegative=True), Fourier(linear_programme=True)):
+        fitted = method.fit(measured(2, 5.0))
+        saved = SavedModel(fitted.method, fitted.status, fitted.stats, fitted.arrays())
+        again = FourierEstimate.restore(saved, fitted.measurements)
+        assert np.array_equal(again.marginal("b", "c"), fitted.marginal("b", "c"))
+        assert type(again) is type(fitted)
+    for arrays in ({"counts": np.zeros(3)}, {"scopes": np.array([[9.0]]), "coefficients": np.zeros(1)}, {}):
+        with pytest.raises(ConsilienceError):
+            FourierEstimate.restore(SavedModel({}, fitted.status, {}, arrays), measured(2, 5.0))
+    with pytest.raises(FileFormatError):
+        FourierEstimate.restore(SavedModel({}, fitted.status, {}, {"scopes": np.zeros((1, 1))}), measured(2, 5.0))
+
+
+def test_synthetic_rows_follow_single_attributes_and_their_seed() -> None:
+    fitted = Fourier().fit(measured(2, 1e-9))
+    rows = fitted.sample(1000, generator(3))
+    assert np.array_equal(rows, fitted.sample(1000, generator(3)))
+    for place, name in enumerate(NAMES):
+        shares = fitted.marginal(name) / fitted.total * 1000
+        assert np.abs(np.bincount(rows[:, place], minlength=2) - shares).max() < 5
+
+
+def test_what_tells_no_coefficients_does_not_suit() -> None:
+    other = Domain.from_sizes({"a": 3, "b": 2}, name="other")
+    table = Measurement(Query.marginal("a"), [1.0, 2.0, 3.0], noise=Laplace(1.0))
+    prefix = Measurement(Query.of({"b": Prefix()}), [1.0, 2.0], noise=Laplace(1.0))
+    clipped = Measurement(Query.marginal("b"), [0.0, 2.0], noise=Laplace(1.0), clipped=True)
+    sign = Measurement(Query.of({"b": Matrix.of([[1.0, -1.0]])}), [1.0], noise=Laplace(1.0))
+    for one in (table, prefix, clipped, sign):
+        suitable = Fourier().suitability(as_set([one], other))
+        assert not suitable.possible
+        with pytest.raises(TooLarge, match="cannot fit"):
+            Fourier().fit(as_set([one], other))
+    many = Domain.from_sizes({f"a{i}": 2 for i in range(13)})
+    singles = as_set([Measurement(Query.marginal(name), [1.0, 2.0], noise=Laplace(1.0)) for name in many.names], many)
+    assert Fourier().suitability(singles).possible
+    assert not Fourier(linear_programme=True).suitability(singles).possible
+
+
+def test_marginals_that_make_no_sense_are_refused() -> None:
+    fitted = Fourier().fit(measured(1, 1.0))
+    with pytest.raises(DeclarationError):
+        fitted.marginal("a", "a")
+    with pytest.raises(DeclarationError):
+        fitted.marginal("nobody")

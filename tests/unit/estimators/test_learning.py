@@ -1,0 +1,156 @@
+"""Wide marginals by a polynomial from narrow ones: what they are made of, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from consilience.domain import Domain, Query
+from consilience.domain.domains import PublicFacts
+from consilience.domain.factors import Prefix
+from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.estimators.base import SavedModel
+from consilience.estimators.learning import Learning, LearningEstimate
+from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
+from consilience.numerics.rng import generator
+
+MIXED = Domain.from_sizes({"a": 2, "b": 3, "c": 2, "d": 4}, name="mixed")
+TRUTH = np.random.default_rng(0).poisson(6.0, MIXED.shape).astype(float)
+
+
+def exact(*names: str) -> np.ndarray:
+    return Query.marginal(*names).bind(MIXED).answer_full(TRUTH)
+
+
+def marginals(sizes, *, scale: float = 1e-6, noisy: bool = False, domain: Domain = MIXED) -> MeasurementSet:
+    rng = np.random.default_rng(1)
+    found = []
+    for size in sizes:
+        for names in itertools.combinations(MIXED.names, size):
+            table = exact(*names).ravel()
+            found.append(
+                Measurement(
+                    Query.marginal(*names),
+                    table + (rng.laplace(0, scale, table.size) if noisy else 0.0),
+                    noise=Laplace(scale),
+                )
+            )
+    return MeasurementSet(domain, tuple(found), PrivacyStatement(), {}, private=False)
+
+
+@pytest.mark.parametrize(("ways", "gamma"), [(2, 1 / 2), (3, 1 / 4), (4, 1 / 4), (4, 1 / 8)])
+def test_cells_are_the_polynomial_summed_over_all_records(ways: int, gamma: float) -> None:
+    method = Learning(ways, gamma)
+    fitted = method.fit(marginals(range(method.polynomial.degree + 1)))
+    values = method.polynomial.values
+    names = ("d", "a", "c", "b")[:ways]
+    found, table = fitted.marginal(*names), exact(*names)
+    for cell in np.ndindex(found.shape):
+        told = sum(values[np.not_equal(cell, other).sum()] * table[other] for other in np.ndindex(table.shape))
+        assert found[cell] == pytest.approx(told, abs=1e-5)
+    assert np.abs(found - table).max() <= gamma * TRUTH.sum() + 1e-5
+    assert np.abs(found - table).max() > 1
+
+
+def test_marginals_that_were_measured_are_given_as_measured() -> None:
+    fitted = Learning(3, 1 / 4).fit(marginals((0, 1, 2), scale=5.0, noisy=True))
+    measured = {each.query.attributes: each.values for each in fitted.measurements}
+    assert fitted.marginal("b", "d").ravel() == pytest.approx(measured["b", "d"])
+    assert fitted.marginal("d", "b").T.ravel() == pytest.approx(measured["b", "d"])
+    assert fitted.total == pytest.approx(measured[()][0])
+
+
+def test_fewer_attributes_than_ways_have_the_same_polynomial() -> None:
+    method = Learning(4, 1 / 4)
+    assert method.polynomial.degree == 2
+    fitted = method.fit(marginals((0, 1, 2)))
+    found, table = fitted.marginal("a", "b", "c"), exact("a", "b", "c")
+    values = method.polynomial.values
+    for cell in np.ndindex(found.shape):
+        told = sum(values[np.not_equal(cell, other).sum()] * table[other] for other in np.ndindex(table.shape))
+        assert found[cell] == pytest.approx(told, abs=1e-5)
+
+
+def test_all_literals_together_give_the_marginals_themselves() -> None:
+    method = Learning(2, 1 / 8)
+    fitted = method.fit(marginals((2,)))
+    for names in (("a", "d"), ("c", "b"), ("b",), ()):
+        assert np.allclose(fitted.marginal(*names), exact(*names), atol=1e-4)
+
+
+def test_literals_missed_give_the_same_answers_without_noise() -> None:
+    flags = Domain.from_sizes(dict.fromkeys("abcd", 2), name="flags")
+    table = np.random.default_rng(2).poisson(9.0, flags.shape).astype(float)
+    found = [
+        Measurement(
+            Query.marginal(*names), Query.marginal(*names).bind(flags).answer_full(table).ravel(), noise=Laplace(1e-6)
+        )
+        for size in range(4)
+        for names in itertools.combinations("abcd", size)
+    ]
+    measured = MeasurementSet(flags, tuple(found), PrivacyStatement(), {}, private=False)
+    for gamma in (1 / 4, 1 / 8):
+        matched, missed = (Learning(4, gamma, literals).fit(measured) for literals in ("matched", "missed"))
+        assert np.allclose(matched.marginal("b", "d", "a", "c"), missed.marginal("b", "d", "a", "c"), atol=1e-3)
+
+
+def test_repeated_marginals_are_averaged_by_inverse_variance_and_facts_are_kept() -> None:
+    domain = Domain("one", Domain.from_sizes({"a": 2, "b": 2}).attributes, public=PublicFacts(total=50.0))
+    found = (
+        Measurement(Query(()), [44.0], noise=Gaussian(1.0)),
+        Measurement(Query.marginal("a"), [10.0, 40.0], noise=Gaussian(1.0)),
+        Measurement(Query.marginal("a"), [16.0, 34.0], noise=Gaussian(2.0**0.5)),
+        Measurement(Query.marginal("b"), [20.0, 30.0], noise=Gaussian(1.0)),
+    )
+    fitted = Learning(2, 1 / 2).fit(MeasurementSet(domain, found, PrivacyStatement(), {}, private=False))
+    assert fitted.marginal("a") == pytest.approx([12.0, 38.0])
+    assert fitted.total == 50.0
+    assert fitted.marginal("a", "b")[0, 1] == pytest.approx(-50 / 3 + 2 / 3 * (12 + 30))
+
+
+def test_the_estimate_explains_itself() -> None:
+    fitted = Learning(4, 1 / 4).fit(marginals((0, 1, 2)))
+    assert fitted.stats["degree"] == 2
+    assert fitted.stats["approximation_error"] == pytest.approx(0.2)
+    assert fitted.method["method"] == "learning"
+
+
+def test_a_saved_account_is_restored_and_others_are_refused() -> None:
+    fitted = Learning(3, 1 / 4).fit(marginals((0, 1, 2)))
+    saved = SavedModel(fitted.method, fitted.status, fitted.stats, fitted.arrays())
+    again = LearningEstimate.restore(saved, fitted.measurements)
+    assert np.array_equal(again.marginal("b", "c", "a"), fitted.marginal("b", "c", "a"))
+    for method, arrays in (
+        ({}, fitted.arrays()),
+        (fitted.method, {"counts": np.zeros(3)}),
+        (fitted.method, {"counts": np.zeros(3), "scopes": np.array([[7.0]])}),
+        (fitted.method, {"counts": np.zeros(5), "scopes": np.array([[0.0]])}),
+    ):
+        with pytest.raises(FileFormatError):
+            LearningEstimate.restore(SavedModel(method, fitted.status, {}, arrays), fitted.measurements)
+
+
+def test_synthetic_rows_follow_single_attributes_and_their_seed() -> None:
+    fitted = Learning(3, 1 / 4).fit(marginals((0, 1, 2)))
+    rows = fitted.sample(600, generator(3))
+    assert np.array_equal(rows, fitted.sample(600, generator(3)))
+    shares = fitted.marginal("d") / fitted.total * 600
+    assert np.abs(np.bincount(rows[:, 3], minlength=4) - shares).max() < 10
+
+
+def test_what_cannot_be_answered_is_refused_with_the_next_step() -> None:
+    assert not Learning(4, 1 / 4).suitability(marginals((0, 1))).possible
+    with pytest.raises(TooLarge, match="0 of the 6 marginals by 2 attributes"):
+        Learning(4, 1 / 4).fit(marginals((0, 1)))
+    with pytest.raises(TooLarge, match="matched"):
+        Learning(2, 1 / 2, "missed").fit(marginals((0, 1)))
+    prefix = Measurement(Query.of({"d": Prefix()}), [1.0, 2.0, 3.0, 4.0], noise=Laplace(1.0))
+    clipped = Measurement(Query.marginal("a"), [0.0, 4.0], noise=Laplace(1.0), clipped=True)
+    for one in (prefix, clipped):
+        measured = MeasurementSet(MIXED, (one,), PrivacyStatement(), {}, private=False)
+        assert not Learning(2, 1 / 2).suitability(measured).possible
+    fitted = Learning(2, 1 / 2).fit(marginals((0, 1)))
+    with pytest.raises(DeclarationError, match="more ways"):
+        fitted.marginal("a", "b", "c")
+    with pytest.raises(DeclarationError):
+        fitted.marginal("a", "a")
