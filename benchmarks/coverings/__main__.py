@@ -1,7 +1,7 @@
 """Search for smaller covering designs and merge what is found into the table that ships with the package.
 
 First every construction is tried on the chosen parameters, then annealing goes on for the given time, an equal share
-for each design that is not proved smallest. At the end all designs are rebuilt and both files of the table written.
+for each design that is not proved smallest. At the end what the finds are parts of is rebuilt, and the table written.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from benchmarks.coverings.bounds import schonheim_bound
 from benchmarks.coverings.constructing import construct, level, settle
 from benchmarks.coverings.searching import search
 from benchmarks.coverings.table_files import write_table
-from consilience.numerics.coverings.shipped import LARGEST_BLOCK, LARGEST_POINTS, Key, shipped_table
+from consilience.numerics.coverings.shipped import LARGEST_BLOCK, LARGEST_POINTS, Key, ShippedDesign, shipped_table
 
 EXAMPLE = "example: python -m benchmarks.coverings --points 45 --block 8 --strength 2 --seconds 60"
 
@@ -27,7 +27,7 @@ def main() -> int:
         for block in arguments.block
         if strength < block < points
     ]
-    before = {key: table.designs[key].size for key in keys if key in table.designs}
+    before = dict(table.designs)
     started = monotonic()
     _say(f"{len(keys)} designs; constructions first, then {arguments.seconds:g} seconds of annealing")
     if not arguments.no_constructions:
@@ -35,9 +35,12 @@ def main() -> int:
         _say(f"constructions took {monotonic() - started:.0f} seconds")
     search(table, keys, until=monotonic() + arguments.seconds, seed=arguments.seed, report=_say)
     level(table, report=_say)
-    settle(table, report=_say)
-    write_table(table)
-    _summary(table.designs, keys, before)
+    changed = [key for key, design in table.designs.items() if before.get(key) != design]
+    if changed:
+        _say(f"rebuilding what {len(changed)} changed designs are parts of")
+        settle(table, changed, report=_say)
+        write_table(table)
+    _summary(table.designs, before)
     return 0
 
 
@@ -73,16 +76,16 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _summary(designs: dict, keys: list[Key], before: dict[Key, int]) -> None:
+def _summary(designs: dict[Key, ShippedDesign], before: dict[Key, ShippedDesign]) -> None:
     """What became smaller, against the size so far and the bound of Schönheim."""
-    found = [key for key in keys if key in before and designs[key].size < before[key]]
-    new = sum(key not in before for key in keys)
-    print(f"{len(found)} designs became smaller, {new} are new, {len(keys) - len(found) - new} stayed")
+    found = [key for key, design in designs.items() if key in before and design.size < before[key].size]
+    print(f"{len(found)} designs became smaller, {len(designs) - len(before)} are new")
     if found:
         print("points  block  strength  so far     now   bound")
-    for key in found:
+    for key in sorted(found, key=lambda key: (key[2], key[1], key[0])):
         points, block, strength = key
-        print(f"{points:6} {block:6} {strength:9} {before[key]:7} {designs[key].size:7} {schonheim_bound(*key):7}")
+        now, so_far = designs[key].size, before[key].size
+        print(f"{points:6} {block:6} {strength:9} {so_far:7} {now:7} {schonheim_bound(*key):7}")
 
 
 if __name__ == "__main__":

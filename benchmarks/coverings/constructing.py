@@ -1,11 +1,11 @@
 """A pass over all parameters that keeps, for each, the recipe with the fewest blocks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from benchmarks.coverings.candidates import Candidate, sizes_so_far, split_candidates, weighted_candidates
-from benchmarks.coverings.dependencies import leads_to, references
+from benchmarks.coverings.dependencies import affected_by, leads_to, references
 from consilience.errors import ConsilienceError
 from consilience.numerics.coverings.recipes import SEARCHED, cooked
 from consilience.numerics.coverings.shipped import DesignTable, Key, ShippedDesign, packed_bytes
@@ -74,30 +74,31 @@ def _slack(key: Key) -> float:
     return {2: 1.6, 3: 1.3, 4: 1.03}[key[2]]
 
 
-def settle(table: DesignTable, *, report: Callable[[str], None]) -> None:
-    """Rebuild everything from its recipe, parts first, because a smaller part changes what it is a part of.
+def settle(table: DesignTable, changed: Iterable[Key], *, report: Callable[[str], None]) -> None:
+    """Rebuild what the changed designs are parts of, parts first, because its size may have changed too.
 
     A design that would come out larger than before is kept block by block instead.
     """
-    before = dict(table.built)
-    table.built.clear()
+    affected = affected_by(table, changed)
+    before = {key: table.built.pop(key, None) for key in affected}
     settled: set[Key] = set()
 
     def visit(key: Key) -> None:
-        if key in settled or key not in table.designs:
+        if key in settled or key not in affected:
             return
         settled.add(key)
         design = table.designs[key]
         for part in references(design.recipe, key):
             visit(part)
         rows = table.rows(*key)
-        if len(rows) > design.size and key in before and len(before[key]) == design.size:
+        old = before[key]
+        if len(rows) > design.size and old is not None and len(old) == design.size:
             report(f"{key}: {design.recipe} now gives {len(rows)} and not {design.size}; its blocks are kept instead")
-            enter(table, key, before[key], SEARCHED)
+            enter(table, key, old, SEARCHED)
         else:
             table.designs[key] = ShippedDesign(len(rows), design.recipe)
 
-    for key in sorted(table.designs, key=lambda key: (key[2], key[0], key[1])):
+    for key in sorted(affected, key=lambda key: (key[2], key[0], key[1])):
         visit(key)
 
 

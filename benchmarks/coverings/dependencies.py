@@ -1,5 +1,7 @@
 """Which designs a recipe refers to, so that no design is ever made from itself."""
 
+from collections.abc import Iterable
+
 from benchmarks.coverings.candidates import GEOMETRIES
 from consilience.numerics.coverings.shipped import DesignTable, Key
 
@@ -26,6 +28,21 @@ def references(recipe: str, key: Key) -> list[Key]:
         found = []
     longest = min(points, -(-points // base) * line)
     return found + [(length, block, strength) for length in range(block + 1, longest + 1)]
+
+
+def affected_by(table: DesignTable, changed: Iterable[Key]) -> set[Key]:
+    """The changed designs and all that refer to them, directly or through others."""
+    users: dict[Key, list[Key]] = {}
+    for key, design in table.designs.items():
+        for part in references(design.recipe, key):
+            users.setdefault(part, []).append(key)
+    waiting, met = list(changed), set()
+    while waiting:
+        each = waiting.pop()
+        if each not in met:
+            met.add(each)
+            waiting += users.get(each, [])
+    return met
 
 
 def leads_to(table: DesignTable, recipe: str, key: Key) -> bool:

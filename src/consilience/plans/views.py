@@ -126,7 +126,7 @@ class Views:
         lines = [_sentence(design), _coverage(design)]
         if known is not None:
             error = design.extent.noise_error(2, variance=variance, records=known)
-            lines.append(f"noise error of a pair: {error:.2g} of the {known:,.0f} records (0.001 to 0.003 works well)")
+            lines.append(f"noise error of a pair: {error:.2g} of the {known:,.0f} records (up to 0.001 works well)")
         else:
             at_one = design.extent.noise_error(2, variance=variance, records=1.0)
             lines.append(f"noise error of a pair: {at_one:,.0f} divided by the number of records")

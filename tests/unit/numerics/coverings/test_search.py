@@ -8,7 +8,7 @@ import pytest
 from benchmarks.coverings.bounds import schonheim_bound
 from benchmarks.coverings.candidates import GEOMETRIES, sizes_so_far, split_candidates
 from benchmarks.coverings.constructing import construct, enter, level, settle
-from benchmarks.coverings.dependencies import leads_to, references
+from benchmarks.coverings.dependencies import affected_by, leads_to, references
 from benchmarks.coverings.searching import improve
 from benchmarks.coverings.table_files import write_table
 from consilience.numerics.coverings import uncovered
@@ -58,6 +58,8 @@ def test_a_circle_of_recipes_is_noticed(table: DesignTable) -> None:
     enter(made, (12, 4, 2), table.rows(12, 4, 2), "split 1 0 0 0 1 1 1")
     assert references("split 1 0 0 0 1 1 1", (12, 4, 2)) == [(1, 0, 0), (11, 4, 2), (1, 1, 1), (11, 3, 1)]
     assert leads_to(made, "multiplied 12 4 0", (11, 4, 2))
+    assert (12, 4, 2) in affected_by(made, [(11, 4, 2)])
+    assert (11, 4, 2) not in affected_by(made, [(12, 4, 2)])
 
 
 def test_nothing_is_below_the_bound(table: DesignTable) -> None:
@@ -70,7 +72,7 @@ def test_searching_writing_and_reading_give_the_same_table(table: DesignTable, t
     improve(table, (13, 5, 2), until=monotonic() + 2, seed=0)
     assert table.designs[13, 5, 2].recipe == SEARCHED
     level(table, report=silent)
-    settle(table, report=silent)
+    settle(table, table.designs, report=silent)
     write_table(table, tmp_path)
     read = read_table(tmp_path)
     assert read.designs == table.designs

@@ -34,7 +34,7 @@ def test_every_set_is_covered_and_only_sets_that_must_exceed_the_bound(problem) 
         assert cells(block, sizes) <= most_cells or len(block) == min(strength, len(sizes))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(PROBLEMS, st.randoms(use_true_random=False))
 def test_permuted_attributes_give_permuted_blocks(problem, random) -> None:
     sizes, most_cells, strength = problem
