@@ -20,6 +20,7 @@ BENCHMARKS = {
     "estimation": "benchmarks.speed.estimation",
     "graphical": "benchmarks.speed.graphical",
     "reconstruction": "benchmarks.accuracy.reconstruction",
+    "views": "benchmarks.accuracy.views",
 }
 
 

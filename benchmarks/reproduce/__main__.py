@@ -19,6 +19,16 @@ REPRODUCTIONS: dict[str, str] = {
     "lee2015-figure-5.3.2": "benchmarks.reproduce.lee2015.figure_5_3_2",
     "mckenna2019-figure-2b": "benchmarks.reproduce.mckenna2019.figure_2b",
     "mckenna2019-figure-3": "benchmarks.reproduce.mckenna2019.figure_3",
+    "qardaji2014-figure-1": "benchmarks.reproduce.qardaji2014.figure_1",
+    "qardaji2014-figure-2": "benchmarks.reproduce.qardaji2014.figure_2",
+    "qardaji2014-figure-2-divergence": "benchmarks.reproduce.qardaji2014.figure_2_divergence",
+    "qardaji2014-figure-3": "benchmarks.reproduce.qardaji2014.figure_3",
+    "qardaji2014-figure-4": "benchmarks.reproduce.qardaji2014.figure_4",
+    "qardaji2014-figure-5": "benchmarks.reproduce.qardaji2014.figure_5",
+    "qardaji2014-figure-6": "benchmarks.reproduce.qardaji2014.figure_6",
+    "qardaji2014-table-flat-direct": "benchmarks.reproduce.qardaji2014.table_flat_direct",
+    "qardaji2014-table-views": "benchmarks.reproduce.qardaji2014.table_views",
+    "qardaji2014-table-times": "benchmarks.reproduce.qardaji2014.table_times",
 }
 """The name of each reproduction and the module whose `run(quick)` makes it and says whether every claim held."""
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -35,6 +35,14 @@ class Claim:
         return f"{'HELD    ' if self.held else 'NOT HELD'} {self.text} ({self.evidence})"
 
 
+class Drawing(Protocol):
+    """What can draw the rows of a reproduction."""
+
+    def draw(self, path: Path, rows: Sequence[Row]) -> None:
+        """Write the picture of the rows to the path, as a PNG."""
+        ...
+
+
 @dataclass(frozen=True)
 class Picture:
     """Lines of one number against another, a panel for each combination of `row` and `column`."""
@@ -50,8 +58,11 @@ class Picture:
     x_log: bool = True
     bars: bool = False
 
+    def draw(self, path: Path, rows: Sequence[Row]) -> None:
+        draw(path, rows, self)
 
-def publish(name: str, rows: Sequence[Row], picture: Picture, claims: Iterable[Claim], *, quick: bool) -> bool:
+
+def publish(name: str, rows: Sequence[Row], picture: Drawing, claims: Iterable[Claim], *, quick: bool) -> bool:
     """Write the CSV, the PNG and the verdicts under `benchmarks/results`; True when every claim held.
 
     A quick look goes to `results/quick`, which is not kept.
@@ -63,9 +74,9 @@ def publish(name: str, rows: Sequence[Row], picture: Picture, claims: Iterable[C
     return _judge(folder / name, rows, picture, claims)
 
 
-def _judge(path: Path, rows: Sequence[Row], picture: Picture, claims: Iterable[Claim]) -> bool:
+def _judge(path: Path, rows: Sequence[Row], picture: Drawing, claims: Iterable[Claim]) -> bool:
     """Draw the picture, write and print the verdicts."""
-    draw(path.with_name(f"{path.name}.png"), rows, picture)
+    picture.draw(path.with_name(f"{path.name}.png"), rows)
     verdicts = list(claims)
     lines = [claim.line() for claim in verdicts]
     path.with_name(f"{path.name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -78,7 +89,7 @@ def _judge(path: Path, rows: Sequence[Row], picture: Picture, claims: Iterable[C
     return held
 
 
-def judge_again(name: str, picture: Picture, claims: Callable[[list[dict[str, Any]]], list[Claim]]) -> bool:
+def judge_again(name: str, picture: Drawing, claims: Callable[[list[dict[str, Any]]], list[Claim]]) -> bool:
     """The picture and the verdicts anew, from the CSV that is there."""
     with (RESULTS / f"{name}.csv").open(newline="", encoding="utf-8") as file:
         rows = [{key: _read(value) for key, value in row.items()} for row in csv.DictReader(file)]

@@ -33,7 +33,7 @@ from consilience.numerics.linear_maps import IdentityMap
 from consilience.numerics.residuals.table_stacks import TableStack, maximal
 from consilience.numerics.scopes import Scope, stored_order
 from consilience.numerics.views.consistency import ViewConsistency
-from consilience.numerics.views.nearest_views import MOST_STEPS, nearest_views
+from consilience.numerics.views.nearest_views import GAP, MOST_STEPS, nearest_views
 from consilience.numerics.views.nonnegativity import NonnegativeViews, nonnegative_views
 from consilience.numerics.views.reconstruction import Method as Reconstruction
 from consilience.numerics.views.reconstruction import reconstruct
@@ -124,6 +124,7 @@ class Views:
         violation = 0.0
         if self._joins(problem):
             scopes, counts, violation = self._joint(problem, scopes, counts, total)
+        squares = views.squares(found.flat)
         stats: dict[str, float | int | str] = {
             "views": len(problem.scopes),
             "cells": problem.cells,
@@ -132,7 +133,9 @@ class Views:
             "mixed": found.mixed,
             "mixing_changed": found.changed,
             "violation": violation,
-            "gap": found.disagreement,
+            "disagreement": found.disagreement,
+            "objective": squares,
+            "gap": GAP * squares if self.nonnegativity == "nearest" else 0.0,
             "seconds": time.perf_counter() - began,
         }
         status = Status.CONVERGED if found.rounds < MOST_STEPS else Status.STEP_LIMIT

@@ -79,7 +79,7 @@ def test_views_agree_and_no_count_is_negative() -> None:
     fitted = Views().fit(measured(scale=200.0))
     assert fitted.nonnegative
     assert min(float(fitted.marginal(*(NAMES[p] for p in each)).min()) for each in QUADRUPLES) >= 0
-    assert float(fitted.stats["gap"]) <= 1e-6
+    assert float(fitted.stats["disagreement"]) <= 1e-6
     first, second = fitted.scopes[0], fitted.scopes[1]
     common = [place for place in first if place in second]
     one = fitted.marginal(*(NAMES[place] for place in common))

@@ -21,6 +21,11 @@ class StackedViews:
     flat: Array
     precisions: Array
 
+    def squares(self, flat: Array) -> float:
+        """Σ (difference / standard deviation)² over all cells, between these counts and others."""
+        cells = [group.cells for group in self.stack.groups for _ in group.scopes]
+        return float(np.repeat(self.precisions, cells) @ (self.flat - flat) ** 2)
+
 
 def stacked_views(
     sizes: Sequence[int], scopes: Sequence[Scope], tables: Sequence[Array], precisions: Sequence[float]
