@@ -178,6 +178,39 @@ def graphical_speed() -> str:
     )
 
 
+def designs() -> str:
+    """How many views the shipped designs have, for some numbers of attributes."""
+    from consilience.numerics.coverings import covering_size
+
+    points = (16, 24, 32, 45, 64)
+    rows = [
+        [f"{attributes}", *(f"{covering_size(attributes, 8, strength):,}" for strength in (2, 3, 4))]
+        for attributes in points
+    ]
+    return as_table(["attributes", "views of 8 for all pairs", "for all triples", "for all quadruples"], rows)
+
+
+def views_by_method() -> str:
+    """The median errors of the ways to fit the same views, and of Direct."""
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for row in results("views", "views"):
+        if "k" in row:
+            key = (row["records"], f"{row['epsilon']:g}", f"{row['views']}", f"{row['k']:.0f}")
+            found.setdefault(key, {})[row["way"]] = row["L2 / N"]
+    ways = ["direct", "views, by ripple", "views", "residual", "graphical"]
+    header = ["records", "ε", "views", "attributes asked", *ways]
+    rows = []
+    for key, errors in found.items():
+        best = min(errors.values())
+        shown = [f"{errors[way]:.2g}" if way in errors else "" for way in ways]
+        best_shown = f"{best:.2g}"
+        rows.append([*key, *(f"**{text}**" if text == best_shown else text for text in shown)])
+    return as_table(header, rows) + (
+        "\n\nMedian L2 error in parts of the number of records, `python -m benchmarks views`; empty where a model is too "
+        "large for its method."
+    )
+
+
 def verdicts(prefix: str) -> str:
     """Each reproduced figure of a paper with its picture and what became of the paper's claims."""
     parts = []
@@ -209,10 +242,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "graphical-speed": graphical_speed,
     "lee2015": lambda: verdicts("lee2015"),
     "mckenna2019": lambda: verdicts("mckenna2019"),
+    "qardaji2014": lambda: verdicts("qardaji2014"),
+    "designs": designs,
+    "views-by-method": views_by_method,
 }
 PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": command_reference,
     "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
+    "how-to/answer-any-marginal.md": lambda: with_blocks("how-to/answer-any-marginal.md"),
+    "concepts/views.md": lambda: with_blocks("concepts/views.md"),
     "concepts/graphical-models.md": lambda: with_blocks("concepts/graphical-models.md"),
     "concepts/reproductions.md": lambda: with_blocks("concepts/reproductions.md"),
 }

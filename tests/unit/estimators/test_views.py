@@ -9,7 +9,7 @@ import pytest
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
-from consilience.estimators import Residual, Views, estimate, restore
+from consilience.estimators import Residual, Views, choose, estimate, restore
 from consilience.estimators.base import SavedModel
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.numerics.coverings import covering
@@ -207,3 +207,14 @@ def test_unknown_and_repeated_attributes_are_refused() -> None:
 
 def test_the_method_is_known_by_its_name() -> None:
     assert estimate(measured(), method="views").method["method"] == "views"
+
+
+def test_views_are_chosen_for_large_marginals_that_no_model_takes() -> None:
+    wide = Domain.from_sizes({f"f{place}": 2 for place in range(40)})
+    names = wide.counted_names
+    large = {tuple(names[place] for place in view): np.full(2**8, 10.0) for view in covering(40, 8, 2)}
+    found = choose(MeasurementSet.from_marginals(wide, large, noise=Laplace(1.0), private=False))
+    assert found.estimator.name == "views"
+    pairs = {pair: np.full(4, 640.0) for pair in itertools.combinations(names, 2)}
+    found = choose(MeasurementSet.from_marginals(wide, pairs, noise=Laplace(1.0), private=False))
+    assert found.estimator.name == "residual"
