@@ -23,8 +23,7 @@ def mean_absolute_noise(budget: Budget) -> float:
 def at_least_two(starts: Sequence[int], size: int) -> tuple[int, ...]:
     """The buckets, or the two halves of the only one.
 
-    Under replace-one the total of all values does not change, so that by itself it cannot be measured; which relation
-    holds is not the plan's to know.
+    A single bucket would measure nothing but the total.
 
     >>> at_least_two((0, 3), 8), at_least_two((0,), 8), at_least_two((0,), 1)
     ((0, 3), (0, 4), (0,))

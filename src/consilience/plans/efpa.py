@@ -31,8 +31,8 @@ class Efpa:
       lattice, which is at most that up to the rounding. For k much smaller than n, where EFPA is used, this is less
       noise by √(n/k).
     - *The selection.* Candidates end with `largest` frequencies, and what lies beyond counts for none of them: it is
-      lost whichever is chosen, so no choice should depend on it. They begin with frequencies 0 and 1, for under
-      replace-one the total by itself does not change and could not be measured.
+      lost whichever is chosen, so no choice should depend on it. They begin with frequencies 0 and 1, because frequency
+      0 alone is nothing but the total.
     """
 
     attribute: str

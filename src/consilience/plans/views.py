@@ -107,13 +107,7 @@ class Views:
         if not self._measures_records(gate.domain, gate.budget):
             return self._known_records(gate.domain) or 0.0, gate.budget
         first, rest = in_two_parts(gate.budget, self.total_share)
-        try:
-            (measurement,) = gate.measure(Query(()), first)
-        except DeclarationError as error:
-            raise DeclarationError(
-                "views are chosen by the number of records, which replacing one record does not change and no noise "
-                "protects; give 'ways' or a rough public number as 'records', or declare the domain's public total"
-            ) from error
+        (measurement,) = gate.measure(Query(()), first)
         return float(measurement.values[0]), rest
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ estimate's answer and w the public weight of the query.
 
 Sensitivity. Between tables x and x′ the score of q moves by at most w·|q·x − q·x′|, by the triangle inequality. A
 record added or removed in cell c moves q·x by q_c: the most is w·max_c |q_c|. A record moved from c to c′ moves it by
-q_c′ − q_c: the most is w·(max_c q_c − min_c q_c). Both are attained. Zeros and ones give w in either case; signs ±1
-give w and 2w. The entries of a row are products of one entry from each factor's row, chosen independently, and the
+q_c′ − q_c: the most is w·(max_c q_c − min_c q_c). A record replaced by one that the domain drops is removed, so that
+under replace-one the larger of the two counts. All are attained. Zeros and ones give w in either case; signs ±1 give w
+and 2w. The entries of a row are products of one entry from each factor's row, chosen independently, and the
 total's 1 for attributes that the query does not name; a product is greatest and least at ends of its factors'
 intervals.
 
@@ -244,7 +245,8 @@ def _whole_weights(weights: Sequence[float], bits: int) -> tuple[int, ...]:
 def _reach(interval: Interval, neighbours: Neighbours) -> float:
     """How far one record moves an answer whose coefficients span this interval."""
     least, greatest = interval
-    return max(-least, greatest) if neighbours == "add-remove" else greatest - least
+    removed = max(-least, greatest)
+    return removed if neighbours == "add-remove" else max(removed, greatest - least)
 
 
 def _rows_that_vary(bound: BoundQuery) -> NDArray[np.intp]:

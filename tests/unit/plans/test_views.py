@@ -104,10 +104,11 @@ def test_an_unknown_number_of_records_is_measured_first() -> None:
     assert price(flags(9), Views(), epsilon=1).rows()[0]["answers"] == 512
 
 
-def test_replacing_records_asks_for_a_public_number() -> None:
-    with pytest.raises(DeclarationError, match=r"give 'ways' or a rough public number as 'records'"):
-        price(flags(20), Views(), epsilon=1, neighbours="replace-one")
-    assert price(flags(20), Views(ways=2), epsilon=1, neighbours="replace-one").answers
+def test_replacing_records_takes_twice_the_noise() -> None:
+    added = price(flags(20), Views(), epsilon=1)
+    replaced = price(flags(20), Views(), epsilon=1, neighbours="replace-one")
+    assert replaced.rows()[0]["scale"] == pytest.approx(added.rows()[0]["scale"])
+    assert replaced.rows()[1]["scale"] == pytest.approx(2 * added.rows()[1]["scale"])
 
 
 def test_measured_views_are_those_of_the_design(tmp_path) -> None:
