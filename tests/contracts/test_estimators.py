@@ -202,3 +202,12 @@ def test_one_cell_and_one_value_attributes_are_fitted(method: str) -> None:
     domain = Domain("one", (Attribute.categorical("only", ["x"]), Attribute.categorical("b", ["0", "1"])))
     found = MeasurementSet.from_marginals(domain, {"only": [5.0], "b": [3.0, 2.0]}, noise=Laplace(0.1), private=False)
     assert ESTIMATORS[method].fit(found).marginal("only", "b") == pytest.approx(np.array([[3.0, 2.0]]), abs=0.01)
+
+
+@pytest.mark.parametrize("method", sorted(NAMED))
+def test_sums_over_records_are_left_to_their_own_estimators(method: str) -> None:
+    described = {"statistic": {"algorithm": "k-means", "part": "counts"}}
+    sums = Measurement(query=Query(()), values=[5.0], noise=Laplace(1.0), kind="record-sums", extra=described)
+    found = MeasurementSet(DOMAIN, (sums,), PrivacyStatement(), {}, private=False)
+    with pytest.raises(ConsilienceError, match="record-sums"):
+        NAMED[method]().fit(found)

@@ -15,6 +15,7 @@ from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
+from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.fourier import Fourier, FourierEstimate
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.estimators.graphical import Graphical
@@ -73,6 +74,7 @@ class Choice:
 
 def choose(measured: MeasurementSet) -> Choice:
     """The first estimator, in order of preference, that can fit these measurements in memory."""
+    refuse_record_sums(measured)
     considered: list[tuple[str, Suitability]] = []
     for name in _preferred(measured):
         estimator = ESTIMATORS[name]()

@@ -71,8 +71,16 @@ class Evidence:
         return ", ".join(parts) or "the total"
 
 
+def refuse_record_sums(measured: MeasurementSet) -> None:
+    """Refuse measurements that answer no query of cells: sums over records of one algorithm."""
+    for each in measured:
+        if each.kind != "linear":
+            each.bind(measured.domain)
+
+
 def gather(measured: MeasurementSet) -> tuple[Evidence, ...]:
     """The evidence of a measurement set and of what its domain declares public."""
+    refuse_record_sums(measured)
     found = tuple(_evidence(each) for each in measured)
     if not any(not each.exact and each.weights.any() for each in found):
         raise MeasurementError("there is no noisy measurement to fit; measure something first")

@@ -23,6 +23,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery
 from consilience.errors import DeclarationError, MeasurementError, TooLarge
 from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.numerics.fit import Status
@@ -60,6 +61,7 @@ class MultiplicativeWeights:
             raise DeclarationError(f"the iterate {self.iterate!r} is not known; use 'last' or 'average'")
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
+        refuse_record_sums(measured)
         facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
         facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
         if facts:

@@ -14,8 +14,13 @@ from consilience.errors import MeasurementError
 from consilience.measurements.noise_laws import NoiseLaw
 from consilience.measurements.plain_data import plain_mapping
 
-KINDS = ("linear",)
-"""The kinds of measurement that this version knows: values = query(table) + noise."""
+KINDS = ("linear", "record-sums")
+"""The kinds of measurement that this version knows.
+
+linear:       values = query(table) + noise.
+record-sums:  values = Σ over records of a bounded vector + noise. `extra["statistic"]` says in plain data which vector;
+              the query has no factors, because points have no cells.
+"""
 
 RESERVED_EXTRA = ("step", "censored", "threshold")
 """Keys that a file's `extra` uses for fields of the measurement itself."""
@@ -30,6 +35,7 @@ class Measurement:
     `values` holds one number for each answer, in the C order of the bound query's shape: the last factor varies
     fastest. `clipped` says that negative noisy values were published as 0. `threshold` says that noisy values below it
     were not released, and `censored` marks those: of them nothing is known but that (they are stored as NaN).
+    Of the kind "record-sums" the values are what `statistic` describes, in its order.
 
     >>> from consilience.measurements import Laplace
     >>> Measurement(Query.marginal("sex"), [12.0, 9.0], noise=Laplace(2.0)).describe()
@@ -75,6 +81,8 @@ class Measurement:
                 f"measurement {self.name} is of kind {self.kind!r}, which this version does not know; "
                 f"{suggestion(str(self.kind), KINDS)}"
             )
+        if self.kind == "record-sums":
+            self._check_statistic()
         if not isinstance(self.clipped, bool):
             raise MeasurementError(f"measurement {self.name}: clipped is True or False, found {self.clipped!r}")
         self._check_round()
@@ -84,6 +92,20 @@ class Measurement:
                     f"measurement {self.name}: {key!r} may not be a key of extra; "
                     "it is a field of the measurement or of its noise law"
                 )
+
+    def _check_statistic(self) -> None:
+        """Sums over records are no linear query of the cells: they say in `extra` what they are."""
+        described = self.extra.get("statistic") if isinstance(self.extra, Mapping) else None
+        if not isinstance(described, Mapping) or not described:
+            raise MeasurementError(
+                f"measurement {self.name} is of kind 'record-sums' but does not say of what; "
+                'give extra={"statistic": {...}} with the description of the statistic'
+            )
+        if self.query.factors:
+            raise MeasurementError(
+                f"measurement {self.name} is of kind 'record-sums', which has no query of cells, but names the query "
+                f"{self.query.describe()!r}; use Query(())"
+            )
 
     def _check_round(self) -> None:
         if self.round is None:
@@ -126,11 +148,31 @@ class Measurement:
 
     @property
     def name(self) -> str:
-        """What messages call the measurement: its id, or else its query."""
-        return repr(self.id or self.query.describe())
+        """What messages call the measurement: its id, or else what it asks."""
+        return repr(self.id or self.asks)
+
+    @property
+    def asks(self) -> str:
+        """What was measured, in words: the query, or the algorithm and the part of it that sums over records."""
+        statistic = self.statistic
+        if statistic is None:
+            return self.query.describe()
+        words = [statistic.get(key) for key in ("algorithm", "part")]
+        return " ".join(word for word in words if isinstance(word, str)) or "sums over records"
+
+    @property
+    def statistic(self) -> Mapping[str, Any] | None:
+        """The description of the statistic that sums over records; None of a linear query."""
+        found = self.extra.get("statistic") if isinstance(self.extra, Mapping) else None
+        return found if self.kind == "record-sums" and isinstance(found, Mapping) else None
 
     def bind(self, domain: Domain) -> BoundQuery:
         """The query over the domain; refused when it has another number of answers than there are values."""
+        if self.kind != "linear":
+            raise MeasurementError(
+                f"measurement {self.name} is of kind {self.kind!r}: sums over records of one algorithm, which answer "
+                "no query of cells; fit it with the estimator of that algorithm"
+            )
         size = self.values.size
         # Some factors say how many rows they have: a claim that no list of values backs is refused before it is built.
         for name, factor in self.query.factors:
@@ -145,7 +187,8 @@ class Measurement:
 
     def check(self, domain: Domain) -> None:
         """Refuse a measurement that does not fit the domain."""
-        self.bind(domain)
+        if self.kind == "linear":
+            self.bind(domain)
 
     def _refuse_length(self, expected: str, domain: Domain) -> NoReturn:
         raise MeasurementError(
@@ -156,7 +199,7 @@ class Measurement:
     def describe(self) -> str:
         """The measurement in one line."""
         count = f"{self.values.size} value{'' if self.values.size == 1 else 's'}"
-        words = [f"{self.query.describe()}: {count}"]
+        words = [f"{self.asks}: {count}"]
         words.append("known exactly from outside" if self.noise.law == "exact" else f"with {self.noise.describe()}")
         if self.clipped:
             words.append("clipped at 0")

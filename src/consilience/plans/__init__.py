@@ -5,6 +5,7 @@ from consilience.plans.dawa import Dawa
 from consilience.plans.efpa import Efpa
 from consilience.plans.fourier import Fourier
 from consilience.plans.histogram import Histogram
+from consilience.plans.kmeans import KMeans
 from consilience.plans.learning import Learning
 from consilience.plans.low_rank import LowRank
 from consilience.plans.marginals import Direct, Flat, Marginals
@@ -23,6 +24,7 @@ __all__ = [
     "Flat",
     "Fourier",
     "Histogram",
+    "KMeans",
     "Learning",
     "LowRank",
     "Marginals",

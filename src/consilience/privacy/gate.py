@@ -1,15 +1,15 @@
 """The Gate: the one way from a plan to the data.
 
-A plan is handed a gate and asks it to `measure` queries, to `select` among candidates, and to `partition` the values of
-an attribute. Every such step is priced,
-checked against what the run may spend, drawn, and recorded in the ledger before its outcome is shown. A step that the
-ledger already holds is answered from there. A plan never sees an exact count.
+A plan is handed a gate and asks it to `measure` queries, to `sum_records` (statistics that add up over points), to
+`select` among candidates, and to `partition` the values of an attribute. Every such step is priced, checked against
+what the run may spend, drawn, and recorded in the ledger before its outcome is shown. A step that the ledger already
+holds is answered from there. A plan never sees an exact count.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +27,13 @@ from consilience.privacy.ledger import Reservation
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.pricing import Price, PricedQuery, price_queries
+from consilience.privacy.record_statistics import (
+    PricedStatistic,
+    RecordStatistic,
+    StatisticsPrice,
+    exact_sums,
+    price_statistics,
+)
 from consilience.privacy.scores import Score
 from consilience.privacy.selection import Selector, epsilon_for_rho, select
 from consilience.source import Source
@@ -35,6 +42,9 @@ Progress = Callable[[str, int, int], None]
 """Told (what is going on, how much of it is done, out of how much); only publicly known sizes."""
 
 Candidate = TypeVar("Candidate")
+
+LARGEST_KEPT_POINTS = 2 * 2**30
+"""Points of up to this many bytes (8 for each coordinate) are kept from one step to the next; more are read again."""
 
 
 class Gate(Protocol):
@@ -54,6 +64,17 @@ class Gate(Protocol):
         self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
     ) -> tuple[Measurement, ...]:
         """Noisy answers to queries measured together at this price."""
+        ...
+
+    def sum_records(
+        self,
+        statistics: Sequence[RecordStatistic],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        round: int | None = None,  # noqa: A002 (the field of a measurement)
+    ) -> tuple[Measurement, ...]:
+        """Noisy sums over records of bounded statistics, measured together at this price in one round of a run."""
         ...
 
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
@@ -89,7 +110,7 @@ class PricingGate:
     def __init__(self, domain: Domain, budget: Budget, *, neighbours: Neighbours, rows_per_unit: int) -> None:
         self.domain = domain
         self.budget = budget
-        self.prices: list[Price] = []
+        self.prices: list[Price | StatisticsPrice] = []
         self.selections: list[Budget] = []
         self._neighbours: Neighbours = neighbours
         self._rows_per_unit = rows_per_unit
@@ -109,6 +130,27 @@ class PricingGate:
         self._account.charge(budget)
         self.prices.append(price)
         return tuple(zero_measurement(each) for each in price.queries)
+
+    def sum_records(
+        self,
+        statistics: Sequence[RecordStatistic],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        round: int | None = None,  # noqa: A002
+    ) -> tuple[Measurement, ...]:
+        price = price_statistics(
+            statistics,
+            self.domain,
+            budget,
+            shares=shares,
+            round=round,
+            neighbours=self._neighbours,
+            rows_per_unit=self._rows_per_unit,
+        )
+        self._account.charge(budget)
+        self.prices.append(price)
+        return tuple(zero_measurement(each) for each in price.statistics)
 
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
@@ -155,6 +197,7 @@ class DataGate:
         self._progress = progress or _silent
         self._account = _Account(budget)
         self._step = 0
+        self._points: dict[tuple[str, ...], NDArray[np.float64]] = {}
 
     def measure(
         self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
@@ -171,13 +214,63 @@ class DataGate:
         self._account.charge(budget)
         recorded = self._recorded(["measure", budget.to_json(), described])
         noisy = recorded if recorded is not None else self._draw(price, described)
+        return self._shown(price.queries, noisy)
+
+    def sum_records(
+        self,
+        statistics: Sequence[RecordStatistic],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        round: int | None = None,  # noqa: A002
+    ) -> tuple[Measurement, ...]:
+        price = price_statistics(
+            statistics,
+            self.domain,
+            budget,
+            shares=shares,
+            round=round,
+            neighbours=self._neighbours,
+            rows_per_unit=self._source.max_rows_per_unit,
+        )
+        described = [[each.statistic.describe(), each.noise.to_json()] for each in price.statistics]
+        request = ["sum-records", budget.to_json(), round, described]
+        self._account.charge(budget)
+        noisy = self._recorded(request)
+        if noisy is None:
+            noisy = self._noisy_sums(price)
+            self._record(request, noisy)
+        return self._shown(price.statistics, noisy)
+
+    def _shown(
+        self, parts: Sequence[PricedQuery | PricedStatistic], noisy: Sequence[Sequence[int]]
+    ) -> tuple[Measurement, ...]:
+        """The measurements of this step, which the ledger holds by now."""
         step = self._next_step()
         found = tuple(
-            _measurement(each, np.array(values, dtype=np.int64), f"{self._release_id}/{step}.{i}")
-            for i, (each, values) in enumerate(zip(price.queries, noisy, strict=True))
+            each.measurement(np.array(values, dtype=np.int64), f"{self._release_id}/{step}.{i}")
+            for i, (each, values) in enumerate(zip(parts, noisy, strict=True))
         )
         self.measurements.extend(found)
         return found
+
+    def _noisy_sums(self, price: StatisticsPrice) -> list[list[int]]:
+        """Noisy sums in lattice units; everything that reads records is done before anything is paid."""
+        self._progress("counting", 0, 1)
+        asked = [each.statistic for each in price.statistics]
+        points = {names: self._exact_points(names) for names in dict.fromkeys(each.attributes for each in asked)}
+        exact = [exact_sums(each, points[each.attributes]) for each in asked]
+        self._pay()
+        return self._noisy(price, exact)
+
+    def _exact_points(self, names: tuple[str, ...]) -> NDArray[np.float64]:
+        """The records as points, read once for all rounds of a run as long as they fit in the memory meant for it."""
+        if names in self._points:
+            return self._points[names]
+        points = self._source.exact_points(names)
+        if points.nbytes <= LARGEST_KEPT_POINTS:
+            self._points = {names: points}
+        return points
 
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
@@ -226,16 +319,21 @@ class DataGate:
         sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
         tables = dict(zip(sets, self._source.exact_counts(sets), strict=True))
         self._pay()
-        total = sum(each.bound.size for each in price.queries)
+        exact = (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
+        noisy = self._noisy(price, exact)
+        self._record(["measure", price.budget.to_json(), described], noisy)
+        return noisy
+
+    def _noisy(self, price: Price | StatisticsPrice, exact: Iterable[NDArray[np.int64]]) -> list[list[int]]:
+        """The exact values of each part with the noise it was priced at, in lattice units."""
+        add = self._noise.laplace if price.budget.additive_unit == "epsilon" else self._noise.gaussian
+        total = sum(each.size for each in price.parts)
         done = 0
         noisy: list[list[int]] = []
-        for each in price.queries:
-            exact = _exact_answers(each.bound, tables[each.bound.attributes])
-            add = self._noise.laplace if price.budget.additive_unit == "epsilon" else self._noise.gaussian
-            noisy.append(add(exact, each.unit_scale).tolist())
-            done += each.bound.size
+        for each, values in zip(price.parts, exact, strict=True):
+            noisy.append(add(values, each.unit_scale).tolist())
+            done += each.size
             self._progress("drawing noise", done, total)
-        self._record(["measure", price.budget.to_json(), described], noisy)
         return noisy
 
     def complete(self) -> bool:
@@ -293,14 +391,9 @@ def _digest(request: object) -> str:
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
 
-def zero_measurement(priced: PricedQuery) -> Measurement:
-    """A measurement of this query with zeros for answers."""
-    return _measurement(priced, np.zeros(priced.bound.size, np.int64), "")
-
-
-def _measurement(priced: PricedQuery, units: NDArray[np.int64], identity: str) -> Measurement:
-    values = np.ldexp(units.astype(np.float64), -priced.bits)
-    return Measurement(query=priced.bound.query, values=values, noise=priced.noise, id=identity)
+def zero_measurement(priced: PricedQuery | PricedStatistic) -> Measurement:
+    """A measurement of this query or statistic with zeros for answers."""
+    return priced.measurement(np.zeros(priced.size, np.int64), "")
 
 
 def _exact_answers(bound: BoundQuery, table: NDArray[np.int64]) -> NDArray[np.int64]:

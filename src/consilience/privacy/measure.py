@@ -22,6 +22,7 @@ from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero
 from consilience.privacy.ledger import Ledger, Reservation
 from consilience.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from consilience.privacy.pricing import Price
+from consilience.privacy.record_statistics import StatisticsPrice
 from consilience.source import Source
 
 
@@ -53,7 +54,7 @@ class DryRun:
     domain: Domain
     budget: Budget
     neighbours: Neighbours
-    prices: tuple[Price, ...]
+    prices: tuple[Price | StatisticsPrice, ...]
     selections: tuple[Budget, ...]
     notes: tuple[str, ...] = ()
     """What the plan has to say about its choices."""
@@ -61,7 +62,7 @@ class DryRun:
     @property
     def answers(self) -> int:
         """How many noisy numbers would be made."""
-        return sum(each.bound.size for price in self.prices for each in price.queries)
+        return sum(each.size for price in self.prices for each in price.parts)
 
     @property
     def bytes(self) -> int:
@@ -70,21 +71,21 @@ class DryRun:
 
     def example(self) -> MeasurementSet:
         """The measurements with zeros for answers, to ask an estimator whether it could fit such a set."""
-        empty = tuple(zero_measurement(each) for price in self.prices for each in price.queries)
+        empty = tuple(zero_measurement(each) for price in self.prices for each in price.parts)
         return MeasurementSet(self.domain, empty, PrivacyStatement(neighbours=self.neighbours), {}, private=False)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each query: what it asks, how many answers, and the noise on each."""
+        """One row for each query or statistic: what it asks, how many answers, and the noise on each."""
         return [
             {
-                "query": each.bound.query.describe(),
-                "answers": each.bound.size,
+                "query": each.asks,
+                "answers": each.size,
                 "noise": each.noise.law,
                 "scale": each.noise.scale_parameter,
                 "stddev": each.noise.variance**0.5,
             }
             for price in self.prices
-            for each in price.queries
+            for each in price.parts
         ]
 
 

@@ -15,11 +15,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours, Sensitivity, sensitivity
 from consilience.errors import DeclarationError
-from consilience.measurements import DiscreteGaussian, DiscreteLaplace
+from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Measurement
 from consilience.privacy.budgets import Budget
 
 ROUNDING_MARGIN = 1e-12
@@ -41,6 +44,21 @@ class PricedQuery:
         """The noise's scale or standard deviation in lattice units."""
         return math.ldexp(self.noise.scale_parameter, self.bits)
 
+    @property
+    def size(self) -> int:
+        """How many noisy numbers there will be."""
+        return self.bound.size
+
+    @property
+    def asks(self) -> str:
+        """What is measured, in words."""
+        return self.bound.query.describe()
+
+    def measurement(self, units: NDArray[np.int64], identity: str) -> Measurement:
+        """The measurement whose noisy values are so many lattice units."""
+        values = np.ldexp(units.astype(np.float64), -self.bits)
+        return Measurement(query=self.bound.query, values=values, noise=self.noise, id=identity)
+
 
 @dataclass(frozen=True)
 class Price:
@@ -49,6 +67,11 @@ class Price:
     budget: Budget
     queries: tuple[PricedQuery, ...]
     sensitivity: Sensitivity
+
+    @property
+    def parts(self) -> tuple[PricedQuery, ...]:
+        """What is measured, one by one."""
+        return self.queries
 
 
 def price_queries(
@@ -61,7 +84,7 @@ def price_queries(
     rows_per_unit: int = 1,
 ) -> Price:
     """The noise scales at which measuring the queries together costs exactly the budget."""
-    fractions = _normalised(shares, len(queries))
+    fractions = normalised_shares(shares, len(queries))
     bounds = [_on_lattice(query.bind(domain)) for query in queries]
     pure = budget.additive_unit == "epsilon"
     norm = 1 if pure else 2
@@ -79,13 +102,14 @@ def price_queries(
     return Price(budget, tuple(priced), stacked)
 
 
-def _normalised(shares: Sequence[float] | None, count: int) -> list[float]:
+def normalised_shares(shares: Sequence[float] | None, count: int, *, what: str = "queries") -> list[float]:
+    """The shares of the budget, one for each of so many things measured together, made to sum to 1."""
     if count == 0:
-        raise DeclarationError("there is nothing to measure; name at least one query")
+        raise DeclarationError(f"there is nothing to measure; name one or more {what}")
     if shares is None:
         return [1.0 / count] * count
     if len(shares) != count:
-        raise DeclarationError(f"{count} queries were given {len(shares)} budget shares; give one for each")
+        raise DeclarationError(f"{count} {what} were given {len(shares)} budget shares; give one for each")
     for share in shares:
         if not (math.isfinite(share) and share > 0):
             raise DeclarationError(f"a budget share of {share} was given; shares are above 0 and finite")
