@@ -3,9 +3,9 @@
 Write a_x for the stacked column of cell x: what one record in that cell adds to all answers. Under *add-remove* the
 sensitivity is max_x ‖a_x‖. Under *replace-one* a record becomes another, which lies in another cell,
 max_{x,x'} ‖a_x − a_x'‖, or which a rule of the domain drops, so that it leaves the table: max_x ‖a_x‖ again. The larger
-of the two counts, and so the total is protected, too. A column of a Kronecker query is the product of its factors' columns, so its norm is
-a product of norms; the distance between two columns is not (the prefix sums of 4 values by 2 groups: 8, where the
-product of the factors' distances gives 6).
+of the two counts, and so the total is protected, too. A column of a Kronecker query is the product of its factors'
+columns, so its norm is a product of norms; the distance between two columns is not (the prefix sums of 4 values by 2
+groups: 8, where the product of the factors' distances gives 6).
 
 With a weight w_q = 1/scale for each query the same numbers are prices: the L1 sensitivity of the weighted stack is
 the ε of Laplace noise at those scales, and half the squared L2 sensitivity is the ρ of Gaussian noise. Queries about
