@@ -206,8 +206,8 @@ def views_by_method() -> str:
         best_shown = f"{best:.2g}"
         rows.append([*key, *(f"**{text}**" if text == best_shown else text for text in shown)])
     return as_table(header, rows) + (
-        "\n\nMedian L2 error in parts of the number of records, `python -m benchmarks views`; empty where a model is too "
-        "large for its method."
+        "\n\nMedian L2 error in parts of the number of records, `python -m benchmarks views`; empty where a model is "
+        "too large for its method, or the method was left out."
     )
 
 
