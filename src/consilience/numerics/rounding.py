@@ -11,11 +11,10 @@ def shares_of_rows(weights: NDArray[np.float64], rows: int, rng: Generator) -> N
 
     Systematic rounding: with cumulated shares C_k and one uniform u, cell k gets ⌊C_k + u⌋ − ⌊C_{k−1} + u⌋.
     """
-    total = float(weights.sum())
-    if total <= 0:
-        weights = np.ones_like(weights)
-        total = float(weights.size)
-    cumulated = np.cumsum(weights) * (rows / total)
+    largest = float(weights.max(initial=0.0))
+    # In parts of the largest, so that neither the least nor the largest numbers there are overflow.
+    parts = weights / largest if largest > 0 else np.ones_like(weights)
+    cumulated = np.cumsum(parts) * (rows / float(parts.sum()))
     cumulated[-1] = rows
     floors = np.floor(np.minimum(cumulated, rows) + rng.random())
     floors[-1] = rows
