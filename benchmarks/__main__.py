@@ -19,7 +19,10 @@ BENCHMARKS = {
     "marginals": "benchmarks.accuracy.marginals",
     "estimation": "benchmarks.speed.estimation",
     "graphical": "benchmarks.speed.graphical",
+    "clusters": "benchmarks.accuracy.clusters",
+    "iterates": "benchmarks.speed.iterates",
     "reconstruction": "benchmarks.accuracy.reconstruction",
+    "regression": "benchmarks.accuracy.regression",
     "views": "benchmarks.accuracy.views",
 }
 

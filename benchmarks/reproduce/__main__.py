@@ -17,6 +17,7 @@ REPRODUCTIONS: dict[str, str] = {
     "lee2015-figure-5.2.2": "benchmarks.reproduce.lee2015.figure_5_2_2",
     "lee2015-figure-5.3.1": "benchmarks.reproduce.lee2015.figure_5_3_1",
     "lee2015-figure-5.3.2": "benchmarks.reproduce.lee2015.figure_5_3_2",
+    "lee2016-figure-1": "benchmarks.reproduce.lee2016.figure_1",
     "mckenna2019-figure-2b": "benchmarks.reproduce.mckenna2019.figure_2b",
     "mckenna2019-figure-3": "benchmarks.reproduce.mckenna2019.figure_3",
     "qardaji2014-figure-1": "benchmarks.reproduce.qardaji2014.figure_1",

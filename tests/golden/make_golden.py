@@ -83,6 +83,33 @@ def golden_sets() -> dict[str, MeasurementSet]:
         ),
         "v1-censored": one(Measurement(age, [12.0, 0.0, 15.5], Laplace(2.0), censored=censored, threshold=10.0)),
         "v1-clipped": one(Measurement(age, [0.0, 7.0, 0.0], DiscreteLaplace(2.0), clipped=True)),
+        "v1-record-sums": MeasurementSet(
+            TOWN,
+            tuple(
+                Measurement(
+                    Query(()),
+                    np.array(values),
+                    DiscreteLaplace(scale, step=step),
+                    kind="record-sums",
+                    round=1,
+                    extra={
+                        "statistic": {
+                            "algorithm": "k-means",
+                            "part": part,
+                            "attributes": ["weight"],
+                            "bounds": [[0.0, 250.5]],
+                            "region": "box",
+                            "bits": 20,
+                            "centroids": [[-0.5], [0.25]],
+                        }
+                    },
+                )
+                for part, values, scale, step in (
+                    ("counts", [57.0, 61.0], 4.0, 1.0),
+                    ("sums", [-28.5, 15.25], 4.0, 2.0**-20),
+                )
+            ),
+        ),
         "v1-rounds": MeasurementSet(
             SMALL,
             tuple(

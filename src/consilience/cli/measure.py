@@ -10,8 +10,9 @@ from consilience.cli import options
 from consilience.cli.console import announce_compilation, note, print_json, print_table, progress, shown_path
 
 if TYPE_CHECKING:
+    from consilience.domain import Domain
     from consilience.measurements import MeasurementSet
-    from consilience.privacy.measure import DryRun
+    from consilience.privacy.measure import DryRun, Plan
 
 EXAMPLE = (
     "Example: consilience measure data.csv --domain data.domain.toml --epsilon 0.5 --out data.measurements.parquet"
@@ -20,11 +21,11 @@ EXAMPLE = (
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked to be measured, as typed."""
+    """What the user asked to be measured."""
 
     data: str
-    domain: Path
-    plan: str
+    domain: "Domain"
+    plan: "Plan"
     amounts: dict[str, float | None]
     """Epsilon, delta and rho."""
     ledger: Path | None
@@ -40,17 +41,13 @@ class Request:
 
     def price(self) -> "DryRun":
         """What the request would cost and yield; neither data nor ledger is touched."""
-        from consilience.domain import Domain
-        from consilience.plans import plan_from_text
         from consilience.privacy.measure import price
 
-        domain, plan = Domain.load(self.domain), plan_from_text(self.plan)
         amounts: Any = self.amounts
-        return price(domain, plan, **amounts, neighbours=self.neighbours, rows_per_unit=self.max_rows or 1)
+        return price(self.domain, self.plan, **amounts, neighbours=self.neighbours, rows_per_unit=self.max_rows or 1)
 
     def spend(self) -> "MeasurementSet":
         """Measure and charge the ledger, or simulate; everything declared is checked before anything is spent."""
-        from consilience.plans import plan_from_text
         from consilience.privacy.measure import measure
 
         priced = self.price()
@@ -65,7 +62,7 @@ class Request:
         with progress() as show:
             measured = measure(
                 source,
-                plan_from_text(self.plan),
+                self.plan,
                 ledger=book,
                 **amounts,
                 neighbours=self.neighbours,
@@ -108,11 +105,14 @@ def measure_command(
     json: options.AsJson = False,
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
+    from consilience.domain import Domain
+    from consilience.plans import plan_from_text
+
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
     asked = Request(
         data,
-        domain,
-        plan,
+        Domain.load(domain),
+        plan_from_text(plan),
         amounts,
         ledger,
         budget,

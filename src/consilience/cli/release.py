@@ -38,16 +38,18 @@ def release_command(
     json: options.AsJson = False,
 ) -> None:
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
+    from consilience.domain import Domain
     from consilience.estimators import estimate
     from consilience.estimators.choose import check_method
+    from consilience.plans import plan_from_text
     from consilience.publication import release
     from consilience.publication.bundle import is_bundle
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
     asked = Request(
         data,
-        domain,
-        plan,
+        Domain.load(domain),
+        plan_from_text(plan),
         amounts,
         ledger,
         budget,

@@ -1,7 +1,10 @@
-"""Writing files whole or not at all."""
+"""Writing files and folders whole or not at all."""
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from consilience.errors import FileFormatError
@@ -26,3 +29,25 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise FileFormatError(f"cannot write {path}: {reason}; check the folder and its permissions") from None
+
+
+@contextmanager
+def folder_in_place_of(target: Path) -> Iterator[Path]:
+    """A new folder to fill: it takes the target's place when the block ends well, and goes away when it does not.
+
+    It grows beside the target. What was at the target is moved aside first, and removed only when the new one is there.
+    """
+    parent = target.absolute().parent
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+    try:
+        yield building
+        building.chmod(0o755)
+        if target.exists():
+            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=parent))
+            os.replace(target, retired / "old")
+            os.replace(building, target)
+            shutil.rmtree(retired)
+        else:
+            os.replace(building, target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)

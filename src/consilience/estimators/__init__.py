@@ -2,9 +2,12 @@
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
 from consilience.estimators.choose import Choice, choose, estimate, restore
+from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.fourier import Fourier
 from consilience.estimators.graphical import Graphical
+from consilience.estimators.iterates import Iterates
 from consilience.estimators.learning import Learning
+from consilience.estimators.logistic import RegressionEstimate, regress
 from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
@@ -16,14 +19,17 @@ from consilience.estimators.views import Views
 
 __all__ = [
     "Choice",
+    "ClusterEstimate",
     "Estimate",
     "Estimator",
     "Fourier",
     "Graphical",
+    "Iterates",
     "Learning",
     "MarginalLoss",
     "Matrix",
     "MultiplicativeWeights",
+    "RegressionEstimate",
     "Residual",
     "Suitability",
     "Table",
@@ -31,6 +37,8 @@ __all__ = [
     "Uniform",
     "Views",
     "choose",
+    "cluster",
     "estimate",
+    "regress",
     "restore",
 ]

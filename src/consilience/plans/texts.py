@@ -11,6 +11,7 @@ matrix age ranges [p-identity]          the matrix mechanism for a workload of o
 low-rank age prefix                     the low-rank mechanism, likewise
 fourier 2 · data-cube 2                 all marginals over two attributes, as the mechanisms of these names have them
 mwem age,sex; income                    rounds that measure what is estimated worst among some marginals
+k-means 5 [x,y]                         rounds of noisy k-means: the counts and sums of 5 clusters of points
 """
 
 import re
@@ -25,6 +26,7 @@ from consilience.plans.dawa import Dawa
 from consilience.plans.efpa import Efpa
 from consilience.plans.fourier import Fourier
 from consilience.plans.histogram import Histogram
+from consilience.plans.kmeans import KMeans
 from consilience.plans.low_rank import LowRank
 from consilience.plans.marginals import Direct, Flat, Marginals
 from consilience.plans.matrix_mechanism import STRATEGIES, MatrixMechanism
@@ -46,6 +48,7 @@ EXAMPLES = (
     "dawa age",
     "matrix age ranges",
     "mwem age,sex; income",
+    "k-means 5 x,y",
 )
 
 
@@ -127,6 +130,14 @@ def _mwem(text: str) -> Mwem:
     return Mwem(Workload.of([Query.marginal(*names) for names in _sets(text)]))
 
 
+def _k_means(text: str) -> KMeans:
+    """`CLUSTERS [ATTRIBUTES]`."""
+    number, _, names = text.partition(" ")
+    if not number.isdigit():
+        raise DeclarationError(f"the plan 'k-means {text}' is not known; say how many clusters, such as 'k-means 5'")
+    return KMeans(int(number), [name.strip() for name in names.split(",")] if names.strip() else None)
+
+
 WITHOUT_WORDS: dict[str, Callable[[], Plan]] = {"flat": Flat, "views": Views, "wavelet": Wavelet}
 
 WITH_WORDS: dict[str, Callable[[str], Plan]] = {
@@ -142,4 +153,5 @@ WITH_WORDS: dict[str, Callable[[str], Plan]] = {
     "matrix": _matrix,
     "low-rank": _low_rank,
     "mwem": _mwem,
+    "k-means": _k_means,
 }

@@ -13,14 +13,13 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from consilience.domain.files import folder_in_place_of
 from consilience.domain.queries import Query
 from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
@@ -50,19 +49,8 @@ def release(estimate: Estimate, path: str | os.PathLike[str], *, overwrite: bool
         hint = "choose another name" if not is_bundle(target) else "choose another name, or overwrite it on purpose"
         raise FileFormatError(f"{target} exists already; {hint}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
+    with folder_in_place_of(target) as building:
         _fill(estimate, building)
-        building.chmod(0o755)
-        if target.exists():
-            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-            os.replace(target, retired / "bundle")
-            os.replace(building, target)
-            shutil.rmtree(retired)
-        else:
-            os.replace(building, target)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return target
 
 

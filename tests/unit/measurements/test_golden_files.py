@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from consilience.domain import Query
 from consilience.measurements import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -122,6 +123,25 @@ def test_rounds_and_extras_mean_what_they_meant() -> None:
         ("round-1", 1, {"picked": [1, "x"]}, [1.0, 0.0]),
         ("round-2", 2, {"picked": [2, "x"]}, [2.0, -1.0]),
     ]
+
+
+def test_sums_over_records_mean_what_they_meant() -> None:
+    counts, sums = load("v1-record-sums")
+    assert [(m.kind, m.round, m.query, m.values.tolist(), m.noise) for m in (counts, sums)] == [
+        ("record-sums", 1, Query(()), [57.0, 61.0], DiscreteLaplace(4.0)),
+        ("record-sums", 1, Query(()), [-28.5, 15.25], DiscreteLaplace(4.0, step=2.0**-20)),
+    ]
+    assert counts.statistic is not None
+    assert sums.statistic == {**counts.statistic, "part": "sums"}
+    assert counts.statistic == {
+        "algorithm": "k-means",
+        "part": "counts",
+        "attributes": ["weight"],
+        "bounds": [[0.0, 250.5]],
+        "region": "box",
+        "bits": 20,
+        "centroids": [[-0.5], [0.25]],
+    }
 
 
 def test_a_set_without_measurements_means_what_it_meant() -> None:

@@ -10,6 +10,7 @@ from consilience.plans import (
     Efpa,
     Flat,
     Histogram,
+    KMeans,
     LowRank,
     Marginals,
     MatrixMechanism,
@@ -41,6 +42,8 @@ from consilience.privacy.measure import Plan
         ("matrix age prefix eigen", MatrixMechanism("prefix", "age", "eigen")),
         ("low-rank hours per week identity", LowRank("identity", "hours per week")),
         ("mwem age,sex; income", Mwem(Workload.of([Query.marginal("age", "sex"), Query.marginal("income")]))),
+        ("k-means 5", KMeans(5)),
+        ("k-means 3 x, hours per week", KMeans(3, ["x", "hours per week"])),
     ],
 )
 def test_texts_name_plans(text: str, plan: Plan) -> None:
@@ -48,7 +51,20 @@ def test_texts_name_plans(text: str, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "everything", "2 way", "marginals", "marginals ;", "histogram", "flat 2", "dawa", "mwem"]
+    "text",
+    [
+        "",
+        "everything",
+        "2 way",
+        "marginals",
+        "marginals ;",
+        "histogram",
+        "flat 2",
+        "dawa",
+        "mwem",
+        "k-means",
+        "k-means x",
+    ],
 )
 def test_other_texts_are_refused_with_examples(text: str) -> None:
     with pytest.raises(DeclarationError, match=r"such as|examples"):

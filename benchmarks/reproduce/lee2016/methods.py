@@ -1,0 +1,72 @@
+"""The clusterings that Figure 1 compares, each as a function of points, ε and a seed.
+
+All but PrivGene are measured through the library's own plans, with simulated noise. The number of records is not told
+to any of them: grid, hybrid and sample-and-aggregate measure it with a twentieth of their budget. All iterates are used
+in two ways: by the chain as the paper has it, 30,000 steps with δ = 0.001, and as the library does by default.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.problems.points import NamedPoints
+from benchmarks.reproduce.lee2016.privgene import PrivGene
+from consilience.estimators.clusters import cluster
+from consilience.estimators.iterates import Iterates
+from consilience.numerics.clustering import lloyd, wcss
+from consilience.plans.cluster_grid import ClusterGrid
+from consilience.plans.hybrid_clusters import HybridClusters
+from consilience.plans.kmeans import KMeans
+from consilience.plans.sample_and_aggregate import SampleAndAggregate
+from consilience.privacy.measure import measure
+
+DPKM = "DP-KMEANS, last iterate"
+MCMC, OURS = "all iterates, chain as published", "all iterates, library's default"
+GRID, HYBRID, BLOCKS, GENES = "EUGkM", "hybrid", "GUPT", "PrivGene"
+FLOOR = "non-private"
+METHODS = (OURS, MCMC, DPKM, GRID, HYBRID, BLOCKS, GENES, FLOOR)
+
+ROUNDS = 5
+STEPS = 30_000
+FLOOR_RESTARTS = 40
+
+Floats = NDArray[np.float64]
+
+
+def costs_of_run(problem: NamedPoints, epsilon: float, seed: int) -> dict[str, float]:
+    """The cost of every noisy method in one run; DP-KMEANS and all its iterates share their measurements."""
+    found = {method: _measured(problem, plan, epsilon, seed) for method, plan in _plans(problem, seed).items()}
+    found |= iterated(problem, epsilon, seed)
+    found[GENES] = PrivGene().centroids(problem.projected, problem.clusters, epsilon, seed)
+    return {method: wcss(problem.projected, centroids) for method, centroids in found.items()}
+
+
+def iterated(problem: NamedPoints, epsilon: float, seed: int) -> dict[str, Floats]:
+    """The last iterate of DP-KMEANS, and what follows from all of them: normalised centroids."""
+    plan = KMeans(problem.clusters, rounds=ROUNDS, region="ball", seed=seed)
+    measured = measure(problem.table(), plan, epsilon=epsilon, simulate=seed)
+    published = cluster(measured, Iterates.as_published(steps=STEPS, seed=seed))
+    ours = cluster(measured, Iterates(seed=seed))
+    found = {DPKM: published.last_iterate, MCMC: published.centroids, OURS: ours.centroids}
+    return {method: problem.normalised(centroids) for method, centroids in found.items()}
+
+
+def floor_cost(problem: NamedPoints) -> float:
+    """The cost of the best of many runs of k-means without noise."""
+    rng = np.random.default_rng(0)
+    return wcss(problem.projected, lloyd(problem.projected, problem.clusters, rng, restarts=FLOOR_RESTARTS))
+
+
+def _plans(problem: NamedPoints, seed: int) -> dict[str, Any]:
+    shared: dict[str, Any] = {"region": "ball", "seed": seed}
+    return {
+        GRID: ClusterGrid(problem.clusters, **shared),
+        HYBRID: HybridClusters(problem.clusters, **shared),
+        BLOCKS: SampleAndAggregate(problem.clusters, **shared),
+    }
+
+
+def _measured(problem: NamedPoints, plan: Any, epsilon: float, seed: int) -> Floats:
+    measured = measure(problem.table(), plan, epsilon=epsilon, simulate=seed)
+    return problem.normalised(plan.centroids(measured))

@@ -1,0 +1,275 @@
+"""`consilience kmeans`: clusters of confidential points, from all rounds of a noisy k-means."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from consilience.cli import options
+from consilience.cli.console import announce_compilation, note, print_json, print_table, progress
+from consilience.cli.measure import Request, show_preview
+from consilience.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from consilience.domain import Domain
+    from consilience.estimators.clusters import ClusterEstimate
+    from consilience.estimators.iterates import Iterates
+    from consilience.measurements import MeasurementSet
+
+EXAMPLE = "Example: consilience kmeans points.csv --clusters 5 --epsilon 0.5 --bounds x=0:100,y=-50:50 --out clusters"
+MOST_SHOWN = 6
+"""More attributes than these are left to the files."""
+MOST_DIGITS = 1000
+LARGEST_HAT = 1.2
+"""Chains whose R-hat is above this have not come to an agreement."""
+
+
+def kmeans_command(
+    data: Annotated[
+        str | None, typer.Argument(help="The confidential points: CSV, Parquet (globs too), DuckDB or SQLite.")
+    ] = None,
+    clusters: Annotated[int | None, typer.Option("--clusters", help="How many clusters to look for.")] = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    rho: options.Rho = None,
+    bounds: Annotated[
+        str | None,
+        typer.Option("--bounds", help="Columns and their public bounds: x=0:100,y=-50:50. Not read off the data."),
+    ] = None,
+    domain: Annotated[
+        Path | None, typer.Option("--domain", help="A domain file with continuous attributes, in place of --bounds.")
+    ] = None,
+    attributes: Annotated[
+        str | None, typer.Option("--attributes", help="With --domain: which to cluster by; all continuous ones else.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to write: a new one.")] = None,
+    measurements: Annotated[
+        Path | None,
+        typer.Option("--measurements", help="Noisy rounds of an earlier run, in place of data: spends nothing."),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of noisy k-means; they share the budget.")] = 5,
+    region: Annotated[
+        str, typer.Option("--region", help="box, or ball or radial-ball: less noise in many dimensions.")
+    ] = "box",
+    level: Annotated[float, typer.Option("--level", help="The level of the error bars.")] = 0.9,
+    steps: Annotated[int | None, typer.Option("--steps", help="Steps of each chain; more are more exact.")] = None,
+    chains: Annotated[int | None, typer.Option("--chains", help="How many chains.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="A public seed: the first centroids, and the chains.")] = 0,
+    ledger: options.LedgerFile = None,
+    budget: options.TotalBudget = None,
+    request: options.RequestId = None,
+    neighbours: options.NeighbourRelation = "add-remove",
+    unit: options.UnitColumn = None,
+    max_rows: options.MaxRows = None,
+    table: options.SourceTable = None,
+    sql: options.SourceQuery = None,
+    simulate: options.Simulate = None,
+    take_over: options.TakeOver = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that this command wrote.")] = False,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw.")] = True,
+    dry_run: options.DryRunOnly = False,
+    json: options.AsJson = False,
+) -> None:
+    """Cluster confidential points: centroids and sizes with error bars. Spends budget, which the ledger holds."""
+    settings = _settings(steps, chains, seed)
+    if measurements is not None:
+        _refuse_both(data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho)
+        asked = None
+    else:
+        asked = _request(
+            data,
+            _domain(data, bounds, domain),
+            _plan(clusters, attributes, rounds, region, seed),
+            amounts={"epsilon": epsilon, "delta": delta, "rho": rho},
+            ledger=ledger,
+            total=budget,
+            id=request,
+            neighbours=neighbours,
+            unit=unit,
+            max_rows=max_rows,
+            table=table,
+            sql=sql,
+            simulate=simulate,
+            take_over=take_over,
+        )
+    if dry_run:
+        if asked is None:
+            raise typer.BadParameter("rounds that were measured before cost nothing", param_hint="--dry-run")
+        show_preview(asked.price(), json=json)
+        return
+    if out is None:
+        raise typer.BadParameter("name the folder to write, or use --dry-run", param_hint="--out")
+    pictures = _ready(out, level, overwrite=overwrite, pictures=pictures)
+    measured = _measured(asked, measurements)
+    _publish(measured, settings, out, level, pictures=pictures, overwrite=overwrite, json=json)
+
+
+def _settings(steps: int | None, chains: int | None, seed: int) -> "Iterates":
+    from consilience.estimators.iterates import Iterates
+
+    given: dict[str, Any] = {"steps": steps, "chains": chains}
+    given = {name: value for name, value in given.items() if value is not None}
+    return Iterates(**given, seed=seed)
+
+
+def _refuse_both(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            what = "data" if name == "data" else f"--{name}"
+            raise typer.BadParameter(
+                f"it takes the place of data, and {what} was given, too; give one of them", param_hint="--measurements"
+            )
+
+
+def _domain(data: str | None, bounds: str | None, path: Path | None) -> "Domain":
+    from consilience.domain import Domain
+
+    if data is None:
+        raise typer.BadParameter("name the points, or rounds that were measured before with --measurements")
+    if (bounds is None) == (path is None):
+        raise typer.BadParameter("give either the bounds or a domain file with --domain", param_hint="--bounds")
+    if path is not None:
+        return Domain.load(path)
+    return domain_of_bounds(bounds or "", name=Path(data).name.partition(".")[0])
+
+
+def domain_of_bounds(text: str, *, name: str) -> "Domain":
+    """A domain of continuous attributes, as people type them: x=0:100,y=-50:50.
+
+    >>> [each.name for each in domain_of_bounds("x=0:100, y=-50:50", name="plane").attributes]
+    ['x', 'y']
+    """
+    from consilience.domain import Attribute, Domain
+
+    found = []
+    for part in text.split(","):
+        column, equals, interval = part.rpartition("=")
+        low, colon, high = interval.partition(":")
+        try:
+            if not (equals and colon and column.strip()):
+                raise ValueError
+            found.append(Attribute.continuous(column.strip(), (float(low), float(high))))
+        except ValueError:
+            raise DeclarationError(
+                f"cannot read the bounds {part.strip()!r}; write column=low:high, such as x=0:100"
+            ) from None
+    return Domain(name, tuple(found))
+
+
+def _plan(clusters: int | None, attributes: str | None, rounds: int, region: str, seed: int) -> Any:
+    from consilience.plans import KMeans
+
+    if clusters is None:
+        raise typer.BadParameter("say how many clusters to look for", param_hint="--clusters")
+    names = None if attributes is None else [name.strip() for name in attributes.split(",")]
+    kind: Any = region
+    return KMeans(clusters, names, rounds=rounds, region=kind, seed=seed)
+
+
+def _request(data: str | None, domain: "Domain", plan: Any, **others: Any) -> Request:
+    return Request(str(data), domain, plan, **others)
+
+
+def _ready(out: Path, level: float, *, overwrite: bool, pictures: bool) -> bool:
+    """Refuse what could not be written, before anything is spent; whether pictures can be drawn."""
+    from consilience.publication.cluster_pictures import NoPictures, check_pictures
+    from consilience.publication.clusters import refuse_other_place
+
+    if not 0 < level < 1:
+        raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
+    refuse_other_place(out, overwrite=overwrite)
+    if not pictures:
+        return False
+    try:
+        check_pictures()
+    except NoPictures as reason:
+        note(f"no pictures: {reason}")
+        return False
+    return True
+
+
+def _measured(asked: Request | None, path: Path | None) -> "MeasurementSet":
+    from consilience.measurements import MeasurementSet
+
+    if asked is not None:
+        return asked.spend()
+    note("the rounds were measured before: nothing is spent")
+    return MeasurementSet.load(str(path))
+
+
+def _publish(
+    measured: "MeasurementSet",
+    settings: "Iterates",
+    out: Path,
+    level: float,
+    *,
+    pictures: bool,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    from consilience.estimators.clusters import cluster
+    from consilience.publication.clusters import publish_clusters
+
+    announce_compilation()
+    with progress() as show:
+        found = cluster(measured, settings, progress=show)
+    publish_clusters(found, measured, out, level=level, pictures=pictures, overwrite=overwrite)
+    if json:
+        print_json(_summary(found, measured, out, level))
+        return
+    _show(found, level)
+    typer.echo(measured.privacy.describe())
+    typer.echo(f"wrote {out}: centroids.csv, clusters.json, measurements.parquet{', two pictures' if pictures else ''}")
+
+
+def _summary(found: "ClusterEstimate", measured: "MeasurementSet", out: Path, level: float) -> dict[str, Any]:
+    interval = found.interval(level)
+    shown = {key: value for key, value in found.diagnostics.items() if key not in ("trace", "trace_stride")}
+    return {
+        "folder": str(out),
+        "attributes": list(found.attributes),
+        "level": level,
+        "centroids": found.centroids.tolist(),
+        "centroids_low": interval.centroids[0].tolist(),
+        "centroids_high": interval.centroids[1].tolist(),
+        "sizes": found.sizes.tolist(),
+        "sizes_low": interval.sizes[0].tolist(),
+        "sizes_high": interval.sizes[1].tolist(),
+        "private": found.private,
+        "privacy": measured.privacy.to_json(),
+        "diagnostics": shown,
+    }
+
+
+def _show(found: "ClusterEstimate", level: float) -> None:
+    interval = found.interval(level)
+
+    def bar(low: float, high: float) -> str:
+        return f"{_number(low)} – {_number(high)}"
+
+    names = found.attributes[:MOST_SHOWN]
+    rows = []
+    for k, centroid in enumerate(found.centroids):
+        row = [str(k + 1), f"{found.sizes[k]:,.0f}", bar(interval.sizes[0][k], interval.sizes[1][k])]
+        for j in range(len(names)):
+            row += [_number(centroid[j]), bar(interval.centroids[0][k, j], interval.centroids[1][k, j])]
+        rows.append(row)
+    percent = f"{level:.0%}"
+    header = ["cluster", "size", percent]
+    for name in names:
+        header += [name, percent]
+    print_table(header, rows, numeric=len(header) - 1)
+    if len(found.attributes) > MOST_SHOWN:
+        typer.echo(f"{len(found.attributes) - MOST_SHOWN} more attributes are in centroids.csv")
+    _say_how_it_went(found)
+
+
+def _number(value: float) -> str:
+    """Four digits, and thousands apart from each other."""
+    return f"{value:,.0f}" if abs(value) >= MOST_DIGITS else f"{value:.4g}"
+
+
+def _say_how_it_went(found: "ClusterEstimate") -> None:
+    hat = found.diagnostics["rhat"]
+    if hat is None or hat > LARGEST_HAT:
+        note("the chains have not come to an agreement; give them more --steps before you trust the error bars")

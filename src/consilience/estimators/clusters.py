@@ -1,0 +1,223 @@
+"""`cluster`: centroids from all rounds of noisy k-means, with sizes and error bars (Lee and Kifer 2016).
+
+The chain's draws are datasets D that make all rounds likely. The reported centroids minimise the expected
+within-cluster sum of squares E[WCSS(c, D) | released]: noise-free k-means, with restarts, on all draws put together.
+
+*Intervals.* For each draw k-means runs without noise from the reported centroids until it settles. The interval of a
+centroid holds the given share of where it settles: it says where noise-free k-means on the real records, started at
+the reported centroids, would move that centroid to. Its cluster keeps its number throughout, so none needs matching.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.declarations import Declaration
+from consilience.domain.files import write_atomically
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
+from consilience.estimators.iterate_observations import Observed
+from consilience.estimators.iterates import Iterates, Progress, diagnostics, finite_or_none
+from consilience.measurements import MeasurementSet
+from consilience.numerics.clustering import Region, in_original_units, lloyd, nearest
+from consilience.numerics.iterates import ChainRuns, NoisyRounds, Simulated, cluster_problem
+from consilience.numerics.iterates.convergence import effective_sample_size, split_rhat
+from consilience.numerics.rng import Generator, generator
+
+Array = NDArray[np.float64]
+
+FORMAT, VERSION = "clusters", 1
+ARRAYS = {"bounds": 2, "centroids": 2, "sizes": 1, "last_iterate": 2, "drawn_centroids": 3, "drawn_sizes": 2}
+"""The arrays that a saved estimate holds, and how many axes each has."""
+ANYWHERE_SHARE = 0.05
+PRIOR_POWER = 0.25
+"""Of 0, 1/4, 1/2 and 1 the one with the least cost over S1, Adult and two sets of places."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterInterval:
+    """Lower and upper ends, in the shapes of what they bound."""
+
+    level: float
+    centroids: tuple[Array, Array]
+    sizes: tuple[Array, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterEstimate:
+    """Centroids in original units, a row each, and how many records each cluster has."""
+
+    attributes: tuple[str, ...]
+    bounds: Array
+    """The declared bounds, a row of two ends for each attribute."""
+    centroids: Array
+    sizes: Array
+    last_iterate: Array
+    """The centroids of the last round: what DP-KMEANS alone gives."""
+    drawn_centroids: Array
+    """Where noise-free k-means settles on each draw, with axes for draws, clusters and attributes."""
+    drawn_sizes: Array
+    private: bool
+    """False where the noise was simulated, and protects nobody."""
+    method: dict[str, Any] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """The estimated number of records."""
+        return float(self.sizes.sum())
+
+    def interval(self, level: float = 0.9) -> ClusterInterval:
+        """Where centroids and sizes lie with this probability, given the noise and the chain's prior."""
+        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+            raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
+        ends = [(1 - level) / 2, (1 + level) / 2]
+        low, high = np.quantile(self.drawn_centroids, ends, axis=0)
+        least, most = np.quantile(self.drawn_sizes, ends, axis=0)
+        return ClusterInterval(float(level), (low, high), (least, most))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `save` writes it, and `load` reads it back."""
+        found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "attributes": list(self.attributes)}
+        found |= {name: getattr(self, name).tolist() for name in ARRAYS}
+        return found | {"private": self.private, "method": self.method, "diagnostics": self.diagnostics}
+
+    def save(self, path: str | Path) -> None:
+        """Write the estimate as JSON, whole or not at all."""
+        write_atomically(Path(path), (json.dumps(self.to_json(), allow_nan=False) + "\n").encode())
+
+    @staticmethod
+    def load(path: str | Path) -> "ClusterEstimate":
+        """The estimate that `save` wrote; anything else is refused."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise FileFormatError(f"cannot read the clusters in {path}: {reason}; give a file that was saved") from None
+        try:
+            return _restored(json.loads(content))
+        except (ValueError, TypeError, RecursionError, ConsilienceError) as error:
+            raise FileFormatError(f"{path} holds no clusters of version {VERSION}: {error}; save them anew") from None
+
+
+def cluster(
+    measured: MeasurementSet, settings: Iterates | None = None, *, progress: Progress | None = None
+) -> ClusterEstimate:
+    """The clusters that all rounds of a run of `plans.KMeans` together speak for.
+
+    Where no noisy count is left after correction (every one negative, say), there is nothing to go by but the noisy
+    values themselves: the result is defined, and its intervals are wide.
+    """
+    settings = settings or Iterates()
+    if settings.prior_power is None:
+        settings = replace(settings, prior_power=PRIOR_POWER)
+    observed = Observed.of(measured, algorithm="k-means")
+    rounds = noisy_rounds(observed)
+    published = settings.moves == "jumps"
+    problem = cluster_problem(
+        rounds,
+        target=settings.target,
+        allow_for_noise=not published,
+        anywhere=0.0 if published else ANYWHERE_SHARE,
+        overdispersed=not published,
+        simulate_images=published,
+    )
+    runs = settings.run(problem, clusters=rounds.thetas.shape[1], progress=progress)
+    rng = generator(settings.seed)
+    chosen = runs.pooled if settings.use == "posterior" else runs.best
+    centroids = _clustered(chosen, rounds.last_iterate, rng, restarts=settings.restarts)
+    drawn = np.array([_clustered(draw, centroids, rng, restarts=0) for draw in runs.draws])
+    sizes = np.array([_sizes(draw, at) for draw, at in zip(runs.draws, drawn, strict=True)])
+    bounds = observed.shared["bounds"]
+    return ClusterEstimate(
+        attributes=tuple(observed.shared["attributes"]),
+        bounds=np.array(bounds, dtype=np.float64),
+        centroids=in_original_units(centroids, bounds),
+        sizes=_sizes(chosen, centroids),
+        last_iterate=in_original_units(rounds.last_iterate, bounds),
+        drawn_centroids=in_original_units(drawn, bounds),
+        drawn_sizes=sizes,
+        private=measured.private,
+        method={"name": "iterates", "algorithm": "k-means", "settings": settings.to_json()},
+        diagnostics=diagnostics(runs) | _centroid_diagnostics(drawn, runs),
+    )
+
+
+def noisy_rounds(observed: Observed) -> NoisyRounds:
+    """The rounds as arrays in normalised coordinates."""
+    thetas = observed.thetas
+    names, bounds = observed.shared["attributes"], observed.shared["bounds"]
+    counts, sums = observed.values("counts"), observed.values("sums")
+    expected = (len(thetas), *thetas.shape[1:2])
+    if thetas.ndim != 3 or thetas.shape[2] != len(names) or counts.shape != expected or sums[0].size != thetas[0].size:
+        raise MeasurementError(
+            f"centroids of the shape {thetas.shape[1:]}, {counts.shape[1:]} counts and {sums.shape[1:]} sums do not "
+            f"fit {len(names)} attributes; measure with plans.KMeans"
+        )
+    try:
+        region = Region(observed.shared["region"], len(names))
+        in_original_units(np.zeros(len(names)), bounds)
+    except (ConsilienceError, TypeError, ValueError) as error:
+        raise MeasurementError(f"the rounds describe no region of points: {error}") from None
+    return NoisyRounds(
+        thetas=region.project(thetas),
+        counts=counts,
+        sums=sums.reshape(thetas.shape),
+        count_scales=observed.scales("counts"),
+        sum_scales=observed.scales("sums"),
+        laplace=observed.laplace,
+        region=region,
+    )
+
+
+def _clustered(dataset: Simulated, start: Array, rng: Generator, *, restarts: int) -> Array:
+    return lloyd(dataset.points, len(start), rng, weights=dataset.masses, start=start, restarts=restarts)
+
+
+def _sizes(dataset: Simulated, centroids: Array) -> Array:
+    labels = nearest(dataset.points, centroids)
+    return np.bincount(labels, dataset.masses, len(centroids)).astype(np.float64)
+
+
+def _centroid_diagnostics(drawn: Array, runs: ChainRuns) -> dict[str, Any]:
+    """The least effective sample size and the greatest R-hat of all coordinates of all centroids."""
+    each = drawn.reshape(len(runs.chains), -1, drawn.shape[1] * drawn.shape[2])
+    sizes = [effective_sample_size(each[:, :, i]) for i in range(each.shape[2])]
+    hats = [split_rhat(each[:, :, i]) for i in range(each.shape[2])]
+    return {
+        "centroid_effective_sample_size": float(min(sizes)),
+        "centroid_median_effective_sample_size": float(np.median(sizes)),
+        "centroid_rhat": finite_or_none(max(hats)),
+    }
+
+
+def _restored(found: object) -> ClusterEstimate:
+    declared = Declaration(found, "clusters")
+    if declared.text("format") != FORMAT or declared.integer("version") != VERSION:
+        declared.refuse(f"expected the format {FORMAT!r} of version {VERSION}")
+    arrays = {name: np.array(declared.raw(name), dtype=np.float64) for name in ARRAYS}
+    names = declared.texts("attributes")
+    clusters = len(arrays["centroids"])
+    for name, axes in ARRAYS.items():
+        expected = _expected_shape(name, clusters, len(names))
+        if arrays[name].ndim != axes or arrays[name].shape[-len(expected) :] != expected:
+            declared.refuse(f"{name} has the shape {arrays[name].shape}, which does not fit {clusters} clusters")
+        if not np.isfinite(arrays[name]).all():
+            declared.refuse(f"{name} has values that are not finite")
+    return ClusterEstimate(
+        attributes=names,
+        private=declared.flag("private"),
+        method=dict(declared.raw("method")),
+        diagnostics=dict(declared.raw("diagnostics")),
+        **arrays,
+    )
+
+
+def _expected_shape(name: str, clusters: int, attributes: int) -> tuple[int, ...]:
+    """The last axes of a saved array."""
+    if name == "bounds":
+        return attributes, 2
+    return (clusters,) if "sizes" in name else (clusters, attributes)

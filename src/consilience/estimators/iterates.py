@@ -1,0 +1,193 @@
+"""How to use every iterate of a noisy algorithm, not only its last (Lee and Kifer 2016): the frame.
+
+An iterative private algorithm releases noisy sums over records in every round and returns what the last round led to.
+All rounds are about the same records, so they are read together: a chain walks over datasets and stays at each as long
+as it makes all released values likely. The algorithm then runs on these datasets, without noise.
+
+What an algorithm brings along:
+
+    its statistics    φ(x, θ), compiled (numerics/iterates/contributions.py says how to add a kind)
+    its problem       target, proposal and starts as arrays, from what it released (numerics/iterates/*_problem.py)
+    its refit         the algorithm without noise on simulated records (estimators/clusters.py, estimators/logistic.py)
+
+The published method keeps the single dataset with the greatest posterior. Four things are different here by default,
+each because it was measured to be better; `Iterates.as_published()` has none of them.
+
+*All draws count.* E[cost(θ, D) | released] is the cost of θ on all draws put together, so running the algorithm on them
+minimises the expected cost. The one best dataset explains noise as well.
+
+*Few points of unequal mass.* Under the uniform prior n' equal points pull toward the uniform law the harder the more
+they are: with as many points as records that pull exceeds the evidence, and a long chain ends up worse than it began.
+Few points with free masses leave the evidence in charge, and chains of them mix fast.
+
+*A prior that looks at the rounds.* Records gather around centroids. The uniform prior spreads them over the whole cell
+of a cluster, which can make quite other clusters look better than those that were seen. A prior in proportion to the
+fourth root of the proposal's density does so less.
+
+*Three moves.* Jumps alone are rarely accepted when points are heavy; walks and transfers of mass are.
+
+Post-processing: none of this sees data or spends budget. Seeds are recorded and harmless.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from consilience.errors import DeclarationError
+from consilience.numerics.iterates import ChainProblem, ChainRuns, ChainSettings, run_chains
+
+Progress = Callable[[str, int, int], None]
+Moves = Literal["all", "jumps"]
+Use = Literal["posterior", "best"]
+Ratio = Literal["mixture", "component"]
+TargetValues = Literal["released", "corrected"]
+
+FEWEST_POINTS, POINTS_PER_CLUSTER = 48, 3
+MOST_POINTS = 20_000
+WALK_SHARE, TRANSFER_SHARE = 0.4, 0.3
+TRACE_LENGTH = 500
+"""Diagnostics keep about so many values of each chain's log posterior."""
+
+
+@dataclass(frozen=True)
+class Iterates:
+    """Settings of the chains.
+
+    `steps` are those of one chain, and `burn_in` of them (a third by default) leave no draws. `size` is the number of
+    simulated points: three for each cluster and at least 48 by default; "records" takes the noisy number of records, up
+    to 20,000. `delta` is the variance of a component of the proposal, and where it starts if `tune` is set. `ratio` is
+    the exact ratio of mixture densities or that of components, as printed. `target` says which values the posterior is
+    about: the released ones, or those corrected to agree (§3.2). `moves="jumps"` is the published chain, and `use` says
+    what the result is computed from: all draws or the best dataset. `prior_power` is λ of the prior q^λ, q the density
+    of the proposal: 0 is the uniform prior of the paper, 1 takes records to be where the rounds saw clusters. None
+    leaves it to the algorithm.
+
+    >>> Iterates(steps=30_000).burn_in_steps
+    10000
+    """
+
+    steps: int = 60_000
+    burn_in: int | None = None
+    size: int | Literal["records"] | None = None
+    delta: float = 0.001
+    ratio: Ratio = "mixture"
+    tune: bool = True
+    chains: int = 4
+    seed: int = 0
+    target: TargetValues = "released"
+    moves: Moves = "all"
+    use: Use = "posterior"
+    draws: int = 100
+    restarts: int = 5
+    prior_power: float | None = None
+
+    def __post_init__(self) -> None:
+        least = {"steps": 1, "chains": 1, "seed": 0, "draws": 1, "restarts": 0}
+        least |= {} if self.burn_in is None else {"burn_in": 0}
+        least |= {} if self.size in (None, "records") else {"size": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+                raise DeclarationError(f"{name} is {value!r}; give a whole number from {smallest} up")
+        if self.burn_in_steps >= self.steps:
+            raise DeclarationError(
+                f"a burn-in of {self.burn_in_steps} leaves none of {self.steps} steps; ask for more steps"
+            )
+        if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 < self.delta < np.inf:
+            raise DeclarationError(f"delta is {self.delta!r}; it is a variance above 0, such as 0.001")
+        words = {"ratio": Ratio, "target": TargetValues, "moves": Moves, "use": Use}
+        for name, choices in words.items():
+            if getattr(self, name) not in get_args(choices):
+                said = " or ".join(map(repr, get_args(choices)))
+                raise DeclarationError(f"{name} is {getattr(self, name)!r}; say {said}")
+        power = 0.0 if self.prior_power is None else self.prior_power
+        if isinstance(power, bool) or not isinstance(power, int | float) or not 0 <= power <= 1:
+            raise DeclarationError(f"prior_power is {self.prior_power!r}; give a number from 0 to 1, or None")
+        if not isinstance(self.tune, bool):
+            raise DeclarationError(f"tune is {self.tune!r}; say True or False")
+
+    @staticmethod
+    def as_published(*, steps: int = 30_000, chains: int = 1, seed: int = 0) -> "Iterates":
+        """The method as Lee and Kifer print it, but for the target: the best dataset of a chain of jumps.
+
+        As many points as records seem to be, δ = 0.001, and no tuning. Their target on corrected values is
+        `target="corrected"`, and their ratio `ratio="component"`.
+        """
+        return Iterates(
+            steps=steps,
+            chains=chains,
+            seed=seed,
+            size="records",
+            tune=False,
+            moves="jumps",
+            use="best",
+            draws=20,
+            prior_power=0.0,
+        )
+
+    @property
+    def burn_in_steps(self) -> int:
+        return self.steps // 3 if self.burn_in is None else self.burn_in
+
+    def points(self, clusters: int, records: float) -> int:
+        """How many points to simulate."""
+        if self.size == "records":
+            return int(min(max(round(records), 1), MOST_POINTS))
+        return max(FEWEST_POINTS, POINTS_PER_CLUSTER * clusters) if self.size is None else int(self.size)
+
+    def run(self, problem: ChainProblem, *, clusters: int, progress: Progress | None = None) -> ChainRuns:
+        """The chains of these settings."""
+        everything = self.moves == "all"
+        settings = ChainSettings(
+            size=self.points(clusters, problem.total),
+            steps=self.steps,
+            burn_in=self.burn_in_steps,
+            delta=float(self.delta),
+            ratio=self.ratio,
+            tune=self.tune,
+            walk_share=WALK_SHARE if everything else 0.0,
+            transfer_share=TRANSFER_SHARE if everything else 0.0,
+            scatter_start=everything,
+            rescale=everything,
+            prior_power=self.prior_power or 0.0,
+            draws=self.draws,
+        )
+        return run_chains(problem, settings, chains=self.chains, seed=self.seed, progress=progress)
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return asdict(self)
+
+
+def diagnostics(runs: ChainRuns) -> dict[str, Any]:
+    """How the chains went, as plain data: what to look at before trusting intervals.
+
+    `trace` holds the log posterior at equal distances, a list for each chain. An effective sample size of some dozens
+    and an R-hat below about 1.1 say that the chains have seen what there is.
+    """
+    jumps, walks, transfers = runs.acceptance_by_move
+    traces = runs.traces
+    stride = max(1, traces.shape[1] // TRACE_LENGTH)
+    return {
+        "chains": len(runs.chains),
+        "steps": runs.settings.steps,
+        "burn_in": runs.settings.burn_in,
+        "size": runs.settings.size,
+        "delta": [chain.delta for chain in runs.chains],
+        "acceptance": runs.acceptance,
+        "acceptance_by_move": {"jump": jumps, "walk": walks, "transfer": transfers},
+        "best_log_posterior": runs.best_log_posterior,
+        "mean_log_posterior": float(traces[:, runs.settings.burn_in :].mean()),
+        "effective_sample_size": runs.effective_sample_size,
+        "rhat": finite_or_none(runs.rhat),
+        "trace_stride": stride,
+        "trace": traces[:, stride - 1 :: stride].tolist(),
+        "seconds": runs.seconds,
+    }
+
+
+def finite_or_none(number: float) -> float | None:
+    """The number for a JSON file, which has no infinities."""
+    return float(number) if np.isfinite(number) else None

@@ -1,0 +1,239 @@
+"""`regress`: a logistic regression from all rounds of a noisy one (after Lee and Kifer 2016).
+
+The private algorithm returns the coefficients of its last round. Here the chain's draws are datasets D that make the
+noisy gradients of *all* rounds likely (estimators/iterates.py). The reported coefficients minimise the expected loss
+
+    E[ Σ_records ln(1 + exp(−θ·z)) | released ] + ridge/2 ‖θ‖²,
+
+by one fit to all draws put together, without noise and without clipping. So they correct for three things at once: the
+noise of single rounds, rounds that were too few to arrive, and the bias of clipped gradients.
+
+*Intervals.* Each draw has a fit of its own. The interval of a coefficient holds the given share of them: where the fit
+to the real records lies, given the noise and the chain's prior.
+
+Nothing here sees data or spends budget.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.domain.declarations import Declaration
+from consilience.domain.files import write_atomically
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
+from consilience.estimators.iterate_observations import Observed
+from consilience.estimators.iterates import Iterates, Progress, diagnostics
+from consilience.measurements import MeasurementSet
+from consilience.numerics.clustering import Region, normalised
+from consilience.numerics.clustering.regions import RegionKind, middles_and_halves
+from consilience.numerics.iterates.logistic_problem import (
+    NoisyGradients,
+    followed,
+    logistic_problem,
+    refit,
+    simulated_size,
+)
+
+Array = NDArray[np.float64]
+
+FORMAT, VERSION = "regression", 1
+ARRAYS = {"bounds": 2, "coefficients": 1, "last_iterate": 1, "drawn": 2}
+"""The arrays that a saved estimate holds, and how many axes each has."""
+RECORDS_PER_POINT = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionEstimate:
+    """Coefficients for attributes whose bounds are mapped to −1 and 1, the intercept last."""
+
+    attributes: tuple[str, ...]
+    label: str
+    region: RegionKind
+    bounds: Array
+    """A row of two ends for each attribute."""
+    coefficients: Array
+    last_iterate: Array
+    """The coefficients of the last round: what the private algorithm alone gives."""
+    drawn: Array
+    """The coefficients fitted to each draw of the chain, a row each."""
+    records: float
+    """The noisy number of records."""
+    private: bool
+    """False where the noise was simulated, and protects nobody."""
+    method: dict[str, Any] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    def probability(self, points: ArrayLike) -> Array:
+        """The probability of the label's upper half for points in original units, a column for each attribute."""
+        found = np.atleast_2d(np.asarray(points, dtype=np.float64))
+        if found.ndim != 2 or found.shape[1] != len(self.attributes):
+            raise DeclarationError(
+                f"points of the shape {found.shape} were given; give a column for each of {', '.join(self.attributes)}"
+            )
+        inside = Region(self.region, len(self.attributes)).project(np.clip(normalised(found, self.bounds), -1, 1))
+        return np.exp(-np.logaddexp(0.0, -(inside @ self.coefficients[:-1] + self.coefficients[-1])))
+
+    def in_original_units(self) -> Array:
+        """The coefficients for attributes as they are, the intercept last; for the region "box", within bounds."""
+        if self.region != "box":
+            raise DeclarationError(
+                f"points are moved to the region {self.region!r}, so no coefficients of the attributes as they are "
+                "give the same answers; use `probability`, or measure with region='box'"
+            )
+        middles, halves = middles_and_halves(self.bounds)
+        slopes = self.coefficients[:-1] / halves
+        return np.append(slopes, self.coefficients[-1] - slopes @ middles)
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Where each coefficient lies with this probability, given the noise and the chain's prior."""
+        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+            raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
+        low, high = np.quantile(self.drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return low, high
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `save` writes it, and `load` reads it back."""
+        found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "attributes": list(self.attributes)}
+        found |= {"label": self.label, "region": self.region, "records": self.records}
+        found |= {name: getattr(self, name).tolist() for name in ARRAYS}
+        return found | {"private": self.private, "method": self.method, "diagnostics": self.diagnostics}
+
+    def save(self, path: str | Path) -> None:
+        """Write the estimate as JSON, whole or not at all."""
+        write_atomically(Path(path), (json.dumps(self.to_json(), allow_nan=False) + "\n").encode())
+
+    @staticmethod
+    def load(path: str | Path) -> "RegressionEstimate":
+        """The estimate that `save` wrote; anything else is refused."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise FileFormatError(f"cannot read the regression in {path}: {reason}; give a saved one") from None
+        try:
+            return _restored(json.loads(content))
+        except (ValueError, TypeError, RecursionError, ConsilienceError) as error:
+            raise FileFormatError(f"{path} holds no regression of version {VERSION}: {error}; save it anew") from None
+
+
+def regress(
+    measured: MeasurementSet,
+    settings: Iterates | None = None,
+    *,
+    ridge: float = 1.0,
+    progress: Progress | None = None,
+) -> RegressionEstimate:
+    """The coefficients that all rounds of a run of `plans.Logistic` together speak for.
+
+    `ridge` is the weight of ‖θ‖²/2 beside the sum of the losses of all records. Without a `size` in the settings, a
+    simulated point stands for three standard deviations of a gradient's noise. A `target` of corrected values does not
+    exist here: only counts have totals to agree on.
+    """
+    settings = settings or Iterates()
+    if settings.target != "released":
+        raise DeclarationError("gradients have no totals to correct; use target='released' for a logistic regression")
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise DeclarationError(f"the ridge is {ridge!r}; give a finite number above 0, such as 1")
+    observed = Observed.of(measured, algorithm="logistic")
+    rounds = noisy_gradients(observed)
+    if settings.size is None:
+        settings = replace(settings, size=simulated_size(rounds, records_per_point=RECORDS_PER_POINT))
+    runs = settings.run(logistic_problem(rounds), clusters=1, progress=progress)
+    chosen = runs.pooled if settings.use == "posterior" else runs.best
+    penalty = ridge / rounds.records
+    coefficients = refit(chosen.points, chosen.masses, ridge=penalty)
+    drawn = [refit(draw.points, draw.masses, ridge=penalty, start=coefficients) for draw in runs.draws]
+    return RegressionEstimate(
+        attributes=tuple(observed.shared["attributes"]),
+        label=str(observed.shared["label"]),
+        region=rounds.region.kind,
+        bounds=np.array(observed.shared["bounds"], dtype=np.float64)[:-1],
+        coefficients=coefficients,
+        last_iterate=last_iterate(observed),
+        drawn=np.array(drawn),
+        records=rounds.records,
+        private=measured.private,
+        method={"name": "iterates", "algorithm": "logistic", "ridge": ridge, "settings": settings.to_json()},
+        diagnostics=diagnostics(runs),
+    )
+
+
+def last_iterate(observed: Observed) -> Array:
+    """The coefficients that the last round led to: the result of the private algorithm alone."""
+    try:
+        step, radius = float(observed.shared["step"]), float(observed.shared["radius"])
+    except (TypeError, ValueError) as error:
+        raise MeasurementError(f"the rounds do not say how they step: {error}; measure with plans.Logistic") from None
+    return followed(noisy_gradients(observed), step=step, radius=radius)
+
+
+def noisy_gradients(observed: Observed) -> NoisyGradients:
+    """The rounds as arrays, for normalised attributes."""
+    shared, thetas = observed.shared, observed.thetas
+    try:
+        dimensions = len(shared["attributes"])
+        region = Region(shared["region"], dimensions)
+        middles_and_halves(shared["bounds"])
+        clip, clip_norm = float(shared["clip"]), shared["clip_norm"]
+    except (ConsilienceError, TypeError, ValueError) as error:
+        raise MeasurementError(f"the rounds describe no gradients of points: {error}") from None
+    counts, gradients = _values(observed, "count", 1), _values(observed, "gradient", dimensions + 1)
+    if thetas.shape != gradients.shape or len(shared["bounds"]) != dimensions + 1:
+        raise MeasurementError(
+            f"coefficients of the shape {thetas.shape[1:]} and {len(shared['bounds'])} bounds do not fit {dimensions} "
+            "attributes and a label; measure with plans.Logistic"
+        )
+    if clip_norm not in (1, 2) or not clip > 0:
+        raise MeasurementError(
+            f"gradients clipped to {clip} in the norm {clip_norm!r} are not known; use the norm 1 or 2"
+        )
+    return NoisyGradients(
+        thetas=thetas,
+        counts=counts[:, 0],
+        gradients=gradients,
+        count_scales=observed.scales("count"),
+        gradient_scales=observed.scales("gradient"),
+        laplace=observed.laplace,
+        clip=clip,
+        clip_norm=clip_norm,
+        region=region,
+    )
+
+
+def _values(observed: Observed, part: str, size: int) -> Array:
+    for parts in observed.rounds:
+        if parts[part].values.size != size:
+            raise MeasurementError(
+                f"measurement {parts[part].name} has {parts[part].values.size} values where {size} belong; measure "
+                "with plans.Logistic"
+            )
+    return observed.values(part)
+
+
+def _restored(found: object) -> RegressionEstimate:
+    declared = Declaration(found, "regression")
+    if declared.text("format") != FORMAT or declared.integer("version") != VERSION:
+        declared.refuse(f"expected the format {FORMAT!r} of version {VERSION}")
+    arrays = {name: np.array(declared.raw(name), dtype=np.float64) for name in ARRAYS}
+    names = declared.texts("attributes")
+    for name, axes in ARRAYS.items():
+        expected = (len(names), 2) if name == "bounds" else (len(names) + 1,)
+        if arrays[name].ndim != axes or arrays[name].shape[-len(expected) :] != expected:
+            declared.refuse(f"{name} has the shape {arrays[name].shape}, which does not fit {len(names)} attributes")
+        if not np.isfinite(arrays[name]).all():
+            declared.refuse(f"{name} has values that are not finite")
+    region: Any = declared.text("region")
+    return RegressionEstimate(
+        attributes=names,
+        label=declared.text("label"),
+        region=Region(region, len(names)).kind,
+        records=declared.number("records"),
+        private=declared.flag("private"),
+        method=dict(declared.raw("method")),
+        diagnostics=dict(declared.raw("diagnostics")),
+        **arrays,
+    )

@@ -1,0 +1,1 @@
+"""What other private clusterings than iterated k-means compute: cells of a grid, clusterings of blocks of records."""

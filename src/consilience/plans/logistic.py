@@ -1,0 +1,185 @@
+"""Logistic regression in rounds of noisy gradients, each record's clipped (Song et al. 2013; Abadi et al. 2016).
+
+Round t = 1 … T measures, with the coefficients θ_{t−1} of the round before, how many records there are and the sum of
+the gradients of their losses, each clipped (privacy/gradient_statistic.py proves the sensitivities), and takes the step
+
+    θ_t = θ_{t−1} − step · gradient / n̂,      n̂ = the mean of the noisy counts so far,
+
+then moves θ_t to the nearest point with ‖θ‖₂ ≤ radius. Where n̂ is below 1 the coefficients stay where they were. The
+rounds share the budget equally; within a round the count gets `count_share` of it.
+
+θ₀ = 0. Measurements keep θ_{t−1} with every answer, so that all rounds can be used afterwards, not only the last.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from consilience.domain.attributes import Continuous
+from consilience.domain.domains import Domain
+from consilience.errors import DeclarationError
+from consilience.measurements import MeasurementSet
+from consilience.numerics.clustering import RegionKind
+from consilience.numerics.clustering.regions import REGION_KINDS
+from consilience.numerics.iterates.logistic_steps import next_coefficients
+from consilience.privacy.budgets import Budget
+from consilience.privacy.cluster_statistics import declared_bounds
+from consilience.privacy.gate import Gate
+from consilience.privacy.gradient_statistic import gradient_statistics, largest_gradient
+
+USUAL_ROUNDS = 20
+USUAL_STEP = 4.0
+EXAMPLE_RECORDS = 10_000
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Rounds of noisy gradient sums of a logistic regression of `label` on `attributes`.
+
+    The label is a continuous attribute: the upper half of its bounds is one class, the lower half the other.
+    `attributes` are continuous ones, by default all the others that the domain declares. `region` is where points live
+    after their bounds were mapped to −1 and 1: "box" leaves them there, "ball" moves them to the nearest point of the
+    L1 ball, and "radial-ball" to the one on the line to the origin. `clip` bounds the gradient of one record, as a part
+    of the largest that the region allows, in the L1 norm for pure ε and in the L2 norm for ρ. At θ = 0 half of the
+    largest clips nothing. A `step` of 4 suits attributes of which few lie at the same end of their bounds; where rounds
+    swing to and fro, which θ_{t−1} in the measurements show, take a smaller one.
+
+    Records with a missing value are dropped, and those out of bounds follow the attribute's `unlisted`.
+
+    >>> Logistic("income", rounds=5).to_json()["rounds"]
+    5
+    """
+
+    label: str
+    attributes: tuple[str, ...] | None = None
+    rounds: int = USUAL_ROUNDS
+    step: float = USUAL_STEP
+    region: RegionKind = "box"
+    clip: float = 0.5
+    count_share: float = 0.1
+    radius: float = 10.0
+
+    def __init__(
+        self,
+        label: str,
+        attributes: Sequence[str] | None = None,
+        *,
+        rounds: int = USUAL_ROUNDS,
+        step: float = USUAL_STEP,
+        region: RegionKind = "box",
+        clip: float = 0.5,
+        count_share: float = 0.1,
+        radius: float = 10.0,
+    ) -> None:
+        if not isinstance(label, str):
+            raise DeclarationError(f"the label is {label!r}; name one attribute")
+        if region not in REGION_KINDS:
+            raise DeclarationError(f"the region {region!r} is not known; use {', '.join(map(repr, REGION_KINDS))}")
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise DeclarationError(f"{rounds!r} rounds were asked for; give a whole number from 1 up")
+        fields = {
+            "label": label,
+            "attributes": _names(attributes, label),
+            "rounds": rounds,
+            "step": _number(step, "the step", most=math.inf),
+            "region": region,
+            "clip": _number(clip, "the part of the largest gradient that is kept", most=1.0),
+            "count_share": _number(count_share, "the count's share of the budget", most=math.nextafter(1.0, 0.0)),
+            "radius": _number(radius, "the radius", most=math.inf),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def run(self, gate: Gate) -> None:
+        names = self.names(gate.domain)
+        coefficients = np.zeros(len(names) + 1)
+        part = gate.budget.scaled(Fraction(1, self.rounds))
+        shares = (self.count_share, 1 - self.count_share)
+        norm = 1 if gate.budget.additive_unit == "epsilon" else 2
+        clip = self.clip * largest_gradient(self.region, len(names), norm)
+        counts: list[float] = []
+        for round_number in range(1, self.rounds + 1):
+            asked = gradient_statistics(
+                gate.domain,
+                names,
+                self.label,
+                self.region,
+                coefficients,
+                clip=clip,
+                clip_norm=norm,
+                step=self.step,
+                radius=self.radius,
+            )
+            count, gradient = gate.sum_records(asked, part, shares=shares, round=round_number)
+            counts.append(float(count.values[0]))
+            records = float(np.mean(counts))
+            coefficients = next_coefficients(coefficients, gradient.values, records, step=self.step, radius=self.radius)
+
+    def names(self, domain: Domain) -> tuple[str, ...]:
+        """The attributes that the label is explained by: those asked for, or all continuous ones but the label."""
+        names = self.attributes
+        if names is None:
+            continuous = [each.name for each in domain.attributes if isinstance(each, Continuous)]
+            names = tuple(name for name in continuous if name != self.label)
+            if not names:
+                raise DeclarationError(
+                    f"the domain {domain.name!r} declares no continuous attribute besides the label {self.label!r}; "
+                    'declare kind = "continuous" and bounds = [low, high]'
+                )
+        declared_bounds(domain, (*names, self.label))
+        return names
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "logistic",
+            "label": self.label,
+            "attributes": None if self.attributes is None else list(self.attributes),
+            "rounds": self.rounds,
+            "step": self.step,
+            "region": self.region,
+            "clip": self.clip,
+            "count_share": self.count_share,
+            "radius": self.radius,
+        }
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """What each round costs, and how far its noise moves a coefficient."""
+        count, gradient = example.measurements[:2]
+        part = budget.scaled(Fraction(1, self.rounds))
+        spread = [math.sqrt(each.noise.variance) for each in (count, gradient)]
+        return (
+            f"{self.rounds} rounds spend {part.describe()} each, a share of {self.count_share:g} of it on the number "
+            "of records and the rest on the sum of their gradients.",
+            f"In each round the noise on the count has the standard deviation {spread[0]:.3g}, and that on the sum "
+            f"moves each coefficient by about {self.step * spread[1] / EXAMPLE_RECORDS:.2g} where there are "
+            f"{EXAMPLE_RECORDS:,} records, and by less in proportion where there are more.",
+        )
+
+
+def _number(value: object, what: str, *, most: float) -> float:
+    """A finite number above 0 and up to `most`."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (0 < value <= most and math.isfinite(value))
+    ):
+        upper = "" if math.isinf(most) else f" and up to {most:.3g}"
+        raise DeclarationError(f"{what} is {value!r}; give a finite number above 0{upper}")
+    return float(value)
+
+
+def _names(attributes: Sequence[str] | None, label: str) -> tuple[str, ...] | None:
+    if attributes is None:
+        return None
+    if isinstance(attributes, str):
+        raise DeclarationError(f"attributes is a list of names; {attributes!r} is one text: write [{attributes!r}]")
+    names = tuple(attributes)
+    if not names or len(set(names)) < len(names):
+        raise DeclarationError(f"the attributes are {list(names)}; name one or more, each once")
+    if label in names:
+        raise DeclarationError(f"the label {label!r} is also among the attributes; leave it out of them")
+    return names

@@ -1,0 +1,76 @@
+"""What `consilience kmeans` publishes: a folder with clusters, the noisy rounds they come from, and pictures.
+
+    centroids.csv          cluster, size and its interval; then each attribute and its interval
+    clusters.json          the whole estimate: settings, diagnostics, draws (`ClusterEstimate.load` reads it)
+    measurements.parquet   the noisy counts and sums of all rounds, with the privacy statement
+    clusters.png           centroids with error bars, where the extra `plots` is installed
+    chain.png              the progress of the chains
+
+The folder is written beside its place and renamed, so that it is there whole or not at all.
+"""
+
+import csv
+import io
+import os
+from pathlib import Path
+
+from consilience.domain.files import folder_in_place_of
+from consilience.errors import FileFormatError
+from consilience.estimators.clusters import ClusterEstimate
+from consilience.measurements import MeasurementSet
+from consilience.publication.cluster_pictures import draw_clusters, draw_progress
+
+FILES = frozenset({"centroids.csv", "clusters.json", "measurements.parquet", "clusters.png", "chain.png"})
+
+
+def is_cluster_folder(path: Path) -> bool:
+    """Whether a folder is one of these, with nothing else in it."""
+    inside = {each.name for each in path.iterdir()} if path.is_dir() else set[str]()
+    return "clusters.json" in inside and inside <= FILES
+
+
+def refuse_other_place(path: Path, *, overwrite: bool) -> None:
+    """Refuse a place where something else lies, before anything is spent."""
+    if path.exists() and not (overwrite and is_cluster_folder(path)):
+        hint = "or overwrite it on purpose" if is_cluster_folder(path) else "it holds other things"
+        raise FileFormatError(f"{path} exists already; choose another name, {hint}")
+    if not path.absolute().parent.is_dir():
+        raise FileFormatError(f"there is no folder {path.parent}; create it first")
+
+
+def publish_clusters(
+    estimate: ClusterEstimate,
+    measured: MeasurementSet,
+    path: str | os.PathLike[str],
+    *,
+    level: float = 0.9,
+    pictures: bool = True,
+    overwrite: bool = False,
+) -> Path:
+    """Write the folder, and return its path. `level` is that of the intervals in the table and the picture."""
+    target = Path(path)
+    refuse_other_place(target, overwrite=overwrite)
+    interval = estimate.interval(level)
+    with folder_in_place_of(target) as building:
+        (building / "centroids.csv").write_text(centroid_table(estimate, level), encoding="utf-8")
+        estimate.save(building / "clusters.json")
+        measured.save(building / "measurements.parquet")
+        if pictures:
+            draw_clusters(estimate, interval, building / "clusters.png")
+            draw_progress(estimate, building / "chain.png")
+    return target
+
+
+def centroid_table(estimate: ClusterEstimate, level: float) -> str:
+    """The clusters as CSV, a line each, with the ends of their intervals."""
+    interval = estimate.interval(level)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = ["size", *estimate.attributes]
+    writer.writerow(["cluster", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))])
+    for k, centroid in enumerate(estimate.centroids):
+        cells: list[float] = [estimate.sizes[k], interval.sizes[0][k], interval.sizes[1][k]]
+        for j, value in enumerate(centroid):
+            cells += [value, interval.centroids[0][k, j], interval.centroids[1][k, j]]
+        writer.writerow([k + 1, *(f"{float(cell):.6g}" for cell in cells)])
+    return text.getvalue()

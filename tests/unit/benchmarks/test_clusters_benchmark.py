@@ -1,0 +1,32 @@
+"""The benchmark of clusters compares all ways on the same measurements, and judges coverage."""
+
+import numpy as np
+
+from benchmarks.accuracy.clusters import WAYS, compared, covered
+from benchmarks.problems.points import mixture
+from consilience.estimators.clusters import cluster
+from consilience.estimators.iterates import Iterates
+from consilience.numerics.clustering import Region, normalised
+from consilience.plans.kmeans import KMeans
+from consilience.privacy.measure import measure
+
+
+def test_every_way_has_a_row_about_the_same_last_round() -> None:
+    rows = compared(mixture("clusters", (600, 2, 3)), "ball", 1.0, runs=1, quick=True)
+    assert [row["way"] for row in rows] == list(WAYS)
+    assert len({row["last round"] for row in rows}) == 1
+    assert all(row["all rounds"] > 0 and 0 <= row["covered"] <= 1 for row in rows)
+
+
+def test_coverage_is_whole_for_endless_intervals_and_none_for_intervals_elsewhere() -> None:
+    problem = mixture("clusters", (600, 2, 3))
+    found = cluster(
+        measure(problem.table(), KMeans(3, region="box"), epsilon=50.0, simulate=0), Iterates(steps=500, draws=5)
+    )
+    points = Region("box", 2).project(normalised(problem.points, found.bounds))
+    found.drawn_centroids[::2], found.drawn_centroids[1::2] = -1e9, 1e9
+    found.drawn_sizes[::2], found.drawn_sizes[1::2] = -1e9, 1e9
+    assert covered(found, points) == (1.0, 1.0)
+    found.drawn_centroids[:], found.drawn_sizes[:] = 1e9, 1e9
+    assert covered(found, points) == (0.0, 0.0)
+    assert np.isfinite(found.centroids).all()

@@ -1,0 +1,162 @@
+"""`consilience kmeans` end to end: points in, a folder out, nothing spent that was not asked for."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.cli.kmeans import domain_of_bounds
+from consilience.errors import DeclarationError
+from consilience.estimators.clusters import ClusterEstimate
+from consilience.measurements import MeasurementSet
+
+CENTRES = np.array([[20.0, -30.0], [80.0, -20.0], [50.0, 30.0]])
+KMEANS = ["kmeans", "points.csv", "--clusters", "3", "--epsilon", "1", "--bounds", "x=0:100,y=-50:50"]
+QUICK = ["--steps", "2000", "--chains", "2"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    points = CENTRES[rng.integers(0, 3, 3000)] + rng.normal(0, 3, (3000, 2))
+    lines = ["x,y,name", *(f"{x:.3f},{y:.3f},n{i}" for i, (x, y) in enumerate(points)), ",5,missing", "1e9,nan,odd"]
+    (tmp_path / "points.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def call(*words: str) -> tuple[int, str, str]:
+    outcome = subprocess.run(
+        [sys.executable, "-m", "consilience.cli.main", *words], capture_output=True, text=True, check=False
+    )
+    return outcome.returncode, outcome.stdout, outcome.stderr
+
+
+def succeed(*words: str) -> str:
+    code, out, err = call(*words)
+    assert code == 0, err
+    return out
+
+
+def test_points_become_clusters_with_error_bars_and_the_budget_is_told(place: Path) -> None:
+    out = succeed(*KMEANS, *QUICK, "--out", "clusters")
+    assert "Spent: epsilon 1" in out
+    assert {each.name for each in (place / "clusters").iterdir()} == {
+        "centroids.csv",
+        "clusters.json",
+        "measurements.parquet",
+        "clusters.png",
+        "chain.png",
+    }
+    rows = list(csv.DictReader((place / "clusters" / "centroids.csv").open()))
+    found = np.array([[float(row["x"]), float(row["y"])] for row in rows])
+    for centre in CENTRES:
+        assert np.linalg.norm(found - centre, axis=1).min() < 5
+    for row in rows:
+        for name in ("size", "x", "y"):
+            assert float(row[f"{name}_low"]) <= float(row[f"{name}_high"])
+    estimate = ClusterEstimate.load(place / "clusters" / "clusters.json")
+    assert estimate.private
+    assert estimate.total == pytest.approx(3000, rel=0.1)
+    assert (place / "clusters" / "clusters.png").read_bytes().startswith(b"\x89PNG")
+    spent = json.loads(succeed("ledger", "show", "points.csv", "--json"))
+    assert (spent["spent"], spent["remaining"]) == ("1", "0")
+
+
+def test_rounds_of_an_earlier_run_cost_nothing(place: Path) -> None:
+    succeed(*KMEANS, *QUICK, "--no-pictures", "--out", "clusters")
+    again = json.loads(
+        succeed(
+            "kmeans", "--measurements", "clusters/measurements.parquet", *QUICK, "--level", "0.5", "--no-pictures",
+            "--out", "again", "--json",
+        )
+    )  # fmt: skip
+    assert again["level"] == 0.5
+    assert len(again["centroids"]) == 3
+    assert np.all(np.array(again["sizes_low"]) <= np.array(again["sizes_high"]))
+    first, second = (MeasurementSet.load(place / name / "measurements.parquet") for name in ("clusters", "again"))
+    assert [each.values.tolist() for each in first] == [each.values.tolist() for each in second]
+
+
+def test_the_same_request_again_is_free_and_another_is_refused(place: Path) -> None:
+    succeed(*KMEANS, *QUICK, "--no-pictures", "--out", "clusters")
+    code, _, err = call(*KMEANS, *QUICK, "--no-pictures", "--out", "clusters", "--overwrite")
+    assert code == 0
+    assert "made before" in err
+    code, _, err = call(*KMEANS, "--rounds", "4", *QUICK, "--out", "other")
+    assert code == 1
+    assert "0 of 1 remains" in err
+    assert not (place / "other").exists()
+
+
+def test_a_dry_run_touches_nothing(place: Path) -> None:
+    out = succeed(*KMEANS, "--dry-run")
+    assert "5 rounds spend epsilon 0.2 each" in out
+    assert sorted(each.name for each in place.iterdir()) == ["points.csv"]
+
+
+def test_simulated_noise_is_stamped(place: Path) -> None:
+    code, _, err = call(*KMEANS, *QUICK, "--simulate", "1", "--out", "clusters")
+    assert code == 0
+    assert "NOT PRIVATE" in err
+    assert not ClusterEstimate.load(place / "clusters" / "clusters.json").private
+    assert not (place / "points.csv.ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["kmeans", "points.csv", "--clusters", "0", "--epsilon", "1", "--bounds", "x=0:1", "--out", "c"],
+            "0 clusters",
+        ),
+        (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "x=0", "--out", "c"], "column=low"),
+        (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "x=5:1", "--out", "c"], "5"),
+        (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "x=0:nan", "--out", "c"], "nan"),
+        (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "z=0:1", "--out", "c"], "z"),
+        ([*KMEANS, "--rounds", "0", "--out", "c"], "0 rounds"),
+        ([*KMEANS, "--region", "disc", "--out", "c"], "disc"),
+        ([*KMEANS, "--level", "1", "--out", "c"], "level"),
+        ([*KMEANS, "--steps", "0", "--out", "c"], "steps"),
+        ([*KMEANS, "--out", "no/such/folder"], "no folder"),
+        ([*KMEANS, "--out", "."], "exists already"),
+        (["kmeans", "--measurements", "points.csv", "--out", "c"], "points.csv"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_spent(place: Path, words: list[str], message: str) -> None:
+    code, _, err = call(*words)
+    assert code == 1
+    assert message in err
+    assert "Traceback" not in err
+    assert sorted(each.name for each in place.iterdir()) == ["points.csv"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["kmeans", "points.csv", "--epsilon", "1", "--bounds", "x=0:1", "--out", "c"],
+        ["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--out", "c"],
+        ["kmeans", "--clusters", "2", "--epsilon", "1", "--bounds", "x=0:1", "--out", "c"],
+        [*KMEANS, "--measurements", "m.parquet", "--out", "c"],
+        KMEANS,
+    ],
+)
+def test_what_is_missing_is_wrong_usage(place: Path, words: list[str]) -> None:
+    assert call(*words)[0] == 2
+    assert sorted(each.name for each in place.iterdir()) == ["points.csv"]
+
+
+def test_bounds_are_read_as_typed() -> None:
+    found = domain_of_bounds(" hours per week = 0:99.5 , a=b=-1e3:-5", name="w")
+    assert [(each.name, each.to_declaration()["bounds"]) for each in found.attributes] == [
+        ("hours per week", [0.0, 99.5]),
+        ("a=b", [-1000.0, -5.0]),
+    ]
+    assert math.isclose(found.attributes[0].bounds[1], 99.5)  # type: ignore[attr-defined]
+    with pytest.raises(DeclarationError):
+        domain_of_bounds("", name="w")
