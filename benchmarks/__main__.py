@@ -21,6 +21,7 @@ BENCHMARKS = {
     "graphical": "benchmarks.speed.graphical",
     "clusters": "benchmarks.accuracy.clusters",
     "iterates": "benchmarks.speed.iterates",
+    "mechanisms": "benchmarks.accuracy.mechanisms",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
     "views": "benchmarks.accuracy.views",

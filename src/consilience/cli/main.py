@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli import answer, check, domain, estimate, kmeans, ledger, measure, release
+from consilience.cli import answer, check, domain, estimate, evaluate, kmeans, ledger, measure, release
 from consilience.cli.console import refuse, report_bug
 from consilience.errors import ConsilienceError
 
@@ -29,6 +29,7 @@ app.command("estimate", epilog=estimate.EXAMPLE)(estimate.estimate_command)
 app.command("answer", epilog=answer.EXAMPLE)(answer.answer_command)
 app.command("release", epilog=release.EXAMPLE)(release.release_command)
 app.command("kmeans", epilog=kmeans.EXAMPLE)(kmeans.kmeans_command)
+app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate_command)
 app.command("check", epilog=check.EXAMPLE)(check.check_command)
 
 

@@ -90,7 +90,8 @@ def measure_command(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     rho: options.Rho = None,
-    plan: options.PlanText = "2-way",
+    plan: options.PlanText = None,
+    workload: options.WorkloadFile = None,
     ledger: options.LedgerFile = None,
     budget: options.TotalBudget = None,
     request: options.RequestId = None,
@@ -106,13 +107,13 @@ def measure_command(
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
     from consilience.domain import Domain
-    from consilience.plans import plan_from_text
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    declared = Domain.load(domain)
     asked = Request(
         data,
-        Domain.load(domain),
-        plan_from_text(plan),
+        declared,
+        options.chosen_plan(plan, workload, declared, amounts, neighbours),
         amounts,
         ledger,
         budget,

@@ -1,16 +1,19 @@
 """Options that several verbs share, and how they become the library's nouns."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from consilience.cli.console import note
 from consilience.errors import BudgetExceeded, DeclarationError, LedgerError
 
 if TYPE_CHECKING:
     from consilience.domain import Domain
     from consilience.privacy.budgets import Budget
     from consilience.privacy.ledger import Ledger
+    from consilience.privacy.measure import Plan
     from consilience.source import Source
 
 Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
@@ -19,8 +22,16 @@ Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The privacy bu
 Delta = Annotated[float | None, typer.Option("--delta", help="With --epsilon: (epsilon, delta), by Gaussian noise.")]
 Rho = Annotated[float | None, typer.Option("--rho", help="The privacy budget as zero-concentrated rho.")]
 PlanText = Annotated[
-    str,
-    typer.Option("--plan", help="What to measure: '2-way', 'flat', 'marginals age,sex; income', 'histogram age 16'."),
+    str | None,
+    typer.Option(
+        "--plan",
+        help="What to measure: '2-way', 'flat', 'marginals age,sex; income', 'histogram age 16', 'aim'. "
+        "By default a plan is chosen for the workload, or for all pairs of attributes.",
+    ),
+]
+WorkloadFile = Annotated[
+    Path | None,
+    typer.Option("--workload", help="What you want to know (TOML); without --plan one is chosen for it, and says why."),
 ]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger; by default it lies beside the data: DATA.ledger.")
@@ -51,6 +62,33 @@ TakeOver = Annotated[
 ]
 DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def chosen_plan(
+    text: str | None,
+    workload: Path | None,
+    domain: "Domain",
+    amounts: Mapping[str, float | None],
+    neighbours: str,
+) -> "Plan":
+    """The plan that was asked for, or the one that suits the workload; then it says why, on standard error.
+
+    Without either it is all pairs of attributes that the account is to be good for.
+    """
+    from consilience.domain import Workload
+    from consilience.plans import chosen_plan, plan_from_text
+    from consilience.privacy.budgets import budget
+
+    wanted = None if workload is None else Workload.load(workload)
+    if text is not None:
+        return plan_from_text(text, wanted)
+    if wanted is None:
+        wanted = Workload.marginals(domain, ways=min(2, len(domain.counted_names)))
+    plan, reasons = chosen_plan(domain, wanted, budget(**amounts), neighbours)
+    note(f"plan: {plan.to_json()['plan']}")
+    for reason in reasons:
+        note(f"  {reason}")
+    return plan
 
 
 def open_source(

@@ -21,7 +21,8 @@ def release_command(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     rho: options.Rho = None,
-    plan: options.PlanText = "2-way",
+    plan: options.PlanText = None,
+    workload: options.WorkloadFile = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
     ledger: options.LedgerFile = None,
     budget: options.TotalBudget = None,
@@ -41,15 +42,15 @@ def release_command(
     from consilience.domain import Domain
     from consilience.estimators import estimate
     from consilience.estimators.choose import check_method
-    from consilience.plans import plan_from_text
     from consilience.publication import release
     from consilience.publication.bundle import is_bundle
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    declared = Domain.load(domain)
     asked = Request(
         data,
-        Domain.load(domain),
-        plan_from_text(plan),
+        declared,
+        options.chosen_plan(plan, workload, declared, amounts, neighbours),
         amounts,
         ledger,
         budget,

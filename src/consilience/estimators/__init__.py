@@ -1,12 +1,17 @@
 """How to fit: estimators turn measurements into one consistent account. Post-processing only."""
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
+from consilience.estimators.bayesian_network import BayesianNetwork
 from consilience.estimators.choose import Choice, choose, estimate, restore
 from consilience.estimators.clusters import ClusterEstimate, cluster
+from consilience.estimators.dual_query import DualQuery
+from consilience.estimators.dual_query_model import DualQueryModel
+from consilience.estimators.factored_weights import FactoredWeights
 from consilience.estimators.fourier import Fourier
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.learning import Learning
+from consilience.estimators.local_squares import LocalSquares
 from consilience.estimators.logistic import RegressionEstimate, regress
 from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.matrix import Matrix
@@ -18,14 +23,19 @@ from consilience.estimators.uniform import Uniform
 from consilience.estimators.views import Views
 
 __all__ = [
+    "BayesianNetwork",
     "Choice",
     "ClusterEstimate",
+    "DualQuery",
+    "DualQueryModel",
     "Estimate",
     "Estimator",
+    "FactoredWeights",
     "Fourier",
     "Graphical",
     "Iterates",
     "Learning",
+    "LocalSquares",
     "MarginalLoss",
     "Matrix",
     "MultiplicativeWeights",

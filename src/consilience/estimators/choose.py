@@ -15,12 +15,17 @@ from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
+from consilience.estimators.bayesian_network import BayesianNetwork, BayesianNetworkEstimate
+from consilience.estimators.dual_query import DualQuery, SyntheticRecords
+from consilience.estimators.dual_query_model import DualQueryModel, DualQueryModelEstimate
 from consilience.estimators.evidence import refuse_record_sums
+from consilience.estimators.factored_weights import FactoredEstimate, FactoredWeights
 from consilience.estimators.fourier import Fourier, FourierEstimate
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.learning import Learning, LearningEstimate
+from consilience.estimators.local_squares import LocalSquares, LocalSquaresEstimate
 from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
@@ -43,6 +48,11 @@ ESTIMATORS: dict[str, type[Estimator]] = {
     "fourier": Fourier,
     "learning": Learning,
     "uniform": Uniform,
+    "bayesian-network": BayesianNetwork,
+    "dual-query": DualQuery,
+    "dual-query-model": DualQueryModel,
+    "factored-weights": FactoredWeights,
+    "local-squares": LocalSquares,
 }
 
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
@@ -60,6 +70,11 @@ ESTIMATES: Mapping[str, type[Estimate]] = dict.fromkeys(ESTIMATORS, FullTableEst
     "fourier": FourierEstimate,
     "learning": LearningEstimate,
     "uniform": UniformEstimate,
+    "bayesian-network": BayesianNetworkEstimate,
+    "dual-query": SyntheticRecords,
+    "dual-query-model": DualQueryModelEstimate,
+    "factored-weights": FactoredEstimate,
+    "local-squares": LocalSquaresEstimate,
 }
 
 

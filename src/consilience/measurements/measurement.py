@@ -11,21 +11,30 @@ from consilience.domain import BoundQuery, Domain, Query
 from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Haar, Matrix, Moments
 from consilience.errors import MeasurementError
-from consilience.measurements.noise_laws import NoiseLaw
+from consilience.measurements.noise_laws import Gumbel, NoiseLaw
 from consilience.measurements.plain_data import plain_mapping
 
-KINDS = ("linear", "record-sums")
+KINDS = ("linear", "record-sums", "selections")
 """The kinds of measurement that this version knows.
 
 linear:       values = query(table) + noise.
 record-sums:  values = Σ over records of a bounded vector + noise. `extra["statistic"]` says in plain data which vector;
               the query has no factors, because points have no cells.
+selections:   values = the places, from 0 up, of candidates that were chosen one after the other, each as the greatest
+              of scores + Gumbel noise. `extra["selection"]` says in plain data which candidates and scores.
 """
+
+DESCRIBED_BY = {"record-sums": "statistic", "selections": "selection"}
+"""Where `extra` says what the values of a kind other than "linear" are."""
+
+NAMELESS = {"record-sums": "sums over records", "selections": "choices among candidates"}
+"""What measurements of a kind are called that do not say by which algorithm they were made."""
 
 RESERVED_EXTRA = ("step", "censored", "threshold")
 """Keys that a file's `extra` uses for fields of the measurement itself."""
 
 LARGEST_ROUND = 2**31 - 1
+LARGEST_PLACE = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +44,8 @@ class Measurement:
     `values` holds one number for each answer, in the C order of the bound query's shape: the last factor varies
     fastest. `clipped` says that negative noisy values were published as 0. `threshold` says that noisy values below it
     were not released, and `censored` marks those: of them nothing is known but that (they are stored as NaN).
-    Of the kind "record-sums" the values are what `statistic` describes, in its order.
+    Of the kind "record-sums" the values are what `statistic` describes, in its order, and of the kind "selections" the
+    candidates that were chosen by what `selection` describes.
 
     >>> from consilience.measurements import Laplace
     >>> Measurement(Query.marginal("sex"), [12.0, 9.0], noise=Laplace(2.0)).describe()
@@ -81,8 +91,13 @@ class Measurement:
                 f"measurement {self.name} is of kind {self.kind!r}, which this version does not know; "
                 f"{suggestion(str(self.kind), KINDS)}"
             )
-        if self.kind == "record-sums":
-            self._check_statistic()
+        if self.kind != "linear":
+            self._check_description()
+        if isinstance(self.noise, Gumbel) != (self.kind == "selections"):
+            raise MeasurementError(
+                f"measurement {self.name} is of kind {self.kind!r} with {self.noise.law} noise; selections, and "
+                "nothing else, are made with gumbel noise: correct one of the two"
+            )
         if not isinstance(self.clipped, bool):
             raise MeasurementError(f"measurement {self.name}: clipped is True or False, found {self.clipped!r}")
         self._check_round()
@@ -93,17 +108,18 @@ class Measurement:
                     "it is a field of the measurement or of its noise law"
                 )
 
-    def _check_statistic(self) -> None:
-        """Sums over records are no linear query of the cells: they say in `extra` what they are."""
-        described = self.extra.get("statistic") if isinstance(self.extra, Mapping) else None
+    def _check_description(self) -> None:
+        """What is no linear query of the cells says in `extra` what it is."""
+        key = DESCRIBED_BY[self.kind]
+        described = self.extra.get(key) if isinstance(self.extra, Mapping) else None
         if not isinstance(described, Mapping) or not described:
             raise MeasurementError(
-                f"measurement {self.name} is of kind 'record-sums' but does not say of what; "
-                'give extra={"statistic": {...}} with the description of the statistic'
+                f"measurement {self.name} is of kind {self.kind!r} but does not say of what; "
+                f'give extra={{"{key}": {{...}}}} with the description of the {key}'
             )
         if self.query.factors:
             raise MeasurementError(
-                f"measurement {self.name} is of kind 'record-sums', which has no query of cells, but names the query "
+                f"measurement {self.name} is of kind {self.kind!r}, which has no query of cells, but names the query "
                 f"{self.query.describe()!r}; use Query(())"
             )
 
@@ -128,7 +144,20 @@ class Measurement:
                 f"measurement {self.name} is called clipped at 0 but has the value {known.min():g}; "
                 "use clipped=False if negative values were published"
             )
+        if self.kind == "selections":
+            self._check_places()
         self._check_threshold(known)
+
+    def _check_places(self) -> None:
+        """Chosen candidates are whole numbers from 0 up, all of them released as they are."""
+        if self.censored is not None or self.threshold is not None or self.clipped:
+            raise MeasurementError(f"measurement {self.name} is of selections, which are neither clipped nor withheld")
+        wrong = (self.values < 0) | (self.values != np.floor(self.values)) | (self.values > LARGEST_PLACE)
+        if np.any(wrong):
+            raise MeasurementError(
+                f"measurement {self.name} has the value {self.values[wrong][0]:g}, but a selection is the place of a "
+                "candidate: a whole number from 0 up"
+            )
 
     def _check_threshold(self, known: NDArray[np.float64]) -> None:
         if self.threshold is None:
@@ -153,25 +182,33 @@ class Measurement:
 
     @property
     def asks(self) -> str:
-        """What was measured, in words: the query, or the algorithm and the part of it that sums over records."""
-        statistic = self.statistic
-        if statistic is None:
+        """What was measured, in words: the query, or the algorithm and the part of it that is no query of cells."""
+        described = self.statistic or self.selection
+        if described is None:
             return self.query.describe()
-        words = [statistic.get(key) for key in ("algorithm", "part")]
-        return " ".join(word for word in words if isinstance(word, str)) or "sums over records"
+        words = [described.get(key) for key in ("algorithm", "part")]
+        return " ".join(word for word in words if isinstance(word, str)) or NAMELESS[self.kind]
 
     @property
     def statistic(self) -> Mapping[str, Any] | None:
-        """The description of the statistic that sums over records; None of a linear query."""
-        found = self.extra.get("statistic") if isinstance(self.extra, Mapping) else None
-        return found if self.kind == "record-sums" and isinstance(found, Mapping) else None
+        """The description of the statistic that sums over records; None of other kinds."""
+        return self._described("record-sums")
+
+    @property
+    def selection(self) -> Mapping[str, Any] | None:
+        """The description of the candidates and scores that were selected by; None of other kinds."""
+        return self._described("selections")
+
+    def _described(self, kind: str) -> Mapping[str, Any] | None:
+        found = self.extra.get(DESCRIBED_BY[kind]) if isinstance(self.extra, Mapping) else None
+        return found if self.kind == kind and isinstance(found, Mapping) else None
 
     def bind(self, domain: Domain) -> BoundQuery:
         """The query over the domain; refused when it has another number of answers than there are values."""
         if self.kind != "linear":
             raise MeasurementError(
-                f"measurement {self.name} is of kind {self.kind!r}: sums over records of one algorithm, which answer "
-                "no query of cells; fit it with the estimator of that algorithm"
+                f"measurement {self.name} is of kind {self.kind!r}: {NAMELESS[self.kind]} of one algorithm, which "
+                "answer no query of cells; fit it with the estimator of that algorithm"
             )
         size = self.values.size
         # Some factors say how many rows they have: a claim that no list of values backs is refused before it is built.

@@ -5,6 +5,7 @@
     discrete Laplace   P(r) = exp(−|r|/b) / Σ_k exp(−|kh|/b),      r = kh, k ∈ ℤ       (Ghosh et al. 2012)
     discrete Gaussian  P(r) = exp(−r²/2σ²) / Σ_k exp(−(kh)²/2σ²),  r = kh, k ∈ ℤ       (Canonne et al. 2020)
     exact              r = 0: a public fact from outside
+    Gumbel             P(R ≤ r) = exp(−exp(−r/b))                                      of selections alone
 
 Scales are in the units of the values, also on a lattice with step h. The laws are public and describe noise that was
 drawn elsewhere; `simulate` is for simulation and bootstrap, and its draws protect nobody.
@@ -35,7 +36,7 @@ FARTHEST = 1e200
 
 
 class NoiseLaw(ABC):
-    """A symmetric law of noise around zero."""
+    """A law of noise; of noise on answers, symmetric around zero."""
 
     law: ClassVar[str]
     """The name by which files know the law."""
@@ -377,8 +378,50 @@ class Exact(NoiseLaw):
         return "exact, known from outside"
 
 
+@dataclass(frozen=True)
+class Gumbel(NoiseLaw):
+    """The noise of a selection: the greatest of scores with independent Gumbel noise is what was chosen.
+
+    That is the exponential mechanism: candidate i has the probability exp(scoreᵢ/scale) / Σ_j exp(score_j/scale). The
+    scale is in the units of the scores. The law is not symmetric and its mean is not 0; no answer is measured with it.
+
+    >>> round(Gumbel(3.0).variance, 4)
+    14.8044
+    """
+
+    scale: float
+    law: ClassVar[str] = "gumbel"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", _checked(self, "scale", self.scale))
+
+    @property
+    def scale_parameter(self) -> float:
+        return self.scale
+
+    @property
+    def variance(self) -> float:
+        return math.pi**2 / 6 * self.scale**2
+
+    def log_density(self, residuals: ArrayLike) -> Floats:
+        t = _floats(residuals) / self.scale
+        with np.errstate(over="ignore"):
+            return np.asarray(-t - np.exp(-t) - math.log(self.scale))
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(-np.exp(-_floats(x) / self.scale)))
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        with np.errstate(divide="ignore"):
+            return np.asarray(-self.scale * np.log(-np.log(_probabilities(p))))
+
+    def simulate(self, size: Size, rng: Generator) -> Floats:
+        return np.asarray(rng.gumbel(0.0, self.scale, size))
+
+
 LAWS: dict[str, type[NoiseLaw]] = {
-    law.law: law for law in (Laplace, Gaussian, DiscreteLaplace, DiscreteGaussian, Exact)
+    law.law: law for law in (Laplace, Gaussian, DiscreteLaplace, DiscreteGaussian, Exact, Gumbel)
 }
 
 

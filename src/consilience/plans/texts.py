@@ -11,6 +11,12 @@ matrix age ranges [p-identity]          the matrix mechanism for a workload of o
 low-rank age prefix                     the low-rank mechanism, likewise
 fourier 2 · data-cube 2                 all marginals over two attributes, as the mechanisms of these names have them
 mwem age,sex; income                    rounds that measure what is estimated worst among some marginals
+independent · forest · mst · aim        one-way marginals; pairs worth their noise; a tree of pairs; rounds (AIM)
+hdmm age,sex; income                    the strategy that is best for these marginals, whatever the data
+residual-planner age,sex; income        likewise, for marginals under rho, with closed-form variances
+mwem-graphical age,sex; income          MWEM with a graphical model, for domains of any size
+dual-query age,sex; income              DualQuery
+privbayes                               the tables of a Bayesian network
 k-means 5 [x,y]                         rounds of noisy k-means: the counts and sums of 5 clusters of points
 """
 
@@ -21,17 +27,27 @@ from consilience.domain.attribute_workloads import FACTOR_OF_NAME
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.plans.aim import Aim
+from consilience.plans.best_buy import BestBuy
 from consilience.plans.data_cube import DataCube
 from consilience.plans.dawa import Dawa
+from consilience.plans.dual_query import DualQuery
 from consilience.plans.efpa import Efpa
+from consilience.plans.forest import Forest
 from consilience.plans.fourier import Fourier
+from consilience.plans.hdmm import Hdmm
 from consilience.plans.histogram import Histogram
+from consilience.plans.independent import Independent
 from consilience.plans.kmeans import KMeans
 from consilience.plans.low_rank import LowRank
 from consilience.plans.marginals import Direct, Flat, Marginals
 from consilience.plans.matrix_mechanism import STRATEGIES, MatrixMechanism
+from consilience.plans.mst import Mst
 from consilience.plans.mwem import Mwem
+from consilience.plans.mwem_models import MwemModels
 from consilience.plans.php import Php
+from consilience.plans.privbayes import PrivBayes
+from consilience.plans.residual_planner import ResidualPlanner
 from consilience.plans.views import Views
 from consilience.plans.wavelet import Wavelet
 from consilience.privacy.measure import Plan
@@ -48,12 +64,14 @@ EXAMPLES = (
     "dawa age",
     "matrix age ranges",
     "mwem age,sex; income",
+    "aim",
+    "hdmm age,sex; income",
     "k-means 5 x,y",
 )
 
 
-def plan_from_text(text: str) -> Plan:
-    """The plan that a text names.
+def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
+    """The plan that a text names; a workload takes the place of marginals that some plans name.
 
     >>> plan_from_text("2-way")
     Direct(ways=2)
@@ -66,6 +84,13 @@ def plan_from_text(text: str) -> Plan:
     ways = re.fullmatch(r"(\d+)-way", name)
     if ways and not rest:
         return Direct(ways=int(ways.group(1)))
+    if name in FOR_WORKLOADS and (rest or workload is not None):
+        return FOR_WORKLOADS[name](_asked(rest, workload))
+    if workload is not None:
+        raise DeclarationError(
+            f"the plan {text!r} does not go by a workload; leave the workload out, or use one of "
+            f"{', '.join(FOR_WORKLOADS)}"
+        )
     if not rest and name in WITHOUT_WORDS:
         return WITHOUT_WORDS[name]()
     if rest and name in WITH_WORDS:
@@ -126,8 +151,11 @@ def _workload(words: list[str]) -> tuple[str, str]:
     return (words[-1], " ".join(words[:-1])) if named else ("ranges", " ".join(words))
 
 
-def _mwem(text: str) -> Mwem:
-    return Mwem(Workload.of([Query.marginal(*names) for names in _sets(text)]))
+def _asked(text: str, workload: Workload | None) -> Workload:
+    """The marginals that are named, or the workload that was given beside the text."""
+    if text and workload is not None:
+        raise DeclarationError(f"the plan names {text!r}, and a workload was given, too; give one of them")
+    return workload if workload is not None else Workload.of([Query.marginal(*names) for names in _sets(text)])
 
 
 def _k_means(text: str) -> KMeans:
@@ -138,7 +166,30 @@ def _k_means(text: str) -> KMeans:
     return KMeans(int(number), [name.strip() for name in names.split(",")] if names.strip() else None)
 
 
-WITHOUT_WORDS: dict[str, Callable[[], Plan]] = {"flat": Flat, "views": Views, "wavelet": Wavelet}
+FOR_WORKLOADS: dict[str, Callable[[Workload], Plan]] = {
+    "aim": Aim,
+    "best-buy": BestBuy,
+    "dual-query": DualQuery,
+    "forest": Forest,
+    "hdmm": Hdmm,
+    "independent": Independent,
+    "mst": Mst,
+    "mwem": Mwem,
+    "mwem-graphical": MwemModels,
+    "residual-planner": ResidualPlanner,
+}
+
+WITHOUT_WORDS: dict[str, Callable[[], Plan]] = {
+    "aim": Aim,
+    "best-buy": BestBuy,
+    "flat": Flat,
+    "forest": Forest,
+    "independent": Independent,
+    "mst": Mst,
+    "privbayes": PrivBayes,
+    "views": Views,
+    "wavelet": Wavelet,
+}
 
 WITH_WORDS: dict[str, Callable[[str], Plan]] = {
     "marginals": lambda text: Marginals(_sets(text)),
@@ -152,6 +203,5 @@ WITH_WORDS: dict[str, Callable[[str], Plan]] = {
     "dawa": Dawa,
     "matrix": _matrix,
     "low-rank": _low_rank,
-    "mwem": _mwem,
     "k-means": _k_means,
 }

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
-from consilience.errors import BudgetExceeded, LedgerError
+from consilience.errors import LedgerError, MeasurementError
 from consilience.measurements import Measurement
 from consilience.numerics.linear_maps import Kronecker
-from consilience.privacy.budgets import Budget, exact_difference, exact_sum
+from consilience.privacy.budgets import Budget
 from consilience.privacy.ledger import Reservation
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule
@@ -34,6 +34,7 @@ from consilience.privacy.record_statistics import (
     exact_sums,
     price_statistics,
 )
+from consilience.privacy.run_accounts import RunAccount
 from consilience.privacy.scores import Score
 from consilience.privacy.selection import Selector, epsilon_for_rho, select
 from consilience.source import Source
@@ -45,6 +46,9 @@ Candidate = TypeVar("Candidate")
 
 LARGEST_KEPT_POINTS = 2 * 2**30
 """Points of up to this many bytes (8 for each coordinate) are kept from one step to the next; more are read again."""
+
+LARGEST_KEPT_COUNTS = 2**29
+"""Exact counts of up to this many bytes (8 for each cell) are kept from step to step; more are counted again."""
 
 
 class Gate(Protocol):
@@ -58,6 +62,11 @@ class Gate(Protocol):
     @property
     def budget(self) -> Budget:
         """What the whole run may spend."""
+        ...
+
+    @property
+    def rows_per_unit(self) -> int:
+        """How many rows one protected unit has at most: a declaration, by which noise is scaled."""
         ...
 
     def measure(
@@ -85,23 +94,9 @@ class Gate(Protocol):
         """The first code of each bucket of neighbouring values, as the rule chose them privately at this price."""
         ...
 
-
-class _Account:
-    """What a run has spent of its own budget; refuses a step that would exceed it."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self.spent: list[Decimal] = []
-
-    def charge(self, cost: Budget) -> None:
-        amount = cost.cost_in(self.budget.unit)
-        remaining = exact_difference(self.budget.amount, exact_sum(self.spent))
-        if amount > remaining:
-            raise BudgetExceeded(
-                f"the plan asked for {cost.describe()}, {remaining} of its {self.budget.describe()} remains; "
-                "its steps must sum to what the run was given"
-            )
-        self.spent.append(amount)
+    def keep(self, selections: Measurement) -> None:
+        """Add what private selections chose to the result of the run; it was paid for when they were made."""
+        ...
 
 
 class PricingGate:
@@ -112,9 +107,10 @@ class PricingGate:
         self.budget = budget
         self.prices: list[Price | StatisticsPrice] = []
         self.selections: list[Budget] = []
+        self.kept: list[Measurement] = []
+        self.rows_per_unit = rows_per_unit
         self._neighbours: Neighbours = neighbours
-        self._rows_per_unit = rows_per_unit
-        self._account = _Account(budget)
+        self._account = RunAccount(budget)
 
     def measure(
         self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
@@ -125,7 +121,7 @@ class PricingGate:
             budget,
             shares=shares,
             neighbours=self._neighbours,
-            rows_per_unit=self._rows_per_unit,
+            rows_per_unit=self.rows_per_unit,
         )
         self._account.charge(budget)
         self.prices.append(price)
@@ -146,7 +142,7 @@ class PricingGate:
             shares=shares,
             round=round,
             neighbours=self._neighbours,
-            rows_per_unit=self._rows_per_unit,
+            rows_per_unit=self.rows_per_unit,
         )
         self._account.charge(budget)
         self.prices.append(price)
@@ -163,6 +159,9 @@ class PricingGate:
         self._account.charge(budget)
         self.selections.append(budget)
         return (0,)
+
+    def keep(self, selections: Measurement) -> None:
+        self.kept.append(_selections(selections, ""))
 
 
 class DataGate:
@@ -187,6 +186,7 @@ class DataGate:
     ) -> None:
         self.domain = source.domain
         self.budget = budget
+        self.rows_per_unit = source.max_rows_per_unit
         self.measurements: list[Measurement] = []
         self._source = source
         self._neighbours: Neighbours = neighbours
@@ -195,9 +195,10 @@ class DataGate:
         self._reservation = reserve() if reserve is not None and begun else None
         self._release_id = release_id
         self._progress = progress or _silent
-        self._account = _Account(budget)
+        self._account = RunAccount(budget)
         self._step = 0
         self._points: dict[tuple[str, ...], NDArray[np.float64]] = {}
+        self._counts: dict[tuple[str, ...], NDArray[np.int64]] = {}
 
     def measure(
         self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
@@ -208,7 +209,7 @@ class DataGate:
             budget,
             shares=shares,
             neighbours=self._neighbours,
-            rows_per_unit=self._source.max_rows_per_unit,
+            rows_per_unit=self.rows_per_unit,
         )
         described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
         self._account.charge(budget)
@@ -231,7 +232,7 @@ class DataGate:
             shares=shares,
             round=round,
             neighbours=self._neighbours,
-            rows_per_unit=self._source.max_rows_per_unit,
+            rows_per_unit=self.rows_per_unit,
         )
         described = [[each.statistic.describe(), each.noise.to_json()] for each in price.statistics]
         request = ["sum-records", budget.to_json(), round, described]
@@ -272,6 +273,21 @@ class DataGate:
             self._points = {names: points}
         return points
 
+    def _exact_counts(self, marginals: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
+        """The exact marginals, each counted once for all steps of a run as long as they fit in the memory meant for it.
+
+        Rounds that select among the same candidates ask for the same counts. Kept counts cannot be written to.
+        """
+        missing = [names for names in dict.fromkeys(marginals) if names not in self._counts]
+        counted = dict(zip(missing, self._source.exact_counts(missing), strict=True)) if missing else {}
+        found = [self._counts[names] if names in self._counts else counted[names] for names in marginals]
+        kept = sum(table.nbytes for table in (*self._counts.values(), *counted.values()))
+        if kept <= LARGEST_KEPT_COUNTS:
+            for table in counted.values():
+                table.flags.writeable = False
+            self._counts |= counted
+        return found
+
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
         self._account.charge(budget)
@@ -296,6 +312,9 @@ class DataGate:
         self._next_step()
         return tuple(int(start) for start in starts)
 
+    def keep(self, selections: Measurement) -> None:
+        self.measurements.append(_selections(selections, f"{self._release_id}/{self._step}.kept"))
+
     def _divide(self, rule: PartitionRule, budget: Budget) -> list[int]:
         self._progress("counting", 0, 1)
         counts = self._source.exact_counts([(rule.attribute,)])[0]
@@ -308,7 +327,7 @@ class DataGate:
     def _choose(self, score: Score[object], budget: Budget, selector: Selector) -> int:
         epsilon = _epsilon_of(budget, selector)
         self._progress("counting", 0, 1)
-        scores = score.values(self._source.exact_counts(list(score.marginals)))
+        scores = score.values(self._exact_counts(list(score.marginals)))
         self._pay()
         sensitivity = score.sensitivity(self._neighbours) * self._source.max_rows_per_unit
         return select(scores, sensitivity=sensitivity, epsilon=epsilon, selector=selector, noise=self._noise)
@@ -317,7 +336,7 @@ class DataGate:
         """Noisy answers in lattice units, recorded in the ledger before they are returned."""
         self._progress("counting", 0, 1)
         sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
-        tables = dict(zip(sets, self._source.exact_counts(sets), strict=True))
+        tables = dict(zip(sets, self._exact_counts(sets), strict=True))
         self._pay()
         exact = (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
         noisy = self._noisy(price, exact)
@@ -373,6 +392,16 @@ class DataGate:
         return self._step - 1
 
 
+def _selections(measurement: Measurement, identity: str) -> Measurement:
+    """The measurement under this id; only selections are kept, all else a gate shows and keeps by itself."""
+    if measurement.kind != "selections":
+        raise MeasurementError(
+            f"a gate keeps selections, and {measurement.name} is of the kind {measurement.kind!r}; noisy answers are "
+            "kept when they are measured"
+        )
+    return replace(measurement, id=identity)
+
+
 def _silent(what: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
@@ -397,6 +426,6 @@ def zero_measurement(priced: PricedQuery | PricedStatistic) -> Measurement:
 
 
 def _exact_answers(bound: BoundQuery, table: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The answers as exact integers in lattice units, flattened."""
+    """The answers as exact integers in lattice units, flattened; a copy, for kept counts are not to be written to."""
     operator = Kronecker(tuple(each.in_lattice_units() for each in bound.maps))
-    return np.ascontiguousarray(operator.apply(table), dtype=np.int64).ravel()
+    return np.array(operator.apply(table), dtype=np.int64, order="C").ravel()

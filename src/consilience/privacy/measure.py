@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import DeclarationError, LedgerError
-from consilience.measurements import MeasurementSet, PrivacyStatement
+from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero_measurement
 from consilience.privacy.ledger import Ledger, Reservation
@@ -56,6 +56,8 @@ class DryRun:
     neighbours: Neighbours
     prices: tuple[Price | StatisticsPrice, ...]
     selections: tuple[Budget, ...]
+    kept: tuple[Measurement, ...] = ()
+    """What private selections would leave in the result."""
     notes: tuple[str, ...] = ()
     """What the plan has to say about its choices."""
 
@@ -72,7 +74,9 @@ class DryRun:
     def example(self) -> MeasurementSet:
         """The measurements with zeros for answers, to ask an estimator whether it could fit such a set."""
         empty = tuple(zero_measurement(each) for price in self.prices for each in price.parts)
-        return MeasurementSet(self.domain, empty, PrivacyStatement(neighbours=self.neighbours), {}, private=False)
+        return MeasurementSet(
+            self.domain, (*empty, *self.kept), PrivacyStatement(neighbours=self.neighbours), {}, private=False
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each query or statistic: what it asks, how many answers, and the noise on each."""
@@ -179,7 +183,7 @@ def price(
     relation = check_neighbours(neighbours)
     gate = PricingGate(domain, cost, neighbours=relation, rows_per_unit=rows_per_unit)
     plan.run(gate)
-    found = DryRun(domain, cost, relation, tuple(gate.prices), tuple(gate.selections))
+    found = DryRun(domain, cost, relation, tuple(gate.prices), tuple(gate.selections), tuple(gate.kept))
     return replace(found, notes=plan.explain(found.example(), cost)) if isinstance(plan, ExplainedPlan) else found
 
 

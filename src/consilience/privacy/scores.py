@@ -4,6 +4,7 @@ A score is computed exactly, in integers. What it compares the data with (an est
 lattice 2^−b first, so that a score in lattice units is a sum of integers and its sensitivity is exact.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -101,7 +102,8 @@ class MarginalError:
     def fingerprint(self) -> Sequence[object]:
         described: list[object] = ["marginal-error"]
         for candidate, estimate in self.estimates.items():
-            rounded = np.round(estimate * 2**LATTICE_BITS).astype(np.int64)
+            rounded = np.round(estimate * 2**LATTICE_BITS).astype("<i8")
+            digest = hashlib.sha256(rounded.tobytes()).hexdigest()
             penalty = 0.0 if self.penalties is None else self.penalties[candidate]
-            described.append([list(candidate), self._unit_weight(candidate), penalty, rounded.ravel().tolist()])
+            described.append([list(candidate), self._unit_weight(candidate), penalty, digest])
         return described

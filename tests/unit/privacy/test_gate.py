@@ -1,5 +1,6 @@
 """The gate draws, records and only then shows; it replays what the ledger holds, and never shows an exact count."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,13 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Domain, Query, factors
-from consilience.errors import BudgetExceeded, LedgerError, SourceError
+from consilience.errors import BudgetExceeded, LedgerError, MeasurementError, SourceError
+from consilience.measurements import Gumbel, Measurement
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
+from consilience.privacy.run_accounts import RunAccount
 from consilience.privacy.scores import MarginalError
 from consilience.source import open_table
 
@@ -152,3 +155,82 @@ def test_a_source_that_cannot_be_read_costs_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(type(gate._source), "exact_counts", unreadable)
     with pytest.raises(SourceError):
         gate.measure(Query.marginal("a"), budget(epsilon=1))
+
+
+class CountedSource:
+    """A source that remembers what it was asked to count."""
+
+    def __init__(self) -> None:
+        self._source = open_table(pa.table(ROWS), DOMAIN)
+        self.domain, self.max_rows_per_unit = self._source.domain, self._source.max_rows_per_unit
+        self.asked: list[list[tuple[str, ...]]] = []
+
+    def exact_counts(self, marginals):
+        self.asked.append(list(marginals))
+        return self._source.exact_counts(marginals)
+
+
+def rounds_of_selecting_and_measuring(source) -> tuple[list[object], DataGate]:
+    noise = SimulatedNoise(3)
+    gate = DataGate(source, budget(epsilon=9), neighbours="add-remove", noise=noise, release_id="r")
+    outcomes: list[object] = []
+    for sets in ([("a",), ("b",)], [("b",), ("a", "b")], [("a",), ("b",), ("a", "b")]):
+        score = MarginalError({names: np.zeros(DOMAIN.sizes(names)) for names in sets})
+        chosen = gate.select(score, budget(epsilon=1))
+        outcomes += [chosen, gate.measure(Query.marginal(*chosen), budget(epsilon=1))[0].values.tolist()]
+    return outcomes, gate
+
+
+def test_a_marginal_is_counted_once_for_all_rounds_and_kept_counts_cannot_change() -> None:
+    source = CountedSource()
+    _, gate = rounds_of_selecting_and_measuring(source)
+    assert source.asked == [[("a",), ("b",)], [("a", "b")]]
+    (kept,) = gate._exact_counts([("a", "b")])
+    assert np.array_equal(kept, EXACT)
+    with pytest.raises(ValueError, match="read-only"):
+        kept[0, 0] = 9
+
+
+def test_counts_that_are_too_many_to_keep_are_counted_again_with_the_same_outcome(monkeypatch) -> None:
+    kept, counted_again = CountedSource(), CountedSource()
+    expected, _ = rounds_of_selecting_and_measuring(kept)
+    monkeypatch.setattr("consilience.privacy.gate.LARGEST_KEPT_COUNTS", 0)
+    found, _ = rounds_of_selecting_and_measuring(counted_again)
+    assert found == expected
+    assert len(counted_again.asked) == 6 > len(kept.asked)
+
+
+def test_selections_are_kept_under_an_id_of_the_run_and_nothing_else_is() -> None:
+    chosen = Measurement(
+        Query(()), np.array([1.0, 0.0]), Gumbel(2.0), kind="selections", extra={"selection": {"algorithm": "some"}}
+    )
+    gate = gate_to()
+    (noisy,) = gate.measure(Query.marginal("a"), gate.budget)
+    gate.keep(chosen)
+    assert [each.kind for each in gate.measurements] == ["linear", "selections"]
+    assert gate.measurements[1].id == "r/1.kept"
+    assert gate.measurements[1].values.tolist() == [1.0, 0.0]
+    with pytest.raises(MeasurementError, match="keeps selections"):
+        gate.keep(noisy)
+    pricing = PricingGate(DOMAIN, budget(epsilon=1), neighbours="add-remove", rows_per_unit=3)
+    pricing.keep(chosen)
+    assert [each.kind for each in pricing.kept] == ["selections"]
+    with pytest.raises(MeasurementError, match="keeps selections"):
+        pricing.keep(noisy)
+
+
+def test_gates_tell_how_many_rows_a_unit_has() -> None:
+    table = pa.table({**ROWS, "person": ["p", "p", "q", "q", "r", "r"]})
+    source = open_table(table, DOMAIN, unit="person", max_rows_per_unit=2)
+    gate = DataGate(source, budget(epsilon=1), neighbours="add-remove", noise=SimulatedNoise(0), release_id="r")
+    assert gate.rows_per_unit == 2
+    assert gate_to().rows_per_unit == 1
+    assert PricingGate(DOMAIN, budget(epsilon=1), neighbours="add-remove", rows_per_unit=3).rows_per_unit == 3
+
+
+def test_thousands_of_small_steps_add_up_exactly() -> None:
+    account = RunAccount(budget(epsilon=1))
+    for _ in range(3000):
+        account.charge(budget(epsilon=1).scaled(Fraction(1, 3000)))
+    with pytest.raises(BudgetExceeded, match="remains"):
+        account.charge(budget(epsilon=1e-6))

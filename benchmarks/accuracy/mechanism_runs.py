@@ -1,0 +1,150 @@
+"""One run of a mechanism on named records, in a process of its own, so that its memory and seconds are its own.
+
+What is wanted is all 3-way marginals at ε = 1, δ = 10⁻⁹. The noise is simulated, so that seeds tell runs apart. A
+mechanism is told the workload and the budget; its error is the mean over the marginals of half the L1 distance from the
+truth, in parts of the number of records. Where there are too many marginals to judge all, 500 are drawn of those with
+no more cells than there are records, the same for all mechanisms.
+"""
+
+import importlib.util
+import itertools
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.speed.timing import peak_megabytes
+
+EPSILON, DELTA = 1.0, 1e-9
+JUDGED = 500
+"""How many marginals are judged where there are more than MOST_JUDGED."""
+MOST_JUDGED = 1_000
+
+MOST_MEMORY = 6 * 10**9
+"""The bytes that a run may hold; one that needs more is refused them and fails."""
+
+PROGRAM = """
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2)
+from benchmarks.accuracy import mechanism_runs
+print(json.dumps(mechanism_runs.run_once(*json.loads(sys.argv[1]))))
+"""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """How a mechanism is made for a workload: the module of its plan, and a call of what is in it."""
+
+    module: str
+    make: Callable[[Any, Any, Any], Any]
+    """From the module, the domain and the workload to the plan."""
+    estimator: str | None = None
+    """How its measurements are fitted: "auto", the name of an estimator, or by the plan's own."""
+
+    @property
+    def exists(self) -> bool:
+        return importlib.util.find_spec(self.module) is not None
+
+    def plan(self, domain: Any, workload: Any) -> Any:
+        return self.make(importlib.import_module(self.module), domain, workload)
+
+
+def _release_choice(module: Any, domain: Any, workload: Any) -> Any:
+    from consilience.privacy.budgets import budget
+
+    return module.chosen_plan(domain, workload, budget(epsilon=EPSILON, delta=DELTA), "add-remove")[0]
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    "independent": Mechanism("consilience.plans.independent", lambda plans, _, workload: plans.Independent(workload)),
+    "MST": Mechanism("consilience.plans.mst", lambda plans, _, workload: plans.Mst(workload)),
+    "forest": Mechanism("consilience.plans.forest", lambda plans, _, workload: plans.Forest(workload)),
+    "AIM": Mechanism("consilience.plans.aim", lambda plans, _, workload: plans.Aim(workload)),
+    "AIM on residual": Mechanism(
+        "consilience.plans.aim", lambda plans, _, workload: plans.Aim(workload, model="residual")
+    ),
+    "MWEM+graphical": Mechanism("consilience.plans.mwem_models", lambda plans, _, workload: plans.MwemModels(workload)),
+    "PrivBayes": Mechanism("consilience.plans.privbayes", lambda plans, _, __: plans.PrivBayes()),
+    "PrivBayes+graphical": Mechanism(
+        "consilience.plans.privbayes", lambda plans, _, __: plans.PrivBayes(), "graphical"
+    ),
+    "ResidualPlanner": Mechanism(
+        "consilience.plans.residual_planner", lambda plans, _, workload: plans.ResidualPlanner(workload), "residual"
+    ),
+    "HDMM": Mechanism("consilience.plans.hdmm", lambda plans, _, workload: plans.Hdmm(workload), "residual"),
+    "release's choice": Mechanism("consilience.plans.chosen", _release_choice),
+}
+"""Those that are not adaptive are fitted by a non-negative estimator, which theirs as published is not."""
+
+
+def apart(records: str, mechanism: str, seed: int, *, timeout: float) -> dict[str, Any]:
+    """What `run_once` found in a process of its own, or why it found nothing."""
+    if not MECHANISMS[mechanism].exists:
+        return {"note": f"missing: {MECHANISMS[mechanism].module}"}
+    command = [sys.executable, "-c", PROGRAM, json.dumps([records, mechanism, seed]), str(MOST_MEMORY)]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    options: dict[str, Any] = {"capture_output": True, "text": True, "env": environment, "timeout": timeout}
+    try:
+        done = subprocess.run(command, check=False, **options)
+    except subprocess.TimeoutExpired:
+        return {"note": f"not done after {timeout:g} s"}
+    if done.returncode:
+        return {"note": (done.stderr.strip().splitlines() or ["failed"])[-1][:200]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_once(records: str, mechanism: str, seed: int) -> dict[str, Any]:
+    """The error of one run, the seconds of measuring and fitting, and the most memory up to the end of the fit."""
+    from benchmarks.problems.declared_records import declared_records
+    from consilience.domain import Workload
+    from consilience.evaluation import evaluate
+    from consilience.privacy.measure import measure
+
+    table = declared_records(records)
+    source, workload = table.source(), Workload.marginals(table.domain, ways=3)
+    plan = MECHANISMS[mechanism].plan(table.domain, workload)
+    began = time.perf_counter()
+    measured = measure(source, plan, epsilon=EPSILON, delta=DELTA, simulate=seed)
+    counted = time.perf_counter()
+    fitted = fit(plan, measured, MECHANISMS[mechanism].estimator)
+    done = time.perf_counter()
+    memory = peak_megabytes()
+    error = evaluate(fitted, source, judged(table.domain, table.rows)).total_variation
+    return {
+        "name": table.name,
+        "plan": plan.to_json()["plan"],
+        "estimator": str(fitted.method["method"]),
+        "measurements": len(measured),
+        "error": error,
+        "seconds": done - began,
+        "measuring": counted - began,
+        "megabytes": memory,
+    }
+
+
+def fit(plan: Any, measured: Any, estimator: str | None) -> Any:
+    """The estimate by the estimator of a name, or by the plan's own, or by the one that is chosen."""
+    from consilience.estimators import estimate as fitted
+    from consilience.plans import BestBuy
+
+    own = getattr(plan, "estimator", None)
+    if estimator is not None or own is None:
+        return fitted(measured, method=estimator or "auto")
+    return (own(measured) if isinstance(plan, BestBuy) else own()).fit(measured)
+
+
+def judged(domain: Any, rows: int) -> Any:
+    """All 3-way marginals as queries, or a part of them where they are many."""
+    from consilience.domain import Query, Workload
+
+    triples = list(itertools.combinations(domain.counted_names, 3))
+    if len(triples) > MOST_JUDGED:
+        small = [names for names in triples if math.prod(domain.sizes(names)) <= rows]
+        triples = random.Random(0).sample(small, JUDGED)
+    return Workload.of([Query.marginal(*names) for names in triples])

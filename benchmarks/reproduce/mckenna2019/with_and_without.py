@@ -1,0 +1,182 @@
+"""Runs of a mechanism with and without graphical estimation, as McKenna et al. (2019), §5.1, compare them.
+
+All see the same measurements where the mechanism does not use its estimate to choose what to measure; MWEM does, and
+runs twice. Graphical estimation is the paper's, which goes on to the optimum; what the library does by default, which
+stops where the estimated error is least, is shown beside it. A run has a process of its own with a limit on its time:
+what does not finish, or is refused because it would need too much memory, is said and counts as failed. Neighbours
+differ in the values of one record, and the number of records is public, as the paper has it; ε = 1, for DualQuery with
+δ = 0.001.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.problems.triples import TripleProblem, triple_problem
+
+WITHOUT, UNSAMPLED, WITH = "without", "without, and without sampling", "with graphical estimation"
+DEFAULT = "with it, the library's default"
+"""Sampling is that of records, from which PrivBayes as published answers."""
+PATIENCE = 900.0
+TABLE_LIMIT = 250_000_000
+"""Numbers in the tables of factored MWEM: 2 GB, where the paper's runs ended."""
+
+PROGRAM = """
+import json, sys
+from benchmarks.reproduce.mckenna2019 import with_and_without
+print(json.dumps(with_and_without.run_here(*json.loads(sys.argv[1]))))
+"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A plan for a problem, and the estimator that turns what it measured into answers."""
+
+    plan: Callable[[TripleProblem], Any]
+    estimator: Callable[[Any], Any]
+    """From the plan to the estimator."""
+
+
+def graphical(_plan: Any) -> Any:
+    """The estimator of the paper."""
+    from consilience.estimators import Graphical
+
+    return Graphical(stop="converged")
+
+
+def graphical_default(_plan: Any) -> Any:
+    from consilience.estimators import Graphical
+
+    return Graphical()
+
+
+def privbayes(_problem: TripleProblem) -> Any:
+    return _plans("privbayes").PrivBayes()
+
+
+def dual_query(problem: TripleProblem) -> Any:
+    return _plans("dual_query").DualQuery(problem.workload)
+
+
+def own(plan: Any) -> Any:
+    """The estimator that the mechanism was published with."""
+    return plan.estimator()
+
+
+def hdmm(problem: TripleProblem) -> Any:
+    """HDMM with equal shares of the budget for all triples, as the paper's authors publish it.
+
+    The least total squared error of k groups with errors e at a share of 1 asks for shares ∝ (w e)^⅓; it favours large
+    tables, while the paper's error counts all alike. Weights w = 1/e make the shares equal.
+    """
+    from consilience.domain import Workload
+
+    make, domain = _plans("hdmm").Hdmm, problem.records.domain
+    alone = [make(Workload.of([query])).strategy(domain).error for query in problem.workload.queries]
+    return make(Workload.of(problem.workload.queries, weights=[1.0 / error for error in alone]))
+
+
+def mwem(problem: TripleProblem, **options: Any) -> Any:
+    """MWEM that selects whole marginals; what grows too large is refused, or with a model not selected."""
+    return _plans("mwem_models").MwemModels(problem.workload, **options)
+
+
+def _plans(module: str) -> Any:
+    return importlib.import_module(f"consilience.plans.{module}")
+
+
+def _estimator(module: str, *options: str) -> Any:
+    """An estimator of a module that has one, whose name is that of the module."""
+    name = "".join(word.capitalize() for word in module.split("_"))
+    return getattr(importlib.import_module(f"consilience.estimators.{module}"), name)(*options)
+
+
+WAYS: Mapping[str, Mapping[str, Way]] = {
+    "PrivBayes": {
+        WITHOUT: Way(privbayes, lambda _: _estimator("bayesian_network", "sampled")),
+        UNSAMPLED: Way(privbayes, lambda _: _estimator("bayesian_network", "auto")),
+        WITH: Way(privbayes, graphical),
+        DEFAULT: Way(privbayes, graphical_default),
+    },
+    "DualQuery": {
+        WITHOUT: Way(dual_query, own),
+        WITH: Way(dual_query, lambda _: _estimator("dual_query_model")),
+    },
+    "MWEM": {
+        WITHOUT: Way(
+            lambda problem: mwem(problem, estimation="factored", beyond="refuse", largest_model=TABLE_LIMIT), own
+        ),
+        WITH: Way(lambda problem: mwem(problem, estimation="graphical"), own),
+    },
+    "HDMM": {
+        WITHOUT: Way(hdmm, lambda _: _estimator("local_squares")),
+        WITH: Way(hdmm, graphical),
+        DEFAULT: Way(hdmm, graphical_default),
+    },
+}
+"""For each mechanism the ways that are compared, by the name of the method."""
+
+DELTAS = {"DualQuery": 1e-3}
+
+
+def groups(mechanism: str) -> list[tuple[str, ...]]:
+    """The methods of a mechanism, those together that fit the same measurements."""
+    plans = dict.fromkeys(way.plan for way in WAYS[mechanism].values())
+    return [tuple(name for name, way in WAYS[mechanism].items() if way.plan is plan) for plan in plans]
+
+
+def run_apart(
+    mechanism: str,
+    methods: Sequence[str],
+    records: str,
+    seed: int,
+    epsilon: float = 1.0,
+    *,
+    patience: float = PATIENCE,
+) -> dict[str, dict[str, Any]]:
+    """What `run_here` found in a process of its own, or why it found nothing, for each method."""
+    command = [sys.executable, "-c", PROGRAM, json.dumps([mechanism, list(methods), records, seed, epsilon])]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    options: dict[str, Any] = {"capture_output": True, "text": True, "env": environment, "timeout": patience}
+    try:
+        done = subprocess.run(command, check=False, **options)
+    except subprocess.TimeoutExpired:
+        return {method: {"note": f"not done after {patience:g} s"} for method in methods}
+    if done.returncode:
+        note = (done.stderr.strip().splitlines() or ["failed"])[-1][:200]
+        return {method: {"note": note} for method in methods}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_here(mechanism: str, methods: Sequence[str], records: str, seed: int, epsilon: float) -> dict[str, Any]:
+    """For each method the workload error of one run and, of HDMM, that on what was measured; seconds and memory."""
+    from benchmarks.speed.timing import peak_megabytes
+    from consilience.domain import Workload
+    from consilience.evaluation import evaluate
+    from consilience.privacy.measure import measure
+
+    problem = triple_problem(records)
+    source, ways = problem.records.source(), WAYS[mechanism]
+    began = time.perf_counter()
+    plan = ways[methods[0]].plan(problem)
+    amounts = {"epsilon": epsilon, "delta": DELTAS.get(mechanism)}
+    measured = measure(source, plan, **amounts, neighbours="replace-one", simulate=seed)
+    measuring = time.perf_counter() - began
+    found: dict[str, Any] = {}
+    for method in methods:
+        began = time.perf_counter()
+        estimate = ways[method].estimator(plan).fit(measured)
+        seconds = measuring + time.perf_counter() - began
+        error = evaluate(estimate, source, problem.workload).workload_error
+        found[method] = {"records": problem.records.name, "seconds": seconds, "error": error}
+        found[method]["megabytes"] = peak_megabytes()
+        if mechanism == "HDMM":
+            asked = Workload.of([each.query for each in measured])
+            found[method]["measured error"] = evaluate(estimate, source, asked).workload_error
+    return found

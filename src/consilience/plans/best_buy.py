@@ -1,0 +1,231 @@
+"""BestBuy: the tables of a workload themselves, or rounds that choose among them, or a forest of pairs: by their noise.
+
+To measure everything that is asked for is best where there are many records: nothing is then taken for granted. Its
+noise is known beforehand. With K tables sharing the budget, σ the noise of each cell, and n cells in the mean, a table
+is off by about
+
+    n · E|noise| / 2N    of all N records (total variation).
+
+1. Let s be the sets of attributes of the workload's queries. All their parts of k attributes are considered as the
+   tables, for k from the largest down to 2; the first for which that error is at most `most_noise` is measured.
+2. Else the same is asked of pairs, as many as it takes to join all attributes. Up to `most_pair_noise` whole tables of
+   several attributes can be told from noise, and `plans.Aim` selects those that matter.
+3. Else most cells of such tables would be noise. `plans.Forest` measures one-way marginals and the pairs that are worth
+   their noise, with rare values joined; it may find that no pair is.
+
+N is public, or measured first with `total_share` of the budget. Nothing else but declarations decides.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload, attribute_sets
+from consilience.errors import DeclarationError
+from consilience.estimators.base import Estimator
+from consilience.estimators.graphical import Graphical
+from consilience.estimators.residual import Residual
+from consilience.measurements import Measurement, MeasurementSet
+from consilience.plans.aim import Aim
+from consilience.plans.budget_parts import check_share, in_two_parts
+from consilience.plans.forest import Forest
+from consilience.plans.independent import attribute_importance
+from consilience.plans.spanning_pairs import pair_weights
+from consilience.privacy.budgets import Budget
+from consilience.privacy.gate import Candidate, Gate
+from consilience.privacy.partitions import PartitionRule
+from consilience.privacy.record_statistics import RecordStatistic
+from consilience.privacy.scores import Score
+from consilience.privacy.selection import Selector
+
+Names = tuple[str, ...]
+
+MOST_TABLES = 20_000
+MOST_CELLS = 5_000_000
+"""More tables or cells than this are not measured directly, however little noise they had."""
+
+
+@dataclass(frozen=True)
+class DirectTables:
+    """All parts of `ways` attributes of a workload's queries, and the noise they would have."""
+
+    ways: int
+    tables: tuple[Names, ...]
+    cells: int
+    """Of all tables together."""
+
+    def needed_records(self, budget: Budget, most_noise: float, *, sensitivity: float) -> float:
+        """From how many records on their noise is small enough; `sensitivity` is 2 where records are replaced."""
+        count, amount = len(self.tables), float(budget.amount)
+        if budget.additive_unit == "epsilon":
+            noise = sensitivity * count / amount
+        else:
+            noise = math.sqrt(sensitivity * count / (math.pi * amount))
+        return self.cells / count * noise / (2.0 * most_noise)
+
+
+@dataclass(frozen=True)
+class BestBuy:
+    """The workload's own tables, or `Aim`, or a `Forest`, by how much noise tables would have in parts of all records.
+
+    Without a `workload` it is all marginals over `ways` attributes.
+
+    >>> BestBuy(ways=2).to_json()["most_noise"]
+    0.01
+    """
+
+    workload: Workload | None = None
+    ways: int = 3
+    most_noise: float = 0.01
+    most_pair_noise: float = 0.25
+    total_share: float = 0.01
+    neighbours: str = "add-remove"
+    """For the prediction of noise; the run's own relation decides what is added."""
+
+    def __post_init__(self) -> None:
+        check_share(self.total_share, "the total")
+        for option in ("most_noise", "most_pair_noise"):
+            if not 0 < getattr(self, option) < float("inf"):
+                raise DeclarationError(f"{option} is {getattr(self, option)}; give a part of all records, such as 0.01")
+        if not isinstance(self.ways, int) or self.ways < 1:
+            raise DeclarationError(f"marginals over {self.ways!r} attributes were asked for; give a number from 1 up")
+
+    def run(self, gate: Gate) -> None:
+        considered = self.considered(gate.domain)
+        records, rest = self._records(gate, considered)
+        direct = self._affordable(considered, rest, records)
+        if direct is not None:
+            gate.measure([Query.marginal(*names) for names in direct.tables], rest)
+            return
+        pairs = self.joining_pairs(gate.domain)
+        rounds = pairs is not None and self.needed_records(pairs, rest, self.most_pair_noise) <= records
+        (self.aim() if rounds else self.forest()).run(_WithPart(gate, rest))
+
+    def aim(self) -> Aim:
+        """What is done where tables of several attributes can be told from noise."""
+        return Aim(workload=self.workload, ways=self.ways)
+
+    def forest(self) -> Forest:
+        """What is done where they cannot."""
+        return Forest(self.workload)
+
+    def joining_pairs(self, domain: Domain) -> DirectTables | None:
+        """As many pairs, of mean size, as it takes to join all attributes; None where no query names two."""
+        names = tuple(attribute_importance(self.workload, domain))
+        pairs = tuple(pair_weights(self.workload, domain, names))
+        if not pairs:
+            return None
+        cells = sum(math.prod(domain.sizes(pair)) for pair in pairs)
+        count = len(names) - 1
+        return DirectTables(2, pairs[:count] if count < len(pairs) else pairs, round(cells * count / len(pairs)))
+
+    def considered(self, domain: Domain) -> tuple[DirectTables, ...]:
+        """The tables that may be measured directly, by declared sizes, those of most attributes first."""
+        varying = set(attribute_importance(self.workload, domain))
+        if self.workload is None:
+            sets = attribute_sets(domain, min(self.ways, len(varying)), [n for n in domain.names if n in varying])
+        else:
+            sets = [tuple(n for n in domain.ordered(q.attributes) if n in varying) for q in self.workload.queries]
+        found = []
+        for ways in range(max(map(len, sets), default=0), 1, -1):
+            if sum(math.comb(len(names), min(ways, len(names))) for names in sets) > 50 * MOST_TABLES:
+                continue
+            parts = (part for names in sets for part in itertools.combinations(names, min(ways, len(names))))
+            tables = tuple(dict.fromkeys(part for part in parts if part))
+            cells = sum(math.prod(domain.sizes(names)) for names in tables)
+            if len(tables) <= MOST_TABLES and cells <= MOST_CELLS:
+                found.append(DirectTables(ways, tables, cells))
+        return tuple(found)
+
+    def needed_records(self, tables: DirectTables, budget: Budget, most_noise: float | None = None) -> float:
+        """From how many records on the noise of these tables is at most this part of them, by default `most_noise`."""
+        sensitivity = 1.0 if self.neighbours == "add-remove" else 2.0
+        return tables.needed_records(budget, most_noise or self.most_noise, sensitivity=sensitivity)
+
+    def _affordable(self, considered: Sequence[DirectTables], budget: Budget, records: float) -> DirectTables | None:
+        return next((each for each in considered if self.needed_records(each, budget) <= records), None)
+
+    def _records(self, gate: Gate, considered: Sequence[DirectTables]) -> tuple[float, Budget]:
+        """The number of records, public or noisy, and the budget that is left."""
+        if gate.domain.public.total is not None:
+            return float(gate.domain.public.total), gate.budget
+        if not considered and self.joining_pairs(gate.domain) is None:
+            return 0.0, gate.budget
+        first, rest = in_two_parts(gate.budget, self.total_share)
+        (measurement,) = gate.measure(Query(()), first)
+        return float(measurement.values[0]), rest
+
+    def estimator(self, measured: MeasurementSet | None = None) -> Estimator:
+        """A graphical model, or `Residual` where the measurements given have a junction tree that is too large."""
+        if measured is None or Graphical().suitability(measured).possible:
+            return Graphical()
+        return Residual()
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """The rule with its numbers, and what the forest does."""
+        considered, known = self.considered(example.domain), example.domain.public.total
+        lines = [
+            f"all {len(each.tables):,} tables of {each.ways} attributes are measured themselves from "
+            f"{math.ceil(self.needed_records(each, budget)):,} records on, where their noise is at most "
+            f"{self.most_noise:g} of all records"
+            for each in considered
+        ]
+        pairs = self.joining_pairs(example.domain)
+        if pairs is not None:
+            needed = math.ceil(self.needed_records(pairs, budget, self.most_pair_noise))
+            lines.append(f"else, from {needed:,} records on, rounds select tables (AIM)")
+        lines.append("with fewer records one-way marginals and a forest of pairs are measured")
+        if known is None:
+            lines.append(f"the number of records is measured first, with {100 * self.total_share:g} % of the budget")
+        else:
+            lines.append(f"the number of records is public: {known:,.0f}")
+        return tuple(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "best-buy",
+            "workload": None if self.workload is None else self.workload.to_json(),
+            "ways": self.ways,
+            "most_noise": self.most_noise,
+            "most_pair_noise": self.most_pair_noise,
+            "total_share": self.total_share,
+            "neighbours": self.neighbours,
+        }
+
+
+class _WithPart:
+    """A gate whose plan is told a part of the budget; every step goes to the gate itself."""
+
+    def __init__(self, gate: Gate, part: Budget) -> None:
+        self._gate = gate
+        self.domain = gate.domain
+        self.budget = part
+        self.rows_per_unit = gate.rows_per_unit
+
+    def measure(
+        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        return self._gate.measure(queries, budget, shares=shares)
+
+    def sum_records(
+        self,
+        statistics: Sequence[RecordStatistic],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        round: int | None = None,  # noqa: A002 (the field of a measurement)
+    ) -> tuple[Measurement, ...]:
+        return self._gate.sum_records(statistics, budget, shares=shares, round=round)
+
+    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
+        return self._gate.select(score, budget, selector=selector)
+
+    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
+        return self._gate.partition(rule, budget)
+
+    def keep(self, selections: Measurement) -> None:
+        self._gate.keep(selections)

@@ -1,0 +1,136 @@
+"""HDMM: the products of queries that answer a workload with the least expected error (McKenna et al. 2018).
+
+A workload of queries over several attributes is a union of Kronecker products. Three kinds of strategies are optimised
+for it, and that of the least expected total squared error is measured (numerics/strategies/high_dimensional.py):
+
+- "product" (OPT_⊗): one strategy for each attribute, and their product; over one attribute this is OPT₀;
+- "union" (OPT_+): groups of queries, each with a product of its own and a share of the budget;
+- "marginals" (OPT_M): weights for the marginals of all sets of attributes.
+
+Nothing here looks at the data. Where all cells of the domain fit in memory, HDMM as published fits them by least
+squares: `estimators.Matrix(loss="l2", nonnegative=False)`, the `estimator` of such domains. For large domains
+strategies are unions over smaller tables, and McKenna et al. (2019, §5.1) compare least squares for each table by
+itself, `estimators.LocalSquares` (HDMM+LLS), with one graphical model of all, `estimators.Graphical` (HDMM+PGM).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
+from consilience.errors import DeclarationError
+from consilience.estimators.local_squares import LocalSquares
+from consilience.estimators.matrix import Matrix
+from consilience.measurements import MeasurementSet
+from consilience.numerics.strategies.high_dimensional import OPERATORS, ChosenStrategy, Operator, best_strategy
+from consilience.plans.product_queries import product_workload, strategy_query
+from consilience.privacy.budgets import AdditiveUnit, Budget
+from consilience.privacy.gate import Gate
+
+MOST_CELLS = 10**6
+
+WORDS: dict[Operator, str] = {
+    "product": "one product of strategies for single attributes",
+    "union": "products of strategies for single attributes, in groups of queries",
+    "marginals": "weighted marginals",
+}
+
+
+@dataclass(frozen=True)
+class Hdmm:
+    """The strategy of least expected error for a workload, of the kinds in `operators`.
+
+    A workload's weights say how much squared errors count. No table of more than `most_cells` cells is measured. The
+    search is not convex; `restarts` random starts, seeded, are added to the usual ones.
+
+    >>> domain = Domain.from_sizes({"a": 4, "b": 3})
+    >>> Hdmm(Workload.marginals(domain, ways=2)).strategy(domain).error
+    24.0
+    """
+
+    workload: Workload
+    operators: tuple[Operator, ...] = OPERATORS
+    most_cells: int = MOST_CELLS
+    restarts: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operators", tuple(self.operators))
+        if not self.operators or not set(self.operators) <= set(OPERATORS):
+            raise DeclarationError(
+                f"the operators are {', '.join(map(repr, self.operators)) or 'none'}; use some of "
+                f"{', '.join(OPERATORS)}"
+            )
+        if not len(self.workload):
+            raise DeclarationError("the workload holds no query; name at least one")
+        if self.restarts < 1 or self.most_cells < 1:
+            raise DeclarationError(
+                f"{self.restarts} restarts and tables of {self.most_cells} cells were asked for; both are from 1 up"
+            )
+
+    def strategy(self, domain: Domain, unit: AdditiveUnit = "epsilon") -> ChosenStrategy:
+        """The strategy for a domain and a kind of noise, before it is rounded to the lattice."""
+        return _strategy(self, domain, unit)
+
+    def expected_error(self, domain: Domain, budget: Budget) -> float:
+        """The expected total of the workload's squared errors, weighted, when records are added or removed."""
+        amount = float(budget.amount)
+        pure = budget.additive_unit == "epsilon"
+        return self.strategy(domain, budget.additive_unit).error / (amount**2 if pure else 2.0 * amount)
+
+    def queries(self, domain: Domain, unit: AdditiveUnit = "epsilon") -> tuple[tuple[Query, ...], tuple[float, ...]]:
+        """What is measured, and the share of the budget that each query gets."""
+        found = self.strategy(domain, unit)
+        norm = 1 if unit == "epsilon" else 2
+        return tuple(strategy_query(part, domain, norm) for part in found.parts), found.shares
+
+    def run(self, gate: Gate) -> None:
+        queries, shares = self.queries(gate.domain, gate.budget.additive_unit)
+        gate.measure(queries, gate.budget, shares=shares)
+
+    def estimator(self, domain: Domain | None = None) -> Matrix | LocalSquares:
+        """Least squares over all cells, as published; for a domain with more than `most_cells`, table by table."""
+        if domain is not None and domain.cells > self.most_cells:
+            return LocalSquares()
+        return Matrix(loss="l2", nonnegative=False)
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """Which kind of strategy was chosen, and the error to expect."""
+        domain = example.domain
+        found = self.strategy(domain, budget.additive_unit)
+        answers = sum(query.bind(domain).size for query in self.workload.queries)
+        error = math.sqrt(self.expected_error(domain, budget) / answers)
+        others = [
+            f"{WORDS[operator]}: {math.sqrt(other / found.error):.3g} times that"
+            for operator, other in found.considered
+            if operator != found.operator
+        ]
+        said = (
+            f"{WORDS[found.operator]}: {len(found.parts)} measured together",
+            f"expected root mean squared error of the workload's {answers:,} answers: {error:.4g}, when records are "
+            "added or removed",
+        )
+        return (*said, "; ".join(others)) if others else said
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "hdmm",
+            "workload": self.workload.to_json(),
+            "operators": list(self.operators),
+            "most_cells": self.most_cells,
+            "restarts": self.restarts,
+        }
+
+
+@lru_cache(maxsize=16)
+def _strategy(plan: Hdmm, domain: Domain, unit: AdditiveUnit) -> ChosenStrategy:
+    """The strategy, kept for the next run: a plan runs twice, once to tell its price."""
+    return best_strategy(
+        product_workload(plan.workload, domain),
+        norm=1 if unit == "epsilon" else 2,
+        operators=plan.operators,
+        most_cells=plan.most_cells,
+        restarts=plan.restarts,
+    )

@@ -1,0 +1,160 @@
+"""ResidualPlanner: the best Gaussian noise for a workload of marginals (Xiao, He, Zhang, Kifer 2023).
+
+The marginals of a workload are made of residuals, and numerics/strategies/residual_noise.py finds how precisely each of
+those is to be told. Xiao et al. measure differences between values with correlated noise. The Gate's noise is
+independent, so other queries of whole numbers are measured, whose answers have the same information at the same price
+(numerics/strategies/residual_queries.py): where that serves, marginals themselves; else tables in which the counts of
+an attribute of n values are multiplied by s n + 1, each less s times their sum. Least squares gives every marginal of
+the workload with the variance that the closed form says, when records are added or removed.
+
+Under replace-one the same queries are measured. Their price is then the Gate's: exact for small domains, and else a
+bound of twice the largest column, for the entries have both signs; the noise is up to √2 times what it must be there.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from consilience.domain.domains import Domain
+from consilience.domain.factors import Factor, Identity, Matrix, Total
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
+from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.residual import Residual
+from consilience.measurements import MeasurementSet
+from consilience.numerics.scopes import Scope
+from consilience.numerics.strategies.residual_noise import Objective, ResidualNoise, residual_noise
+from consilience.numerics.strategies.residual_queries import difference_matrix, residual_queries
+from consilience.privacy.budgets import Budget
+from consilience.privacy.gate import Gate
+
+MOST_ATTRIBUTES = 12
+"""The most attributes of one marginal: it has 2^k residuals."""
+
+MOST_CELLS = 10**7
+"""The most cells of one marginal: noise is drawn for each."""
+
+
+@dataclass(frozen=True)
+class ResidualPlanner:
+    """The least error that marginals can have under ρ or (ε, δ), by unbiased answers with Gaussian noise.
+
+    `workload` holds marginals; a weight says how much squared errors of its cells count. `objective="sum"` minimises
+    the weighted sum of all cells' variances, "max" the largest weighted variance of a cell.
+
+    >>> domain = Domain.from_sizes({"a": 2, "b": 3})
+    >>> plan = ResidualPlanner(Workload.marginals(domain, ways=1))
+    >>> round(plan.noise(domain).variance((0,)), 4)
+    1.7409
+    """
+
+    workload: Workload
+    objective: Objective = "sum"
+
+    def __post_init__(self) -> None:
+        if self.objective not in ("sum", "max"):
+            raise DeclarationError(f"the objective is {self.objective!r}; choose 'sum' or 'max'")
+        if not len(self.workload):
+            raise DeclarationError("the workload holds no marginal; name at least one")
+        for query in self.workload.queries:
+            if not all(isinstance(factor, Identity | Total) for _, factor in query.factors):
+                raise DeclarationError(
+                    f"the query {query.describe()!r} is no marginal, and ResidualPlanner is optimal for marginals; "
+                    "leave it out, or use the plan Hdmm"
+                )
+
+    def noise(self, domain: Domain) -> ResidualNoise:
+        """The best noise on a domain at ρ = ½; scopes are places among the domain's counted attributes."""
+        return _noise(domain.shape, tuple(self._weights(domain).items()), self.objective)
+
+    def variances(self, domain: Domain, budget: Budget) -> dict[tuple[str, ...], float]:
+        """The variance of a cell of each marginal of the workload, when records are added or removed."""
+        names, found = domain.counted_names, self.noise(domain)
+        rho = _rho(budget)
+        return {
+            tuple(names[place] for place in scope): found.variance(scope) / (2.0 * rho)
+            for scope in self._weights(domain)
+        }
+
+    def queries(self, domain: Domain) -> tuple[tuple[Query, ...], tuple[float, ...]]:
+        """What is measured, and the share of the budget that each query gets."""
+        found = residual_queries(domain.shape, self.noise(domain).precisions)
+        names = domain.counted_names
+        factors = [
+            _factor(size, level) if level else Identity()
+            for size, level in zip(domain.shape, found.levels, strict=True)
+        ]
+        scopes = sorted(found.variances, key=lambda scope: (len(scope), scope))
+        queries = tuple(Query(tuple((names[place], factors[place]) for place in scope)) for scope in scopes)
+        return queries, tuple(1.0 / found.variances[scope] for scope in scopes)
+
+    def run(self, gate: Gate) -> None:
+        _rho(gate.budget)
+        queries, shares = self.queries(gate.domain)
+        gate.measure(queries, gate.budget, shares=shares)
+
+    def estimator(self) -> Residual:
+        """Least squares in residuals: unbiased, with counts of either sign, as published."""
+        return Residual(nonnegative=False)
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """What is measured, and the error to expect of the workload's marginals."""
+        domain = example.domain
+        deviations = [math.sqrt(each) for each in self.variances(domain, budget).values()]
+        plain = sum(all(isinstance(factor, Identity) for _, factor in each.query.factors) for each in example)
+        aim = "the sum of all variances" if self.objective == "sum" else "the largest variance"
+        span = f"{min(deviations):.4g}" if len(deviations) == 1 else f"{min(deviations):.4g} to {max(deviations):.4g}"
+        return (
+            f"{len(example)} queries, {plain} of them plain marginals, tell {len(deviations)} marginals; {aim} is the "
+            "least that unbiased answers with Gaussian noise can have",
+            f"standard deviation of a cell, by marginal, when records are added or removed: {span}",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"plan": "residual-planner", "objective": self.objective, "workload": self.workload.to_json()}
+
+    def _weights(self, domain: Domain) -> Mapping[Scope, float]:
+        """The weight of each scope; of a marginal that is named twice the sum, or for a maximum the larger one."""
+        places = {name: place for place, name in enumerate(domain.counted_names)}
+        found: dict[Scope, float] = {}
+        for query, weight in self.workload:
+            told = [name for name, factor in query.factors if isinstance(factor, Identity)]
+            for name in itertools.chain(told, query.attributes):
+                domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
+            scope = tuple(sorted(places[name] for name in told))
+            _refuse_large(query, [domain.shape[place] for place in scope])
+            before = found.get(scope, 0.0)
+            found[scope] = before + weight if self.objective == "sum" else max(before, weight)
+        return found
+
+
+def _rho(budget: Budget) -> float:
+    """ρ of the budget; a pure ε is refused before anything is spent."""
+    if budget.additive_unit != "rho":
+        raise DeclarationError(
+            f"ResidualPlanner is optimal for Gaussian noise, and {budget.describe()} asks for Laplace noise; give rho, "
+            "or epsilon with delta, or use the plan Hdmm"
+        )
+    return float(budget.amount)
+
+
+def _refuse_large(query: Query, sizes: list[int]) -> None:
+    if len(sizes) > MOST_ATTRIBUTES or math.prod(sizes) > MOST_CELLS:
+        raise TooLarge(
+            f"the marginal {query.describe()!r} has {len(sizes)} attributes and {math.prod(sizes):,} cells; "
+            f"ResidualPlanner takes up to {MOST_ATTRIBUTES} attributes and {MOST_CELLS:,} cells: ask for smaller ones"
+        )
+
+
+@lru_cache(maxsize=64)
+def _factor(size: int, level: int) -> Factor:
+    return Matrix.of(difference_matrix(size, level))
+
+
+@lru_cache(maxsize=16)
+def _noise(sizes: tuple[int, ...], weights: tuple[tuple[Scope, float], ...], objective: Objective) -> ResidualNoise:
+    """The noise, kept for the next run: a plan runs twice, once to tell its price."""
+    return residual_noise(sizes, dict(weights), objective=objective)

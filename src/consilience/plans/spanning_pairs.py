@@ -1,0 +1,169 @@
+"""What plans that join attributes by pairs share: one-way counts, the noise to come, and a forest grown privately."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
+from consilience.estimators.base import Estimate
+from consilience.estimators.graphical import Graphical
+from consilience.plans.running_estimates import RunningEstimate
+from consilience.plans.value_groups import group_factor
+from consilience.privacy.budgets import AdditiveUnit
+from consilience.privacy.gain_scores import JoinedTable, JoinedValues, MarginalGain
+from consilience.privacy.gate import Gate
+from consilience.privacy.selection import Selector
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class OneWayCounts:
+    """Noisy one-way marginals, the estimate in which all attributes are independent, and the price of noise."""
+
+    names: tuple[str, ...]
+    estimate: Estimate
+    counts: Mapping[str, NDArray[np.float64]]
+    records: float
+    """The estimated number of records, at least 1."""
+    told: bool
+    """False where every answer is zero, as in a dry run: then nothing is known of the data."""
+    unit: AdditiveUnit
+    unit_noise: float
+    """The standard deviation of a marginal's noise at the price of the whole budget."""
+
+    @staticmethod
+    def measure(gate: Gate, names: Sequence[str], share: Fraction, shares: Sequence[float]) -> "OneWayCounts":
+        """Measure these attributes with a share of the budget, divided among them by `shares`."""
+        found = gate.measure([Query.marginal(name) for name in names], gate.budget.scaled(share), shares=shares)
+        running = RunningEstimate(gate.domain, Graphical(stop="converged"))
+        running.add(found)
+        estimate = running.estimate
+        unit = gate.budget.additive_unit
+        part = float(share) * shares[0] / math.fsum(shares)
+        return OneWayCounts(
+            tuple(names),
+            estimate,
+            {name: np.maximum(estimate.marginal(name), 0.0) for name in names},
+            max(1.0, estimate.total),
+            any(each.values.any() for each in found),
+            unit,
+            found[0].noise.variance ** 0.5 * (part if unit == "epsilon" else math.sqrt(part)),
+        )
+
+    def stddev(self, share: float) -> float:
+        """The standard deviation of the noise of a marginal that is measured with this share of the budget."""
+        return self.unit_noise / (share if self.unit == "epsilon" else math.sqrt(share))
+
+    def query(self, domain: Domain, pair: Pair, values: JoinedValues) -> Query:
+        """The question for the joined cells of a pair."""
+        pairs = zip(pair, values.groups, strict=True)
+        return Query(tuple((name, group_factor(domain[name], groups)) for name, groups in pairs))
+
+    def expected(self, domain: Domain, values: Mapping[Pair, JoinedValues]) -> list[NDArray[np.float64]]:
+        """The joined cells of each pair if its attributes were independent.
+
+        The estimate is that of independence, but for impossible cells and public margins: without those a pair's
+        counts are the product of its attributes'.
+        """
+        if domain.impossible or domain.public.margins:
+            answers = self.estimate.answers([self.query(domain, pair, each) for pair, each in values.items()])
+            return [np.asarray(each, dtype=np.float64) for each in answers]
+        found = []
+        for pair, each in values.items():
+            parts = zip(pair, each.groups, strict=True)
+            first, second = (JoinedValues((groups,)).joined(self.counts[name]) for name, groups in parts)
+            found.append(np.outer(first, second) / self.records)
+        return found
+
+
+class Forest:
+    """Attributes in components that grow together as pairs are joined."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._component = {name: place for place, name in enumerate(names)}
+
+    def joins(self, pair: Pair) -> bool:
+        """Whether the two attributes are in different components, so that joining them makes no cycle."""
+        return self._component[pair[0]] != self._component[pair[1]]
+
+    def join(self, pair: Pair) -> None:
+        kept, gone = self._component[pair[0]], self._component[pair[1]]
+        for name, component in self._component.items():
+            if component == gone:
+                self._component[name] = kept
+
+
+def grow_forest(
+    gate: Gate, names: Sequence[str], tables: Mapping[Pair, JoinedTable], step: Fraction, *, nothing: float | None
+) -> tuple[list[Pair], Fraction]:
+    """Pairs that make no cycle, each selected privately for `step` of the budget, and the share that was spent.
+
+    It ends when no pair joins two components, or when "nothing" is selected. The last selection among a single
+    candidate is free: there is nothing to choose.
+    """
+    forest, chosen, spent = Forest(names), [], Fraction(0)
+    while True:
+        left = {pair: table for pair, table in tables.items() if forest.joins(pair)}
+        if not left:
+            return chosen, spent
+        score = MarginalGain(left, nothing)
+        if len(score.candidates) == 1:
+            found = score.candidates[0]
+        else:
+            spent += step
+            found = gate.select(score, gate.budget.scaled(step), selector=best_selector(gate.budget.additive_unit))
+        if found is None:
+            return chosen, spent
+        pair = (found[0], found[1])
+        forest.join(pair)
+        chosen.append(pair)
+
+
+def best_selector(unit: AdditiveUnit) -> Selector:
+    """The selector that is most exact at a price: a pure ε buys permute-and-flip, ρ the exponential mechanism."""
+    return "permute-and-flip" if unit == "epsilon" else "exponential"
+
+
+def mean_absolute(stddev: float, unit: AdditiveUnit) -> float:
+    """E|noise|: σ/√2 for Laplace noise, σ√(2/π) for Gaussian."""
+    return stddev / math.sqrt(2.0) if unit == "epsilon" else stddev * math.sqrt(2.0 / math.pi)
+
+
+def pair_weights(workload: Workload | None, domain: Domain, names: Sequence[str]) -> dict[Pair, float]:
+    """For each pair of attributes how much of the workload, by weight, names both, in parts of the greatest.
+
+    Pairs that no query names are left out, unless no query names two attributes at all.
+
+    >>> domain = Domain.from_sizes({"a": 2, "b": 2, "c": 2})
+    >>> asked = Workload.of([Query.marginal("a", "b"), Query.marginal("a", "b", "c")])
+    >>> pair_weights(asked, domain, ("a", "b", "c"))
+    {('a', 'b'): 1.0, ('a', 'c'): 0.5, ('b', 'c'): 0.5}
+    """
+    everything = list(itertools.combinations(names, 2))
+    if workload is None:
+        return dict.fromkeys(everything, 1.0)
+    known, found = set(names), dict.fromkeys(everything, 0.0)
+    for query, weight in workload:
+        for pair in itertools.combinations([n for n in domain.ordered(query.attributes) if n in known], 2):
+            found[pair] += weight
+    largest = max(found.values(), default=0.0)
+    return {pair: weight / largest for pair, weight in found.items() if weight > 0}
+
+
+TableMaker = Callable[[Pair, JoinedValues, NDArray[np.float64]], JoinedTable]
+
+
+def joined_tables(
+    domain: Domain, known: OneWayCounts, values: Mapping[Pair, JoinedValues], table: TableMaker
+) -> dict[Pair, JoinedTable]:
+    """A table to score for each pair whose joined values are given, with what independence would lead one to expect."""
+    expected = known.expected(domain, values)
+    return {pair: table(pair, each, answers) for (pair, each), answers in zip(values.items(), expected, strict=True)}
