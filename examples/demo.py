@@ -59,7 +59,7 @@ def main() -> None:
     _heading(console, f"2. Released with differential privacy, epsilon = {EPSILON}")
     domain = str(_shown(DOMAIN_FILE))
     out = str(folder / "release")
-    run(console, ["release", str(data), "--domain", domain, "--epsilon", str(EPSILON), "--out", out])
+    run(console, ["release", str(data), "--domain", domain, "--plan", "2-way", "--epsilon", str(EPSILON), "--out", out])
 
     compared = compare(folder)
     _heading(console, "3. What came out")

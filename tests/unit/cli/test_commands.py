@@ -108,11 +108,55 @@ def test_measure_estimate_and_answer_apart(place: Path) -> None:
 
 def test_dry_run_touches_nothing(place: Path) -> None:
     before = sorted(place.iterdir())
-    shown = json.loads(succeed(*RELEASE, "--dry-run", "--json"))
+    shown = json.loads(succeed(*RELEASE, "--plan", "2-way", "--dry-run", "--json"))
     assert shown["answers"] == 3 * 3 + 3 * 3 + 3 * 3
-    assert "2-way" not in shown
     assert "stddev" in succeed("measure", "people.csv", "--domain", "people.domain.toml", "--rho", "1", "--dry-run")
     assert sorted(place.iterdir()) == before
+
+
+WORKLOAD = """
+[[queries]]
+ask = "by age, sex"
+weight = 2
+
+[[queries]]
+ask = "by town"
+"""
+
+
+def test_a_plan_is_chosen_for_the_workload_and_says_why(place: Path) -> None:
+    (place / "wanted.toml").write_text(WORKLOAD)
+    code, out, err = call(*RELEASE, "--workload", "wanted.toml", "--dry-run")
+    assert code == 0
+    assert "plan: best-buy" in err
+    assert "a noisy total decides" in err
+    assert "would spend epsilon 1" in out
+    code, _, err = call(*RELEASE, "--workload", "wanted.toml", "--out", "release")
+    assert code == 0, err
+    spent = json.loads(succeed("ledger", "show", "people.csv", "--json"))
+    assert (spent["spent"], len(spent["entries"])) == ("1", 1)
+    assert "Unknown" in succeed("answer", "release", "by sex, age")
+
+
+def test_the_error_of_a_release_is_told_and_marked(place: Path) -> None:
+    (place / "wanted.toml").write_text(WORKLOAD)
+    succeed(*RELEASE, "--plan", "hdmm", "--workload", "wanted.toml", "--out", "release")
+    evaluate = ("evaluate", "release", "people.csv", "--domain", "people.domain.toml", "--workload", "wanted.toml")
+    code, out, err = call(*evaluate)
+    assert code == 0
+    assert "NOT PRIVATE" in out
+    assert "NOT PRIVATE" in err
+    found = json.loads(succeed(*evaluate, "--json"))
+    assert not found["private"]
+    assert len(found["queries"]) == 2
+
+
+def test_a_plan_that_goes_by_no_workload_refuses_one(place: Path) -> None:
+    (place / "wanted.toml").write_text(WORKLOAD)
+    code, _, err = call(*RELEASE, "--plan", "flat", "--workload", "wanted.toml", "--out", "release")
+    assert code == 1
+    assert "does not go by a workload" in err
+    assert not (place / "people.csv.ledger").exists()
 
 
 def test_simulated_noise_is_stamped_everywhere(place: Path) -> None:
