@@ -258,9 +258,9 @@ def mechanisms() -> str:
 
     lines = [[name, *(shown(name, table) for table in tables)] for name in names]
     return as_table(["", *tables], lines) + (
-        "\n\n`python -m benchmarks mechanisms`. References are public implementations on the same data. On tables of very "
-        "many triples 500 of them are judged; empty where a mechanism was not run or did not finish. Titanic and Adult "
-        "were used to set the rules, the others were not."
+        "\n\n`python -m benchmarks mechanisms`. References are public implementations on the same data. On tables of "
+        "very many triples 500 of them are judged; empty where a mechanism was not run or did not finish. Titanic and "
+        "Adult were used to set the rules, the others were not."
     )
 
 
