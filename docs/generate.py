@@ -242,28 +242,6 @@ def cluster_coverage() -> str:
     )
 
 
-def mechanisms() -> str:
-    """The errors of all mechanisms on all tables, with the references, and the choice's plan."""
-    rows = results("mechanisms", "mechanisms")
-    tables = list(dict.fromkeys(row["records"] for row in rows))
-    names = list(dict.fromkeys(row["mechanism"] for row in rows))
-    found = {(row["mechanism"], row["records"]): row for row in rows}
-
-    def shown(mechanism: str, table: str) -> str:
-        row = found.get((mechanism, table), {})
-        if "error" not in row:
-            return ""
-        reference = f"; reference {row['reference']}" if "reference" in row else ""
-        return f"{row['error']:.3f} ({row['seconds']:.2g} s{reference})"
-
-    lines = [[name, *(shown(name, table) for table in tables)] for name in names]
-    return as_table(["", *tables], lines) + (
-        "\n\n`python -m benchmarks mechanisms`. References are public implementations on the same data. On tables of "
-        "very many triples 500 of them are judged; empty where a mechanism was not run or did not finish. Titanic and "
-        "Adult were used to set the rules, the others were not."
-    )
-
-
 def regression() -> str:
     """The loss of private logistic regressions beyond that of the fit without noise."""
     rows = results("regression", "regression")
@@ -309,7 +287,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "lee2015": lambda: verdicts("lee2015"),
     "lee2016": lambda: verdicts("lee2016"),
     "regression": regression,
-    "mechanisms": mechanisms,
     "cluster-coverage": cluster_coverage,
     "mckenna2019": lambda: verdicts("mckenna2019"),
     "qardaji2014": lambda: verdicts("qardaji2014"),
@@ -319,7 +296,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
 PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": command_reference,
     "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
-    "how-to/release-for-a-workload.md": lambda: with_blocks("how-to/release-for-a-workload.md"),
     "how-to/answer-any-marginal.md": lambda: with_blocks("how-to/answer-any-marginal.md"),
     "concepts/iterates.md": lambda: with_blocks("concepts/iterates.md"),
     "concepts/views.md": lambda: with_blocks("concepts/views.md"),

@@ -210,6 +210,9 @@ CASES = [
 ]
 
 
+QUICK_CASES = [each for each in CASES if each[1:] in (("epsilon", "add-remove"), ("rho", "replace-one"))]
+
+
 def losses(name: str, unit: str, relation: str, *, runs: int, factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """The loss of every transcript; and what the worst outcomes had, or the divergences of each order in ORDERS."""
     amounts = {unit: EPSILON if unit == "epsilon" else RHO}
@@ -238,7 +241,7 @@ def within_bounds(name: str, unit: str, relation: str, *, runs: int, factor: flo
     return bool(weights.mean() - slack <= math.exp(2 * RHO))
 
 
-@pytest.mark.parametrize(("name", "unit", "relation"), CASES)
+@pytest.mark.parametrize(("name", "unit", "relation"), QUICK_CASES)
 def test_no_transcript_tells_more_than_the_budget(name: str, unit: str, relation: str) -> None:
     assert within_bounds(name, unit, relation, runs=1)
 

@@ -34,9 +34,9 @@ def consistent_counts(noisy: Array, weights: Array, *, sense: Sense) -> Array:
     """The nearest non-negative counts with one total; a row for each round, and a weight.
 
     >>> consistent_counts(np.array([[6.0, 4.0], [9.0, -1.0], [8.0, 4.0]]), np.ones(3), sense="absolute")
-    array([[6., 4.],
-           [9., 0.],
-           [7., 3.]])
+    array([[ 6.,  4.],
+           [10.,  0.],
+           [ 7.,  3.]])
     """
     total = _median_total(noisy, weights) if sense == "absolute" else _balanced_total(noisy, weights)
     return np.array([project_to_simplex(row, total) for row in noisy])

@@ -24,7 +24,7 @@ def effective_sample_size(chains: ArrayLike) -> float:
 
     Draws that are all equal tell nothing new: they are worth one.
 
-    >>> effective_sample_size([[1.0, -1.0] * 50]) > 100  # each draw makes good for the one before it
+    >>> bool(effective_sample_size([[1.0, -1.0] * 50]) > 100)  # each draw makes good for the one before it
     True
     """
     draws = np.atleast_2d(np.asarray(chains, dtype=np.float64))
