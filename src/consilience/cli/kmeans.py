@@ -76,8 +76,8 @@ def kmeans_command(
         _refuse_both(data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho)
         asked = None
     else:
-        asked = _request(
-            data,
+        asked = Request(
+            str(data),
             _domain(data, bounds, domain),
             _plan(clusters, attributes, rounds, region, seed),
             amounts={"epsilon": epsilon, "delta": delta, "rho": rho},
@@ -166,17 +166,13 @@ def _plan(clusters: int | None, attributes: str | None, rounds: int, region: str
     return KMeans(clusters, names, rounds=rounds, region=kind, seed=seed)
 
 
-def _request(data: str | None, domain: "Domain", plan: Any, **others: Any) -> Request:
-    return Request(str(data), domain, plan, **others)
-
-
 def _ready(out: Path, level: float, *, overwrite: bool, pictures: bool) -> bool:
     """Refuse what could not be written, before anything is spent; whether pictures can be drawn."""
+    from consilience.estimators.iterates import check_level
     from consilience.publication.cluster_pictures import NoPictures, check_pictures
     from consilience.publication.clusters import refuse_other_place
 
-    if not 0 < level < 1:
-        raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
+    check_level(level)
     refuse_other_place(out, overwrite=overwrite)
     if not pictures:
         return False

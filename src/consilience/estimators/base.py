@@ -81,6 +81,13 @@ class Estimate(ABC):
         """The estimated number of records."""
         return float(self.marginal())
 
+    def check_names(self, attributes: Sequence[str]) -> None:
+        """Refuse attributes that have no cells, are unknown, or are named twice."""
+        for name in attributes:
+            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
+            if attributes.count(name) > 1:
+                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+
     @abstractmethod
     def marginal(self, *attributes: str) -> NDArray[np.float64]:
         """The estimated counts by these attributes, one axis for each, in this order."""

@@ -147,10 +147,7 @@ class BayesianNetworkEstimate(Estimate):
         return self.network.sample(rows, generator(int(self.method.get("seed", 0))))
 
     def marginal(self, *attributes: str) -> Array:
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         places = [self.domain.counted_names.index(name) for name in attributes]
         if self.method.get("marginals") != "sampled":
             return self.model.marginal(places)

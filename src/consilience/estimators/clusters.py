@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from consilience.domain.declarations import Declaration
 from consilience.domain.files import write_atomically
-from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
+from consilience.errors import ConsilienceError, FileFormatError, MeasurementError
 from consilience.estimators.iterate_observations import Observed
-from consilience.estimators.iterates import Iterates, Progress, diagnostics, finite_or_none
+from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics, finite_or_none
 from consilience.measurements import MeasurementSet
 from consilience.numerics.clustering import Region, in_original_units, lloyd, nearest
 from consilience.numerics.iterates import ChainRuns, NoisyRounds, Simulated, cluster_problem
@@ -72,8 +72,7 @@ class ClusterEstimate:
 
     def interval(self, level: float = 0.9) -> ClusterInterval:
         """Where centroids and sizes lie with this probability, given the noise and the chain's prior."""
-        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-            raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
+        check_level(level)
         ends = [(1 - level) / 2, (1 + level) / 2]
         low, high = np.quantile(self.drawn_centroids, ends, axis=0)
         least, most = np.quantile(self.drawn_sizes, ends, axis=0)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
+from consilience.errors import FileFormatError, MeasurementError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.dual_query_run import DualQueryRun
 from consilience.measurements import Exact, MeasurementSet
@@ -85,10 +85,7 @@ class SyntheticRecords(Estimate):
         return self.count
 
     def marginal(self, *attributes: str) -> Array:
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         shape = self.domain.sizes(attributes)
         if math.prod(shape) > LARGEST_ANSWER:
             raise TooLarge(

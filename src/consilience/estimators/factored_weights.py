@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.multiplicative_weights import check_sweeps, follow, starting_weights, table_total
@@ -138,10 +138,7 @@ class FactoredEstimate(Estimate):
         return {name: place for place, names in enumerate(self.parts) for name in names}
 
     def marginal(self, *attributes: str) -> Array:
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         counts, order = np.array(self.records), []
         for place, names in enumerate(self.parts):
             kept = [name for name in names if name in attributes]

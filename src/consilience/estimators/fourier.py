@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
 from consilience.estimators.full_table import FullTableEstimate
@@ -145,10 +145,7 @@ class FourierEstimate(Estimate):
 
     def marginal(self, *attributes: str) -> Array:
         names = self.domain.counted_names
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         shape = self.domain.sizes(attributes)
         cells = math.prod(shape)
         if cells > LARGEST_ANSWER:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.queries import BoundQuery, Query
-from consilience.errors import DeclarationError, FileFormatError
+from consilience.errors import FileFormatError
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.estimators.measured_model import MeasuredModel, known_tree
 from consilience.measurements import MeasurementSet
@@ -52,10 +52,7 @@ class GraphicalEstimate(Estimate):
         return CalibratedModel(model, known_tree(model.sizes, model.all_scopes))
 
     def marginal(self, *attributes: str) -> Array:
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         return self.model.marginal([self.places[name] for name in attributes])
 
     def answer(self, query: Query | str) -> Array:

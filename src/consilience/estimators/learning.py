@@ -147,10 +147,7 @@ class LearningEstimate(Estimate):
 
     def marginal(self, *attributes: str) -> Array:
         names = self.domain.counted_names
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         scope = tuple(names.index(name) for name in attributes)
         if not scope or tuple(sorted(scope)) in self._stack.places:
             return np.array(self._measured(scope))

@@ -26,7 +26,7 @@ from consilience.domain.declarations import Declaration
 from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.iterate_observations import Observed
-from consilience.estimators.iterates import Iterates, Progress, diagnostics
+from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics
 from consilience.measurements import MeasurementSet
 from consilience.numerics.clustering import Region, normalised
 from consilience.numerics.clustering.regions import RegionKind, middles_and_halves
@@ -90,8 +90,7 @@ class RegressionEstimate:
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
         """Where each coefficient lies with this probability, given the noise and the chain's prior."""
-        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-            raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
+        check_level(level)
         low, high = np.quantile(self.drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return low, high
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.measurements import MeasurementSet
 from consilience.numerics.residuals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
@@ -65,10 +65,7 @@ class MarginalsEstimate(Estimate):
     def places(self, *attributes: str) -> Scope:
         """The places of these attributes among the counted ones; refused where their marginal cannot be made."""
         names = self.domain.counted_names
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         cells = math.prod(self.domain.sizes(attributes))
         if cells > LARGEST_ANSWER:
             raise TooLarge(

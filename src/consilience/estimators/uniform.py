@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
 from consilience.measurements import MeasurementSet
@@ -73,10 +73,7 @@ class UniformEstimate(Estimate):
         return self.count
 
     def marginal(self, *attributes: str) -> Array:
-        for name in attributes:
-            self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         shares = _even_shares(self.domain, attributes)
         return self.count * shares
 

@@ -82,7 +82,7 @@ class KMeans:
             )
         fields = {
             "clusters": clusters,
-            "attributes": _names(attributes),
+            "attributes": asked_names(attributes),
             "rounds": rounds,
             "region": region,
             "count_share": float(count_share),
@@ -176,7 +176,8 @@ def _whole(value: object, what: str, *, least: int) -> None:
         raise DeclarationError(f"{asked}; give a whole number from {least} up")
 
 
-def _names(attributes: Sequence[str] | None) -> tuple[str, ...] | None:
+def asked_names(attributes: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The names of attributes that were asked for, each once; None for all."""
     if attributes is None:
         return None
     if isinstance(attributes, str):

@@ -26,6 +26,7 @@ from consilience.measurements import MeasurementSet
 from consilience.numerics.clustering import RegionKind
 from consilience.numerics.clustering.regions import REGION_KINDS
 from consilience.numerics.iterates.logistic_steps import next_coefficients
+from consilience.plans.kmeans import asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import declared_bounds
 from consilience.privacy.gate import Gate
@@ -173,13 +174,7 @@ def _number(value: object, what: str, *, most: float) -> float:
 
 
 def _names(attributes: Sequence[str] | None, label: str) -> tuple[str, ...] | None:
-    if attributes is None:
-        return None
-    if isinstance(attributes, str):
-        raise DeclarationError(f"attributes is a list of names; {attributes!r} is one text: write [{attributes!r}]")
-    names = tuple(attributes)
-    if not names or len(set(names)) < len(names):
-        raise DeclarationError(f"the attributes are {list(names)}; name one or more, each once")
-    if label in names:
+    names = asked_names(attributes)
+    if names is not None and label in names:
         raise DeclarationError(f"the label {label!r} is also among the attributes; leave it out of them")
     return names
