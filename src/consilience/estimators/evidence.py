@@ -112,6 +112,11 @@ def noise_scale(measurement: Measurement) -> float:
     return max(math.sqrt(noise.variance / 2), SMALLEST_SCALE * (noise.lattice_step or 0.0))
 
 
+def noise_variance(measurement: Measurement) -> float:
+    """The variance 2b² that goes with `noise_scale`: positive also where the noise hardly ever moves a value."""
+    return 2.0 * noise_scale(measurement) ** 2
+
+
 def chosen_loss(loss: LossChoice, alpha: float, measured: MeasurementSet) -> tuple[LossName, float]:
     """The loss and α themselves; for "auto" L2 where all noise is Gaussian, else the elastic net with LAPLACE_ALPHA."""
     if loss in ("l1", "l2", "elastic"):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice
+from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice, noise_variance
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers
 from consilience.estimators.query_on_scope import QueryOnScope
 from consilience.measurements import Exact, Measurement, MeasurementSet
@@ -111,7 +111,7 @@ class MeasuredModel:
             if not measurement.clipped:
                 continue
             clipped = answers.values == 0
-            unit = answers.weights[clipped] * math.sqrt(measurement.noise.variance)  # σ in units of the rows
+            unit = answers.weights[clipped] * math.sqrt(noise_variance(measurement))  # σ in units of the rows
             if measurement.noise.law in GAUSSIAN_LAWS:
                 slope[rows][clipped], curvature[rows][clipped] = CENSORED_SLOPE / unit, CENSORED_CURVATURE / unit**2
             else:
@@ -155,7 +155,7 @@ class MeasuredModel:
         for answers, measurement in self.noisy:
             if measurement.censored is None:
                 maps = Kronecker(answers.query.maps)
-                told = total_of_answers(maps, answers.values, measurement.noise.variance)
+                told = total_of_answers(maps, answers.values, noise_variance(measurement))
                 found += [] if told is None else [(measurement.clipped, told)]
         return found
 
@@ -163,7 +163,7 @@ class MeasuredModel:
         """The noisy answers that no clipping or withholding has changed, as products over attributes."""
         facts = len(self.table.other_facts)
         return [
-            NoisyProduct(query.axes, query.maps, answers.values, measurement.noise.variance)
+            NoisyProduct(query.axes, query.maps, answers.values, noise_variance(measurement))
             for query, (answers, measurement) in zip(self.queries[facts:], self.noisy, strict=True)
             if query.axes and measurement.censored is None and not measurement.clipped
         ]

@@ -76,8 +76,8 @@ class RunningEstimate:
 
     def _fit(self) -> Estimate:
         measured = self.measured()
-        if not self._measurements and self.domain.public.total is None:
-            raise MeasurementError("nothing was measured yet, and no total is public; add measurements, then ask")
+        if not self._measurements:
+            raise MeasurementError("nothing was measured yet; add measurements, then ask")
         if not any(each.values.any() for each in self._measurements) and Uniform().suitability(measured).possible:
             return Uniform().fit(measured)
         if self._warm and isinstance(self.estimator, Graphical) and isinstance(self._fitted, GraphicalEstimate):

@@ -274,3 +274,13 @@ def test_damaged_model_files_are_refused() -> None:
     for broken in (missing, reshaped):
         with pytest.raises(cs.ConsilienceError, match="write the bundle anew"):
             GraphicalEstimate.restore(SavedModel(fit.method, fit.status, fit.stats, broken), fit.measurements)
+
+
+def test_discrete_noise_too_small_to_ever_move_a_value_is_taken_as_nearly_exact():
+    noise = cs.DiscreteLaplace(1e-4)
+    assert noise.variance == 0.0
+    domain = cs.Domain.from_sizes({"a": 2, "b": 3})
+    measured = cs.MeasurementSet.from_marginals(domain, {"a": [4, 8], "b": [2, 4, 6]}, noise=noise)
+    fitted = cs.estimate(measured, method="graphical")
+    np.testing.assert_allclose(fitted.marginal("a"), [4, 8], atol=1e-6)
+    np.testing.assert_allclose(fitted.marginal("b"), [2, 4, 6], atol=1e-6)
