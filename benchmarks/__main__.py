@@ -20,10 +20,13 @@ BENCHMARKS = {
     "estimation": "benchmarks.speed.estimation",
     "graphical": "benchmarks.speed.graphical",
     "clusters": "benchmarks.accuracy.clusters",
+    "coverage": "benchmarks.accuracy.coverage",
+    "diagnostics": "benchmarks.accuracy.diagnostics",
     "iterates": "benchmarks.speed.iterates",
     "mechanisms": "benchmarks.accuracy.mechanisms",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
+    "synthetic": "benchmarks.accuracy.synthetic",
     "views": "benchmarks.accuracy.views",
 }
 

@@ -14,6 +14,7 @@ from consilience.estimators.choose import ESTIMATORS as NAMED
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
+from consilience.estimators.refits import estimator_of, refit
 from consilience.estimators.residual import Residual
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree
@@ -27,6 +28,7 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
+from consilience.numerics.fit import Status
 from consilience.numerics.rng import generator
 
 ESTIMATORS: dict[str, Estimator] = {
@@ -220,3 +222,21 @@ def test_sums_over_records_are_left_to_their_own_estimators(method: str) -> None
     found = MeasurementSet(DOMAIN, (sums,), PrivacyStatement(), {}, private=False)
     with pytest.raises(ConsilienceError, match=r"record-sums|found 0 of them"):
         NAMED[method]().fit(found)
+
+
+def test_the_method_of_an_account_fits_it_again(fitted: Estimate) -> None:
+    again = estimator_of(fitted).fit(fitted.measurements)
+    for each in fitted.measurements:
+        np.testing.assert_allclose(again.answer(each.query), fitted.answer(each.query), atol=1e-6)
+
+
+def test_a_refit_to_the_same_noise_is_the_same_account(fitted: Estimate) -> None:
+    """Fits that stop early take other steps there, and are the same up to a part of the noise; all others are equal."""
+    again = refit(fitted, fitted.measurements)
+    allowed = 0.5 if fitted.status is Status.LEAST_RISK else 0.01
+    if allowed == 0.5 and fitted.total > 1e9:
+        pytest.skip("the noise is far below what a fit that stops early resolves")
+    for each in fitted.measurements:
+        if not isinstance(each.noise, Exact):
+            difference = (again.answer(each.query) - fitted.answer(each.query)) / each.noise.stddev_of_noise
+            assert np.sqrt(np.mean(difference**2)) < allowed

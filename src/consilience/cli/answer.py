@@ -1,47 +1,70 @@
 """`consilience answer`: ask an estimate what a person would type."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, note, print_table, progress
-from consilience.errors import FileFormatError
+from consilience.cli.answer_texts import print_answers
+from consilience.cli.console import announce_compilation, note, progress
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError
 
 if TYPE_CHECKING:
+    from consilience.domain import Query
     from consilience.estimators import Estimate
+    from consilience.publication import AnswerTable, CrossTable
+    from consilience.publication.intervals import Interval
 
-EXAMPLE = 'Example: consilience answer release "age=25..34 by sex"'
+EXAMPLE = 'Example: consilience answer release "age=25..34 by sex" --interval'
 
 
 def answer_command(
     source: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release bundle, or a measurement file.")],
     queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help='Such as "age=25..34 by sex" or "total".')],
+    interval: Annotated[bool, typer.Option("--interval", help="Add error bars. They spend no budget.")] = False,
+    level: Annotated[float, typer.Option("--level", help="With --interval: how often it is to hold.")] = 0.95,
+    refits: Annotated[int, typer.Option("--refits", help="With --interval: how often the fit is repeated.")] = 200,
+    seed: Annotated[int, typer.Option("--seed", help="With --interval: a public seed of the repetitions.")] = 0,
+    per: Annotated[
+        str | None, typer.Option("--per", metavar="QUERY", help='Divide by the answers to this: shares "per total".')
+    ] = None,
+    integers: Annotated[bool, typer.Option("--integers", help="Whole numbers that add up.")] = False,
+    cross: Annotated[bool, typer.Option("--cross", help="Cross-tables with totals, as people print them.")] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", metavar="ATTR", help="With --cross: what goes across; repeatable. Else the last."),
+    ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated text.")] = False,
     json: options.AsJson = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
 ) -> None:
-    """Answer queries from a release: a table, CSV or JSON. Spends nothing."""
+    """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
     from consilience.domain import Query
-    from consilience.publication import answer_table
+    from consilience.domain.files import write_atomically
 
-    if csv and json:
-        raise typer.BadParameter("choose one of --csv and --json")
+    form = _form(csv=csv, json=json, out=out)
+    _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns)
     parsed = [Query.parse(query) for query in queries]
+    divisor = None if per is None else Query.parse(per)
     estimate = open_estimate(source)
-    tables = [answer_table(estimate, query) for query in parsed]
+    asked = _Asked(estimate, parsed, divisor, tuple(columns) if columns else None, integers=integers, cross=cross)
+    asked.check()
+    bars = _error_bars(asked, level, refits, seed) if interval else {}
+    tables = [asked.form(table, bars) for table in asked.plain]
     if not estimate.private:
         note("NOT PRIVATE: these numbers come from simulated noise")
-    if json:
-        documents = [table.to_json() for table in tables]
-        typer.echo(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(documents) + "\n]")
-        return
-    for table in tables:
-        if csv:
-            typer.echo(table.to_csv(), nl=False)
-            continue
-        rows = [[*labels, *_numbers(row)] for labels, row in zip(table.labels, table.rows(), strict=True)]
-        print_table(table.header, rows, numeric=len(table.header) - len(table.columns), title=table.query.describe())
+    if form is None:
+        for table in tables:
+            print_answers(table)
+    elif out is None:
+        typer.echo(_text(tables, form), nl=False)
+    else:
+        write_atomically(out, _text(tables, form).encode())
+        note(f"wrote {out}")
 
 
 def open_estimate(path: Path) -> "Estimate":
@@ -60,5 +83,102 @@ def open_estimate(path: Path) -> "Estimate":
         return estimate(measured, progress=show)
 
 
-def _numbers(row: dict[str, object]) -> list[str]:
-    return [f"{value:,.1f}" for key in ("estimate", "noisy") if isinstance(value := row.get(key), float)]
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What the user asked for, once it is known of what."""
+
+    estimate: "Estimate"
+    queries: "list[Query]"
+    per: "Query | None"
+    columns: tuple[str, ...] | None
+    integers: bool
+    cross: bool
+
+    @cached_property
+    def plain(self) -> "list[AnswerTable]":
+        """The answers without error bars; whole numbers where they are wanted."""
+        from consilience.publication import answer_table, in_whole_numbers, whole_answers
+
+        tables = [answer_table(self.estimate, query, per=self.per) for query in self.queries]
+        if not self.integers:
+            return tables
+        whole = whole_answers(self.estimate, self.queries, columns=self.columns)
+        note(f"whole numbers: {whole.note}")
+        return [in_whole_numbers(*pair) for pair in zip(tables, whole.answers, strict=True)]
+
+    def check(self) -> None:
+        """Refuse what cannot be answered or printed, before error bars take their time."""
+        for table in self.plain:
+            self.form(table, {})
+
+    def margins(self) -> "list[Query]":
+        """What the totals of the cross-tables ask for."""
+        from consilience.publication import margin_queries
+
+        if not self.cross:
+            return []
+        return [query for table in self.plain for query in margin_queries(table, columns=self.columns)]
+
+    def form(self, table: "AnswerTable", bars: "dict[Query, Interval]") -> "AnswerTable | CrossTable":
+        """The table with its error bars as it is to be shown."""
+        from consilience.publication import answer_table, cross_table, margin_queries
+
+        table = replace(table, interval=bars.get(table.query))
+        if not self.cross:
+            return table
+        wanted = [query for query in margin_queries(table, columns=self.columns) if query in bars]
+        margins = [answer_table(self.estimate, query, bars[query]) for query in wanted]
+        return cross_table(table, columns=self.columns, margins=margins)
+
+
+def _error_bars(asked: _Asked, level: float, refits: int, seed: int) -> "dict[Query, Interval]":
+    """The intervals of all queries and margins, from the same refits; none, and why, where there can be none."""
+    from consilience.publication.intervals import intervals
+
+    announce_compilation()
+    wanted = list(dict.fromkeys([*asked.queries, *asked.margins()]))
+    try:
+        with progress() as show:
+            found = intervals(
+                asked.estimate, wanted, level=level, per=asked.per, refits=refits, seed=seed, progress=show
+            )
+    except DeclarationError:
+        raise
+    except ConsilienceError as error:
+        note(f"no error bars: {error}")
+        return {}
+    how = f"{refits} refits, seed {seed}" if any(each.how == "refits" for each in found) else "exact covariances"
+    note(f"error bars: {level * 100:g} % intervals by {how}")
+    for line in dict.fromkeys(line for each in found for line in each.notes):
+        note(f"  {line}")
+    return dict(zip(wanted, found, strict=True))
+
+
+def _form(*, csv: bool, json: bool, out: Path | None) -> str | None:
+    """How answers are written: "csv", "json", or None for people."""
+    if csv and json:
+        raise typer.BadParameter("choose one of --csv and --json")
+    form = "csv" if csv else "json" if json else None
+    if out is None:
+        return form
+    options.refuse_existing(out)
+    if form is None:
+        form = out.suffix.lower().removeprefix(".")
+    if form not in ("csv", "json"):
+        raise typer.BadParameter(f"{out} is neither .csv nor .json; name it so, or add --csv or --json")
+    return form
+
+
+def _refuse_contradictions(*, per: str | None, integers: bool, cross: bool, columns: list[str] | None) -> None:
+    if per is not None and integers:
+        raise typer.BadParameter("ratios are no whole numbers; choose one of --per and --integers")
+    if columns and not cross:
+        raise typer.BadParameter("it says what goes across in a cross-table; add --cross", param_hint="--columns")
+
+
+def _text(tables: "Sequence[AnswerTable | CrossTable]", form: str) -> str:
+    """All tables as one text; tables of comma-separated text are divided by an empty line."""
+    if form == "csv":
+        return "\n".join(table.to_csv() for table in tables)
+    documents = [table.to_json() for table in tables]
+    return (documents[0] if len(documents) == 1 else "[\n" + ",\n".join(documents) + "\n]") + "\n"

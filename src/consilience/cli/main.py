@@ -10,7 +10,19 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli import answer, check, domain, estimate, evaluate, kmeans, ledger, measure, release
+from consilience.cli import (
+    answer,
+    check,
+    domain,
+    estimate,
+    evaluate,
+    kmeans,
+    ledger,
+    measure,
+    release,
+    report,
+    synthesize,
+)
 from consilience.cli.console import refuse, report_bug
 from consilience.errors import ConsilienceError
 
@@ -27,7 +39,9 @@ app.add_typer(ledger.app, name="ledger")
 app.command("measure", epilog=measure.EXAMPLE)(measure.measure_command)
 app.command("estimate", epilog=estimate.EXAMPLE)(estimate.estimate_command)
 app.command("answer", epilog=answer.EXAMPLE)(answer.answer_command)
+app.command("synthesize", epilog=synthesize.EXAMPLE)(synthesize.synthesize_command)
 app.command("release", epilog=release.EXAMPLE)(release.release_command)
+app.command("report", epilog=report.EXAMPLE)(report.report_command)
 app.command("kmeans", epilog=kmeans.EXAMPLE)(kmeans.kmeans_command)
 app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate_command)
 app.command("check", epilog=check.EXAMPLE)(check.check_command)

@@ -96,7 +96,8 @@ class Estimate(ABC):
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
 
-        Each cell gets its share of rows rounded down or up, never further off than one.
+        Each cell of a full table gets its share of rows rounded down or up. Where tables share attributes, as in a
+        graphical model, what rounding gains and loses can add up to a few records; `publication.synthesize` settles it.
         """
 
     @abstractmethod

@@ -119,8 +119,19 @@ class Graphical:
         suitable = self.suitability(measured)
         if not suitable.possible:
             raise self._refusal(measured, suitable)
+        return self._fitting(measured).run(measured, progress, start)
+
+    def refit(self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0) -> GraphicalEstimate:
+        """What `fitted` would have been with the noise of these measurements, which are of the same queries.
+
+        A fit that stopped where its estimated error was least is repeated as far as it went, without estimating errors;
+        a search for the optimum begins at the optimum of the first fit. With `times` it goes so many times as far.
+        """
+        return self._fitting(measured).run_again(measured, fitted, times=times)
+
+    def _fitting(self, measured: MeasurementSet) -> Fitting:
         problem = self._problem(measured)
-        return Fitting(self, problem, self._tree(problem), self._scopes(problem)).run(measured, progress, start)
+        return Fitting(self, problem, self._tree(problem), self._scopes(problem))
 
     def _problem(self, measured: MeasurementSet) -> MeasuredModel:
         loss = "l2" if isinstance(self.loss, MarginalLoss) or self.loss == "auto" else self.loss

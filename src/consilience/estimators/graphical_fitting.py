@@ -27,7 +27,7 @@ from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
 )
 from consilience.numerics.graphical_models.layout import TableLayout
-from consilience.numerics.graphical_models.least_risk import fit_least_risk
+from consilience.numerics.graphical_models.least_risk import fit_least_risk, fit_with_effort
 from consilience.numerics.graphical_models.mirror_descent import MirrorDescent
 from consilience.numerics.graphical_models.model_losses import RowLoss
 from consilience.numerics.graphical_models.one_way_counts import one_way_shares
@@ -77,15 +77,47 @@ class Fitting:
         total, source = self._total()
         stats: dict[str, float | int | str] = {"total_from": source, "junction_tree_cells": self.tree.cells}
         stats |= {"largest_clique": self.tree.largest}
-        oracle = MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
+        oracle = self._oracle(total)
         stats["model_cells"] = oracle.layout.size
         potentials, status, found = self._search(oracle, _reporter(progress, self.settings.max_steps), start)
+        stats |= found | {"seconds": time.monotonic() - began}
+        return self._estimate(measured, oracle, potentials, status, stats)
+
+    def run_again(
+        self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0
+    ) -> GraphicalEstimate:
+        """What `fitted` would have been with this noise, gone so many times as far."""
+        effort = fitted.stats.get("effort")
+        if self._stop != "least-risk" or not isinstance(effort, float | int) or not self._kept:
+            return self.run(measured, None, fitted)
+        oracle = self._oracle(self._total()[0])
+        potentials = fit_with_effort(
+            oracle,
+            self._rows(oracle.layout),
+            self._costs.observed,
+            start=self._centre(oracle.layout),
+            effort=times * float(effort),
+            noise=float(fitted.stats["degrees_of_freedom"]),
+            max_steps=MOST_RISK_STEPS,
+        )
+        return self._estimate(measured, oracle, potentials, fitted.status, {"effort": effort})
+
+    def _oracle(self, total: float) -> MarginalOracle:
+        return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
+
+    def _estimate(
+        self,
+        measured: MeasurementSet,
+        oracle: MarginalOracle,
+        potentials: Array,
+        status: Status,
+        stats: dict[str, float | int | str],
+    ) -> GraphicalEstimate:
         names = self.problem.domain.counted_names
         scopes = tuple(tuple(names[place] for place in scope) for scope in self.scopes)
         method = self.settings.describe() | {"scopes": [list(scope) for scope in scopes], "stopped": self._stop}
-        stats |= found | {"seconds": time.monotonic() - began}
         tables = tuple(oracle.layout.unpack(potentials))
-        return GraphicalEstimate(measured, method, status, stats, scopes, tables, total)
+        return GraphicalEstimate(measured, method, status, stats, scopes, tables, oracle.total)
 
     def _total(self) -> tuple[float, str]:
         """The number of records, and where it comes from."""
@@ -240,6 +272,7 @@ class Fitting:
             "degrees_of_freedom": fit.freedom,
             "steps": fit.steps,
             "best_step": fit.best_step,
+            "effort": float(fit.effort),
             "oracle_calls": fit.oracle_calls + counted.calls,
         }
         ended = Status.TIME_LIMIT if late else Status.STEP_LIMIT

@@ -51,9 +51,19 @@ class MeasuredOperator:
 
     def matrix(self) -> Array:
         """The operator written out, for small tables: a row for each answer and a column for each cell."""
-        cells = int(np.prod(self.shape_in))
-        columns = [self.apply(unit.reshape(self.shape_in)) for unit in np.eye(cells)]
-        return np.stack(columns, axis=1)
+        parts = zip(self.queries, self._axes, self.weights, strict=True)
+        return np.concatenate([self._rows_of(query, axes) * weights[:, None] for query, axes, weights in parts])
+
+    def _rows_of(self, query: BoundQuery, axes: tuple[int, ...]) -> Array:
+        """The rows of one query: a Kronecker product in the order of the domain, put in the query's own order."""
+        maps = dict(zip(axes, query.maps, strict=True))
+        rows = np.ones((1, 1))
+        for axis, size in enumerate(self.shape_in):
+            rows = np.kron(rows, maps[axis].dense() if axis in maps else np.ones((1, size)))
+        stored = sorted(axes)
+        numbers = np.arange(query.size).reshape([maps[axis].rows for axis in stored])
+        written: Array = np.asarray(rows, dtype=np.float64)
+        return written[numbers.transpose([stored.index(axis) for axis in axes]).ravel()]
 
     def products(self) -> RowProducts | None:
         """The products of rows with each other, where they are few enough to be factored."""

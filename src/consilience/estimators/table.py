@@ -14,7 +14,7 @@ same fitted answers both take the one of greatest entropy.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -32,6 +32,8 @@ from consilience.estimators.measured_cells_fit import (
 )
 from consilience.estimators.measured_table import MeasuredTable
 from consilience.measurements import MeasurementSet
+from consilience.numerics import exact_least_squares
+from consilience.numerics.exact_least_squares import fit_exactly
 from consilience.numerics.fit import Fit, Status
 from consilience.numerics.losses import Loss
 from consilience.numerics.matrices import fit_matrix
@@ -152,8 +154,13 @@ class Table:
         return Fit(squares.counts, objective, gap, fit.status, {**fit.stats, "fallback": "least squares"})
 
     def _solve_squares(self, table: MeasuredTable, progress: "Callable[[int, float, float], None] | None") -> Fit:
-        """Squares, and no fact but the total."""
+        """Squares, and no fact but the total: exactly where the table is small and all of it determined."""
         operator = table.operator(facts=False)
+        if table.domain.cells <= exact_least_squares.LARGEST_TABLE:
+            observed = table.costs().observed
+            exact = fit_exactly(operator.matrix(), observed, total=table.total, allowed=table.allowed)
+            if exact is not None:
+                return replace(exact, counts=exact.counts.reshape(table.domain.shape))
         return fit_nonnegative_least_squares(
             operator,
             table.costs().observed,

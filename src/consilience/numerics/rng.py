@@ -12,12 +12,14 @@ from consilience.errors import DeclarationError
 __all__ = ["Generator", "generator"]
 
 
-def generator(seed: int) -> Generator:
-    """A generator whose stream is a function of the seed alone.
+def generator(seed: int, *path: int) -> Generator:
+    """A generator whose stream is a function of the seed alone, or of the seed and the numbers that follow it.
 
     >>> bool((generator(7).random(3) == generator(7).random(3)).all())
     True
+    >>> bool((generator(7, 0).random(3) == generator(7, 1).random(3)).any())
+    False
     """
     if seed < 0:
         raise DeclarationError(f"the seed is {seed}; a seed is a non-negative integer: give one, such as 0")
-    return np.random.default_rng(seed)
+    return np.random.default_rng([seed, *path] if path else seed)

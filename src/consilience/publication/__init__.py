@@ -1,6 +1,31 @@
-"""What is published: answers with labels, and the release bundle."""
+"""What is published: answers with labels, cross-tables, synthetic records, and the release bundle."""
 
-from consilience.publication.answers import AnswerTable, answer_table
+from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
 from consilience.publication.bundle import Release, open_release, release
+from consilience.publication.cross_tables import Cell, CrossTable, cross_table, margin_queries
+from consilience.publication.diagnostics import Diagnosis, diagnose
+from consilience.publication.record_files import write_synthetic
+from consilience.publication.report import Report, write_report
+from consilience.publication.synthetic import synthesize
+from consilience.publication.whole_numbers import WholeAnswers, whole_answers
 
-__all__ = ["AnswerTable", "Release", "answer_table", "open_release", "release"]
+__all__ = [
+    "AnswerTable",
+    "Cell",
+    "CrossTable",
+    "Diagnosis",
+    "Release",
+    "Report",
+    "WholeAnswers",
+    "answer_table",
+    "cross_table",
+    "diagnose",
+    "in_whole_numbers",
+    "margin_queries",
+    "open_release",
+    "release",
+    "synthesize",
+    "whole_answers",
+    "write_report",
+    "write_synthetic",
+]

@@ -1,17 +1,25 @@
-"""Answers as people read them: labels, the noisy measurement where there was one, and the estimate."""
+"""Answers as people read them: labels, the estimate with its error bars, the noisy measurement where there was one."""
 
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.queries import Query
+from consilience.domain.queries import BoundQuery, Query
+from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
+
+if TYPE_CHECKING:
+    from consilience.publication.intervals import Interval
+
+WIDE = "interval wider than the answer"
+NOISE_ONLY = "noise only"
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,52 +29,182 @@ class AnswerTable:
     query: Query
     columns: tuple[str, ...]
     """The attribute of each label column."""
+    axes: tuple[tuple[str, ...], ...]
+    """The labels of each attribute, in the order of the answers' axes."""
     labels: tuple[tuple[str, ...], ...]
     estimates: NDArray[np.float64]
     noisy: NDArray[np.float64] | None
     """The measured values, where this very query was measured once."""
     private: bool
+    adds_up: bool = False
+    """Each record that the query is about lies in one answer, so that sums of answers are counts again."""
+    per: Query | None = None
+    """What the answers are divided by; None where they are counts."""
+    interval: "Interval | None" = None
+    whole: bool = False
+    """The estimates were rounded to whole numbers."""
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def uncertain(self) -> NDArray[np.bool_]:
+        """Which answers have an interval wider than themselves; none without an interval."""
+        return np.zeros(len(self), dtype=np.bool_) if self.interval is None else self.interval.uncertain
+
+    @property
+    def noise_only(self) -> bool:
+        """True of intervals that hold the noise alone: no measurement covers the query."""
+        return self.interval is not None and self.interval.covers == NOISE_ONLY
+
+    @property
+    def title(self) -> str:
+        """The question as a person would type it."""
+        return self.query.describe() + ("" if self.per is None else f" per {self.per.describe()}")
+
+    def note(self, place: int) -> str:
+        """What there is to say against one answer; empty where there is nothing."""
+        return "; ".join([WIDE] * bool(self.uncertain[place]) + [NOISE_ONLY] * self.noise_only)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each answer as a mapping from column names to values."""
         for i, labels in enumerate(self.labels):
             row: dict[str, Any] = dict(zip(self.columns, labels, strict=True))
-            row["estimate"] = float(self.estimates[i])
+            row["estimate"] = int(self.estimates[i]) if self.whole else float(self.estimates[i])
+            if self.interval is not None:
+                low, high = float(self.interval.low[i]), float(self.interval.high[i])
+                row["low"], row["high"] = outward(low, high) if self.whole else (low, high)
             if self.noisy is not None:
                 row["noisy"] = float(self.noisy[i])
+            if self.interval is not None:
+                row["note"] = self.note(i)
             yield row
 
     @property
+    def numeric_columns(self) -> tuple[str, ...]:
+        """The columns of numbers."""
+        bars = () if self.interval is None else ("low", "high")
+        return ("estimate", *bars, *(() if self.noisy is None else ("noisy",)))
+
+    @property
     def header(self) -> tuple[str, ...]:
-        return (*self.columns, "estimate", *(() if self.noisy is None else ("noisy",)))
+        return (*self.columns, *self.numeric_columns, *(() if self.interval is None else ("note",)))
 
     def to_csv(self) -> str:
         """The answers as comma-separated text, numbers in full."""
         stream = io.StringIO()
-        writer = csv.DictWriter(stream, self.header, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows())
+        # By position: an attribute may be called like one of our columns.
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.header)
+        for labels, row in zip(self.labels, self.rows(), strict=True):
+            writer.writerow([*labels, *(row[name] for name in self.header[len(self.columns) :])])
         return stream.getvalue()
 
     def to_json(self) -> str:
-        """The answers as JSON: the query, whether the noise was real, and a list of rows."""
-        document = {"query": self.query.describe(), "private": self.private, "answers": list(self.rows())}
-        return json.dumps(document, indent=2, ensure_ascii=False)
+        """The answers as JSON: the query, whether the noise was real, what the intervals are, and a list of rows."""
+        document: dict[str, Any] = {"query": self.query.describe()}
+        if self.per is not None:
+            document["per"] = self.per.describe()
+        document["private"] = self.private
+        if self.interval is not None:
+            document |= described_interval(self.interval)
+        answers = [{name: _plain(value) for name, value in row.items()} for row in self.rows()]
+        return json.dumps(document | {"answers": answers}, indent=2, ensure_ascii=False)
 
 
-def answer_table(estimate: Estimate, query: Query | str) -> AnswerTable:
-    """The estimate's answers to a query, with labels."""
-    asked = Query.parse(query) if isinstance(query, str) else query
+def described_interval(interval: "Interval") -> dict[str, Any]:
+    """What is to be known of intervals, as plain data."""
+    return {
+        "level": interval.level,
+        "covers": interval.covers,
+        "how": interval.how,
+        "refits": interval.refits,
+        "notes": list(interval.notes),
+    }
+
+
+def answer_table(
+    estimate: Estimate, query: Query | str, interval: "Interval | None" = None, per: Query | str | None = None
+) -> AnswerTable:
+    """The estimate's answers to a query, with labels.
+
+    `interval` adds error bars: what `intervals` found for this query. `per` divides the answers by those to another
+    query, which is one number or has as many; where that is not above zero, the ratio is not a number.
+    """
+    asked = as_query(query)
+    divisor = None if per is None else as_query(per)
+    if interval is not None and (interval.query, interval.per) != (asked, divisor):
+        raise DeclarationError(
+            f"the interval is of {_said(interval.query, interval.per)}, and the answers are to "
+            f"{_said(asked, divisor)}; take the interval of the same query"
+        )
     bound = asked.bind(estimate.domain)
-    noisy = [each.values for each in estimate.measurements if each.query == asked]
+    noisy = [each.values for each in estimate.measurements if each.query == asked] if divisor is None else []
     return AnswerTable(
         query=asked,
         columns=bound.attributes,
+        axes=bound.row_labels,
         labels=tuple(bound.label_rows()),
-        estimates=estimate.answer(asked).ravel(),
+        estimates=_answers(estimate, asked, divisor) if interval is None else interval.estimates,
         noisy=noisy[0] if len(noisy) == 1 else None,
         private=estimate.private,
+        adds_up=divisor is None and adds_up(bound),
+        per=divisor,
+        interval=interval,
     )
+
+
+def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
+    """The table with these whole numbers in place of its estimates."""
+    return replace(table, estimates=answers.astype(np.float64), whole=True)
+
+
+def outward(low: float, high: float) -> tuple[float, float]:
+    """The interval between whole numbers around this one.
+
+    >>> outward(-0.5, 3.2)
+    (-1, 4)
+    """
+    return (
+        math.floor(low) if math.isfinite(low) else low,
+        math.ceil(high) if math.isfinite(high) else high,
+    )
+
+
+def as_query(query: Query | str) -> Query:
+    return Query.parse(query) if isinstance(query, str) else query
+
+
+def adds_up(bound: BoundQuery) -> bool:
+    """True where each factor that lists several values puts every value into exactly one of its rows.
+
+    Its matrix then has one 1 in each column: no entry is negative, and Σ_i F_ij = Σ_i F_ij² = 1. A factor with a single
+    row is a condition; it only says what the table is about.
+    """
+    return all(
+        each.rows == 1
+        or (each.nonnegative and np.all(each.column_norms(1) == 1.0) and np.all(each.column_norms(2) == 1.0))
+        for each in bound.maps
+    )
+
+
+def _answers(estimate: Estimate, asked: Query, divisor: Query | None) -> NDArray[np.float64]:
+    if divisor is None:
+        return estimate.answer(asked).ravel()
+    above, below = (each.ravel() for each in estimate.answers([asked, divisor]))
+    if below.size not in (1, above.size):
+        raise DeclarationError(
+            f"{asked.describe()!r} has {above.size} answers and {divisor.describe()!r} has {below.size}; a ratio is "
+            "per one number, or per as many: name another query"
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(below > 0.0, above / below, np.nan)
+
+
+def _plain(value: Any) -> Any:
+    """The value, or None for a ratio to nothing: JSON has no word for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _said(query: Query, per: Query | None) -> str:
+    return repr(query.describe()) + ("" if per is None else f" per {per.describe()!r}")

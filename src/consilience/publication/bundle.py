@@ -5,6 +5,7 @@
     measurements.parquet   the noisy measurements
     model.parquet          the estimate
     tables/*.csv           one-way margins and the measured tables: labels, estimate, noisy
+    report.html            the report, once it was made; its pictures are in pictures/
 
 A bundle is written beside its place and renamed, so that it is there whole or not at all.
 """
@@ -13,6 +14,8 @@ import hashlib
 import json
 import os
 import re
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -52,6 +55,29 @@ def release(estimate: Estimate, path: str | os.PathLike[str], *, overwrite: bool
     with folder_in_place_of(target) as building:
         _fill(estimate, building)
     return target
+
+
+def add_to_bundle(
+    path: Path, files: Mapping[str, bytes], *, about: Mapping[str, Any], in_place_of: Sequence[str] = ()
+) -> None:
+    """Write more files into a bundle, with their checksums; the bundle is replaced whole or left as it was.
+
+    `about` becomes part of the manifest. Files of the bundle that have a name of `in_place_of`, or lie in a folder of
+    that name, go away. A bundle that is not whole is refused.
+    """
+    manifest = check_bundle(path)
+    kept = {name: digest for name, digest in manifest["files"].items() if name.split("/")[0] not in in_place_of}
+    if taken := sorted(set(kept) & set(files)):
+        raise FileFormatError(f"{path} holds {taken[0]} already; it is part of the release and is not replaced")
+    with folder_in_place_of(path) as building:
+        for name in kept:
+            (building / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path / name, building / name)
+        for name, content in files.items():
+            (building / name).parent.mkdir(parents=True, exist_ok=True)
+            (building / name).write_bytes(content)
+        digests = kept | {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        _write_manifest(building, manifest | dict(about) | {"files": dict(sorted(digests.items()))})
 
 
 def is_bundle(path: Path) -> bool:
@@ -105,8 +131,12 @@ def _fill(estimate: Estimate, directory: Path) -> None:
         (directory / "tables" / name).write_text(table.to_csv(), encoding="utf-8")
     files = sorted(each for each in directory.rglob("*") if each.is_file())
     digests = {str(each.relative_to(directory)): _digest(each) for each in files}
-    manifest = json.dumps(_manifest(estimate) | {"files": digests}, indent=2, ensure_ascii=False)
-    (directory / "release.json").write_text(manifest + "\n", encoding="utf-8")
+    _write_manifest(directory, _manifest(estimate) | {"files": digests})
+
+
+def _write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
+    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+    (directory / "release.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _tables(estimate: Estimate) -> list[AnswerTable]:

@@ -8,22 +8,29 @@ rests on colour alone.
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError
 from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
+from consilience.publication.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    NoPictures,
+    altair,
+    check_pictures,
+    finished,
+)
 
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
+__all__ = ["NoPictures", "check_pictures", "draw_clusters", "draw_progress"]
+
 LARGEST_AREA = 900.0
 MOST_ATTRIBUTES = 24
 """More attributes than these would make a picture that nobody can read."""
 
 
-class NoPictures(ConsilienceError):
-    """The libraries that draw are not installed."""
-
-
 def draw_clusters(estimate: ClusterEstimate, interval: ClusterInterval, path: Path) -> None:
     """Draw the centroids with their intervals; the file's suffix says how (.png or .svg)."""
-    alt = _altair()
+    alt = altair()
     rows = _rows(estimate, interval)
     title = alt.TitleParams(
         f"{len(estimate.centroids)} clusters of about {estimate.total:,.0f} records",
@@ -34,12 +41,12 @@ def draw_clusters(estimate: ClusterEstimate, interval: ClusterInterval, path: Pa
         anchor="start",
     )
     chart = _map(alt, estimate, rows) if len(estimate.attributes) == 2 else _dots(alt, estimate, rows)
-    _finished(chart.properties(title=title)).save(str(path), scale_factor=2)
+    finished(chart.properties(title=title)).save(str(path), scale_factor=2)
 
 
 def draw_progress(estimate: ClusterEstimate, path: Path) -> None:
     """Draw the log posterior of each chain against its steps: it should settle, and all chains at one height."""
-    alt = _altair()
+    alt = altair()
     found = estimate.diagnostics
     stride = int(found["trace_stride"])
     rows = [
@@ -63,27 +70,13 @@ def draw_progress(estimate: ClusterEstimate, path: Path) -> None:
         .encode(
             x=alt.X("step:Q"),
             y=alt.Y("log posterior:Q", scale=alt.Scale(zero=False)),
-            color=alt.Color("chain:N", scale=alt.Scale(range=[BLUE, ORANGE, "#009E73", "#CC79A7"])),
+            color=alt.Color("chain:N", scale=alt.Scale(range=[BLUE, ORANGE, GREEN, PINK])),
             strokeDash=alt.StrokeDash("chain:N"),
         )
     )
     end = alt.Chart(alt.Data(values=[{"step": found["burn_in"]}])).mark_rule(strokeDash=[4, 4], color=GREY)
     chart = alt.layer(lines, end.encode(x="step:Q")).properties(width=520, height=260, title=title)
-    _finished(chart).save(str(path), scale_factor=2)
-
-
-def check_pictures() -> None:
-    """Refuse where nothing could be drawn."""
-    _altair()
-
-
-def _altair() -> Any:
-    try:
-        import altair
-        import vl_convert  # noqa: F401 (altair saves pictures with it)
-    except ImportError:
-        raise NoPictures("pictures need more libraries; install them with: pip install 'consilience[plots]'") from None
-    return altair
+    finished(chart).save(str(path), scale_factor=2)
 
 
 def _rows(estimate: ClusterEstimate, interval: ClusterInterval) -> list[dict[str, Any]]:
@@ -153,8 +146,3 @@ def _dots(alt: Any, estimate: ClusterEstimate, rows: list[dict[str, Any]]) -> An
             ).properties(width=220, height=18 * len(inside))
         )
     return alt.vconcat(*(alt.hconcat(*panels[i : i + 3]) for i in range(0, len(panels), 3)))
-
-
-def _finished(chart: Any) -> Any:
-    plain = chart.configure_view(stroke="#cccccc")
-    return plain.configure_axis(gridColor="#eeeeee", labelFontSize=11, titleFontSize=12)

@@ -74,6 +74,8 @@ class LeastRiskFit:
     """How many rows' worth of noise the fit has taken in."""
     steps: int
     best_step: int
+    effort: float
+    """How far the best fit had gone: the lengths of its steps, added up."""
     oracle_calls: int
     seconds: float
     limited: bool
@@ -98,6 +100,7 @@ class _Judged:
     risk: float
     freedom: float
     step: int
+    effort: float
 
 
 def fit_least_risk(
@@ -118,7 +121,7 @@ def fit_least_risk(
     each step, more for a few rows; the steps are the fewer the sooner noise sets in.
     """
     began = time.monotonic()
-    search = _Search(oracle, rows, observed, laplace, start, seed)
+    search = _Search(oracle, rows, observed, laplace, start, _nudges(observed.size, seed))
     while True:
         search.step()
         if progress is not None:
@@ -137,10 +140,33 @@ def fit_least_risk(
         best.freedom,
         search.steps,
         best.step,
+        best.effort,
         search.calls + calls + 1,
         time.monotonic() - began,
         limited,
     )
+
+
+def fit_with_effort(
+    oracle: MarginalOracle, rows: Rows, observed: Array, *, start: Array, effort: float, noise: float, max_steps: int
+) -> Array:
+    """The potentials that the same search finds when it goes as far as another fit did, without judging any.
+
+    This is how a fit of least risk would have looked with other noise: a step costs one call of the oracle. `noise` is
+    the rows' worth of noise that a fit takes in (`freedom`), by which the model matches the marginals found.
+    """
+    search = _Search(oracle, rows, observed, np.zeros(observed.size, dtype=np.bool_), start, [])
+    while search.weight < effort and search.steps < max_steps and not search.stuck:
+        search.advance(farthest=effort)
+    enough = MATCHED * max(noise, 1.0)
+    return match_marginals(oracle, rows, search.marginals, start=search.mean_potentials, enough=enough)[0]
+
+
+def _nudges(rows: int, seed: int) -> list[Array]:
+    """By how much the twins' values are moved."""
+    rng = generator(seed)
+    twins = min(MOST_TWINS, max(1, ROWS_FOR_ONE_TWIN // max(rows, 1)))
+    return [np.where(rng.integers(0, 2, rows) > 0, NUDGE, -NUDGE) for _ in range(twins)]
 
 
 def estimated_risk(
@@ -187,15 +213,17 @@ def match_marginals(
 
 class _Search:
     def __init__(
-        self, oracle: MarginalOracle, rows: Rows, observed: Array, laplace: NDArray[np.bool_], start: Array, seed: int
+        self,
+        oracle: MarginalOracle,
+        rows: Rows,
+        observed: Array,
+        laplace: NDArray[np.bool_],
+        start: Array,
+        nudges: Sequence[Array],
     ) -> None:
         self.oracle, self.rows, self.laplace = oracle, rows, laplace
-        rng = generator(seed)
-        twins = min(MOST_TWINS, max(1, ROWS_FOR_ONE_TWIN // max(observed.size, 1)))
-        self.nudges: list[Array] = [
-            np.where(rng.integers(0, 2, observed.size) > 0, NUDGE, -NUDGE) for _ in range(twins)
-        ]
-        self.observed = [observed, *(observed + nudge for nudge in self.nudges)]
+        self.nudges = nudges
+        self.observed = [observed, *(observed + nudge for nudge in nudges)]
         first = oracle.marginals(start)
         fitted = rows.apply(first.values)
         self.fits = [_Iterate(start, first.log_partition, fitted, fitted)] * len(self.observed)
@@ -206,14 +234,28 @@ class _Search:
         self.stuck = False
         steepest = float(np.abs(rows.adjoint(fitted - observed)).max(initial=0.0))
         self.curvature = steepest if steepest > 0.0 else 1.0  # a first step that moves no potential by more than 1
-        self.best = self._judged()
-        self.best_worth_it, self._risk_worth_it = 0, self.best.risk
-        self.risk = self.best.risk
+        if nudges:
+            self.best = self._judged()
+            self.best_worth_it, self._risk_worth_it = 0, self.best.risk
+            self.risk = self.best.risk
 
     def step(self) -> None:
-        """One step of the fit and its twins, as long as the loss allows, and a judgement."""
+        """One step of the fit and its twins, and a judgement."""
+        self.advance()
+        if self.stuck:
+            return
+        found = self._judged()
+        self.risk = found.risk
+        if found.risk < self.best.risk:
+            self.best = found
+        if found.risk < self._risk_worth_it - WORTH_IT * max(found.freedom, 1.0):
+            self.best_worth_it, self._risk_worth_it = self.steps, found.risk
+
+    def advance(self, *, farthest: float = np.inf) -> None:
+        """One step of the fit and its twins, as long as the loss allows, and no farther in all than this."""
         for _ in range(LINE_SEARCH_LIMIT):
             step = (1.0 + np.sqrt(1.0 + 4.0 * self.curvature * self.weight)) / (2.0 * self.curvature)
+            step = min(step, farthest - self.weight)
             moved = self._moved(step)
             if moved is not None:
                 break
@@ -229,12 +271,6 @@ class _Search:
             average += share * newest
         self.steps += 1
         self.curvature *= EASIER
-        found = self._judged()
-        self.risk = found.risk
-        if found.risk < self.best.risk:
-            self.best = found
-        if found.risk < self._risk_worth_it - WORTH_IT * max(found.freedom, 1.0):
-            self.best_worth_it, self._risk_worth_it = self.steps, found.risk
 
     @property
     def is_over(self) -> bool:
@@ -284,8 +320,8 @@ class _Search:
         self.loss = 0.5 * _inner(residual, residual)
         risk, freedom = estimated_risk(residual, self.laplace, self.nudges, [twin - fitted for twin in nudged])
         if self.steps and risk >= self.best.risk:
-            return _Judged(self.best.near, self.best.average, risk, freedom, self.steps)
-        return _Judged(self.mean_potentials.copy(), self.marginals.copy(), risk, freedom, self.steps)
+            return _Judged(self.best.near, self.best.average, risk, freedom, self.steps, self.weight)
+        return _Judged(self.mean_potentials.copy(), self.marginals.copy(), risk, freedom, self.steps, self.weight)
 
 
 def _inner(a: Array, b: Array) -> float:

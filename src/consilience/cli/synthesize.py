@@ -1,0 +1,57 @@
+"""`consilience synthesize`: records that look like the original and are made from the account alone."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from consilience.cli import options
+from consilience.cli.answer import open_estimate
+from consilience.cli.console import announce_compilation, note, print_json, progress
+from consilience.errors import DeclarationError
+
+EXAMPLE = "Example: consilience synthesize release --out people.csv"
+
+
+def synthesize_command(
+    source: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release bundle, or a measurement file.")],
+    out: Annotated[Path, typer.Option("--out", help="The file to write: .csv or .parquet.")],
+    rows: Annotated[
+        int | None, typer.Option("--rows", help="How many records; by default as many as were estimated.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="A public seed: the same seed gives the same records.")] = 0,
+    spread: Annotated[
+        str, typer.Option("--spread", help="Numbers inside their bins: even (drawn evenly), midpoint, or lower.")
+    ] = "even",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    json: options.AsJson = False,
+) -> None:
+    """Write synthetic records with the original's labels and types. Spends nothing."""
+    from consilience.publication import write_synthetic
+    from consilience.publication.record_files import check_target
+    from consilience.publication.synthetic import check_wishes, expected_rows, prepare
+
+    if out.exists() and not overwrite:
+        raise DeclarationError(f"{out} exists already; choose another name, or replace it with --overwrite")
+    check_target(out, overwrite=overwrite)
+    rule = check_wishes(rows, seed=seed, spread=spread)
+    estimate = open_estimate(source)
+    asked = prepare(estimate, rows, seed=seed, spread=rule)
+    known = expected_rows(estimate)
+    if asked.rows > known:
+        note(
+            f"warning: {asked.rows:,} rows were asked for, and the account has about {known:,} records; more rows add "
+            "no information, and counts made from them have to be scaled down"
+        )
+    left_out = [name for name in estimate.domain.names if name not in estimate.domain.counted_names]
+    if left_out:
+        note(f"left out, because they have no cells: {', '.join(left_out)}")
+    announce_compilation()
+    with progress() as show:
+        write_synthetic(estimate, out, asked.rows, seed=seed, spread=rule, overwrite=overwrite, progress=show)
+    if not estimate.private:
+        note("NOT PRIVATE: these records come from simulated noise, and protect nobody")
+    if json:
+        print_json({"file": str(out), "rows": asked.rows, "seed": seed, "spread": spread, "private": estimate.private})
+        return
+    typer.echo(f"wrote {asked.rows:,} synthetic records to {out}")

@@ -1,0 +1,287 @@
+"""Cross-tables as people print them: some attributes down, others across, with totals that add up.
+
+Totals are sums of the very numbers shown, so that they agree with them by construction. They are there where every
+record that the table is about lies in one of its cells, and the answers are counts.
+"""
+
+import csv
+import io
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.factors import Identity
+from consilience.domain.queries import Query
+from consilience.errors import DeclarationError
+from consilience.publication.answers import AnswerTable, described_interval, outward
+
+TOTAL = "Total"
+MARK = "*"
+"""Follows an answer whose interval is wider than the answer."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a cross-table, with its interval where there is one."""
+
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    wide: bool = False
+    """The interval is wider than the answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrossTable:
+    """A table as it is printed: plain data, for terminals, files and pages.
+
+    `header` has a row for each attribute across (one that says "count" where there is none), and each row an entry for
+    every column of cells; `row_labels` has an entry for each attribute down. The last row and the last column are
+    totals where `total_row` and `total_column` say so.
+    """
+
+    title: str
+    down: tuple[str, ...]
+    across: tuple[str, ...]
+    header: tuple[tuple[str, ...], ...]
+    row_labels: tuple[tuple[str, ...], ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    total_row: bool
+    total_column: bool
+    decimals: int
+    """How many are printed: none of whole numbers, one of counts, four of ratios."""
+    private: bool
+    interval: dict[str, Any] | None = None
+    """What the intervals are: level, covers, how, refits and notes."""
+
+    @property
+    def whole(self) -> bool:
+        return self.decimals == 0
+
+    @property
+    def noise_only(self) -> bool:
+        return self.interval is not None and self.interval["covers"] == "noise only"
+
+    @property
+    def any_wide(self) -> bool:
+        return any(cell.wide for row in self.cells for cell in row)
+
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """The cells as they are printed: 123, 123 ± 8 or 123 (115–131), with a mark where the interval is wide."""
+        decimals = self.decimals
+        bars = [cell for row in self.cells for cell in row if cell.low is not None]
+        symmetric = all(_is_symmetric(cell, decimals) for cell in bars)
+        return tuple(tuple(_text(cell, decimals, symmetric=symmetric) for cell in row) for row in self.cells)
+
+    def to_csv(self) -> str:
+        """The table as comma-separated text: numbers in full, but cells with intervals as they are printed."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        for place, labels in enumerate(self.header):
+            last = place == len(self.header) - 1
+            writer.writerow([*(name if last else "" for name in self.down), *labels])
+        numbers = [[int(cell.estimate) if self.whole else cell.estimate for cell in row] for row in self.cells]
+        body = numbers if self.interval is None else self.texts()
+        for labels, row in zip(self.row_labels, body, strict=True):
+            writer.writerow([*labels, *row])
+        return stream.getvalue()
+
+    def to_json(self) -> str:
+        """The table as JSON, with every part of it by name."""
+        cells = [[_plain_cell(cell, whole=self.whole) for cell in row] for row in self.cells]
+        document = {
+            "title": self.title,
+            "private": self.private,
+            "down": list(self.down),
+            "across": list(self.across),
+            "header": [list(labels) for labels in self.header],
+            "row_labels": [list(labels) for labels in self.row_labels],
+            "total_row": self.total_row,
+            "total_column": self.total_column,
+            **(self.interval or {}),
+            "cells": cells,
+        }
+        return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def cross_table(
+    table: AnswerTable, *, columns: Sequence[str] | None = None, margins: Sequence[AnswerTable] = ()
+) -> CrossTable:
+    """Answers as a cross-table: the attributes `columns` across (the last, if none are named), the others down.
+
+    Conditions stay in the title. `margins` are the answers to `margin_queries` with their intervals: totals take their
+    error bars from them, and stand without where they are not given.
+    """
+    free = listing_axes(table.query, [len(labels) for labels in table.axes])
+    across = across_axes(table.columns, free, columns)
+    down = [axis for axis in free if axis not in across]
+    by_query = {each.query: each for each in margins}
+    inner = _Block.of(table, down, across)
+    total_column, total_row = table.adds_up and bool(across), table.adds_up and bool(down)
+    rows, row_labels = inner.rows(), _combined(table, down)
+    if total_column:
+        sums = inner.summed(1, by_query.get(without(table, across)))
+        rows = [[*row, *more] for row, more in zip(rows, sums.rows(), strict=True)]
+    if total_row:
+        last = inner.summed(0, by_query.get(without(table, down))).rows()[0]
+        if total_column:
+            last += inner.summed(0, None).summed(1, by_query.get(without(table, free))).rows()[0]
+        rows.append(last)
+        row_labels.append((TOTAL, *[""] * (len(down) - 1)))
+    return CrossTable(
+        title=table.title,
+        down=tuple(table.columns[axis] for axis in down),
+        across=tuple(table.columns[axis] for axis in across),
+        header=_header(table, across, total=total_column),
+        row_labels=tuple(row_labels),
+        cells=tuple(tuple(row) for row in rows),
+        total_row=total_row,
+        total_column=total_column,
+        decimals=0 if table.whole else 1 if table.per is None else 4,
+        private=table.private,
+        interval=None if table.interval is None else described_interval(table.interval),
+    )
+
+
+def margin_queries(table: AnswerTable, *, columns: Sequence[str] | None = None) -> tuple[Query, ...]:
+    """What the totals of a cross-table ask for: by row, by column, and in all; nothing where there are no totals."""
+    if not table.adds_up:
+        return ()
+    free = listing_axes(table.query, [len(labels) for labels in table.axes])
+    across = across_axes(table.columns, free, columns)
+    down = [axis for axis in free if axis not in across]
+    wanted = [without(table, across)] * bool(across) + [without(table, down)] * bool(down) + [without(table, free)]
+    return tuple(dict.fromkeys(query for query in wanted if query != table.query))
+
+
+def listing_axes(query: Query, sizes: Sequence[int]) -> list[int]:
+    """The axes that list values. Those with one answer are conditions or sums of numbers, which the title names."""
+    return [
+        axis
+        for axis, ((_, factor), size) in enumerate(zip(query.factors, sizes, strict=True))
+        if size > 1 or isinstance(factor, Identity)
+    ]
+
+
+def across_axes(attributes: Sequence[str], free: Sequence[int], columns: Sequence[str] | None) -> list[int]:
+    """Which axes of the answers go across: those named, or the last of several."""
+    if columns is None:
+        return list(free[-1:]) if len(free) > 1 else []
+    names = [attributes[axis] for axis in free]
+    for name in columns:
+        if name not in names:
+            said = ", ".join(names) or "none"
+            raise DeclarationError(f"{name!r} cannot go across: the attributes listed by this table are {said}")
+        if list(columns).count(name) > 1:
+            raise DeclarationError(f"{name!r} is to go across twice; name it once")
+    return [free[names.index(name)] for name in columns]
+
+
+def without(table: AnswerTable, axes: Sequence[int]) -> Query:
+    """The query summed over some of its attributes."""
+    return Query(tuple(factor for axis, factor in enumerate(table.query.factors) if axis not in axes))
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """A part of a cross-table: numbers by row and column."""
+
+    estimates: NDArray[np.float64]
+    low: NDArray[np.float64] | None
+    high: NDArray[np.float64] | None
+    wide: NDArray[np.bool_]
+
+    @staticmethod
+    def of(table: AnswerTable, down: Sequence[int], across: Sequence[int]) -> "_Block":
+        sizes = [len(labels) for labels in table.axes]
+        fixed = [axis for axis in range(len(sizes)) if axis not in down and axis not in across]
+        shape = (math.prod(sizes[axis] for axis in down), -1)
+
+        def turned(values: NDArray[Any]) -> NDArray[Any]:
+            return values.reshape(sizes).transpose([*fixed, *down, *across]).reshape(shape)
+
+        bars = table.interval
+        return _Block(
+            turned(table.estimates),
+            None if bars is None else turned(bars.low),
+            None if bars is None else turned(bars.high),
+            turned(table.uncertain),
+        )
+
+    def summed(self, axis: int, margin: AnswerTable | None) -> "_Block":
+        """The sums along one axis, with the intervals of the margin that they are."""
+        sums = self.estimates.sum(axis=axis, keepdims=True)
+        if margin is None or margin.interval is None:
+            return _Block(sums, None, None, np.zeros(sums.shape, dtype=np.bool_))
+        bars = margin.interval
+        return _Block(
+            sums, bars.low.reshape(sums.shape), bars.high.reshape(sums.shape), bars.uncertain.reshape(sums.shape)
+        )
+
+    def rows(self) -> list[list[Cell]]:
+        return [
+            [
+                Cell(
+                    float(self.estimates[i, j]),
+                    None if self.low is None else float(self.low[i, j]),
+                    None if self.high is None else float(self.high[i, j]),
+                    bool(self.wide[i, j]),
+                )
+                for j in range(self.estimates.shape[1])
+            ]
+            for i in range(self.estimates.shape[0])
+        ]
+
+
+def _combined(table: AnswerTable, axes: Sequence[int]) -> list[tuple[str, ...]]:
+    """The labels of every combination of values, the last attribute varying fastest."""
+    return list(itertools.product(*(table.axes[axis] for axis in axes)))
+
+
+def _header(table: AnswerTable, across: Sequence[int], *, total: bool) -> tuple[tuple[str, ...], ...]:
+    if not across:
+        return (("count" if table.per is None else "ratio",),)
+    by_row = zip(*_combined(table, across), strict=True)
+    return tuple((*labels, *([TOTAL if place == 0 else ""] * total)) for place, labels in enumerate(by_row))
+
+
+def _ends(cell: Cell, decimals: int) -> tuple[float, float]:
+    """The ends of the interval as they are printed: of whole numbers the whole ones around them."""
+    low, high = float(cell.low or 0.0), float(cell.high or 0.0)
+    return outward(low, high) if decimals == 0 else (round(low, decimals), round(high, decimals))
+
+
+def _is_symmetric(cell: Cell, decimals: int) -> bool:
+    low, high = _ends(cell, decimals)
+    middle = round(cell.estimate, decimals)
+    return abs((high - middle) - (middle - low)) < 10.0**-decimals / 2
+
+
+def _text(cell: Cell, decimals: int, *, symmetric: bool) -> str:
+    if not math.isfinite(cell.estimate):
+        return "–"
+    text = f"{cell.estimate:,.{decimals}f}"
+    if cell.low is not None and cell.high is not None:
+        low, high = _ends(cell, decimals)
+        between = " to " if low < 0 else "–"
+        if symmetric:
+            text += f" ± {high - round(cell.estimate, decimals):,.{decimals}f}"
+        else:
+            text += f" ({low:,.{decimals}f}{between}{high:,.{decimals}f})"
+    return text + (MARK if cell.wide else "")
+
+
+def _plain_cell(cell: Cell, *, whole: bool) -> dict[str, Any]:
+    estimate = cell.estimate if math.isfinite(cell.estimate) else None
+    plain: dict[str, Any] = {"estimate": int(cell.estimate) if whole else estimate}
+    if cell.low is not None and cell.high is not None:
+        low, high = outward(cell.low, cell.high) if whole else (cell.low, cell.high)
+        finite = [end if math.isfinite(end) else None for end in (low, high)]
+        plain |= {"low": finite[0], "high": finite[1], "wide": cell.wide}
+    return plain

@@ -1,0 +1,248 @@
+"""Checks of declared noise laws that hold whatever the data is.
+
+spread   The mean square of the contrasts is 1 if the noise is as declared. Its variance comes from simulated noise, and
+         its law is taken for that of a scaled χ² (of Gaussian noise it is one).
+shape    The quantiles of the contrasts against those of simulated noise: the largest distance in units of its own
+         spread, ranked among the simulations, which makes the level exact.
+zeros    No truth x makes a value hit 0 more often than the most likely noise does: P(x + n = 0) ≤ max P(n = k). And of
+         discrete Laplace noise a value that is 0 or below is 0 with the probability 1 − q for every x ≥ 0, because the
+         law has no memory. Values below 0 that were set to 0 break both.
+depth    How far below 0 values fall is known, too: of Laplace noise −y given y < 0 has the same law for every x ≥ 0
+         (exactly), and of Gaussian noise it is at most what it is for x = 0.
+
+Where the noise law is the one declared, each p-value is at most α with a probability of about α or less.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, gammainc, gammaincc, gammaincinv
+
+from consilience.domain.factors import (
+    AllRanges,
+    Buckets,
+    Identity,
+    Intervals,
+    Prefix,
+    Range,
+    Subset,
+    Total,
+    Tree,
+    Value,
+)
+from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Measurement, NoiseLaw
+from consilience.numerics.rng import Generator
+from consilience.publication.contrasts import Contrasts, is_plain
+
+Floats = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+
+SUMS = (Identity, Total, Value, Subset, Range, Prefix, AllRanges, Buckets, Intervals, Tree)
+"""Factors whose answers are sums of counts, and therefore not negative."""
+
+MOST_POINTS = 99
+FEWEST_NEGATIVES = 20
+FEWEST_CONTRASTS = 5
+MOST_SIMULATED = 200_000_000
+"""No more values than these are simulated; of larger problems there are fewer simulations, and never less than 39."""
+
+
+@dataclass(frozen=True, eq=False)
+class QuantilePlot:
+    """Observed quantiles beside those of simulated noise, and the band that holds 95 % of the simulated ones."""
+
+    what: str
+    expected: Floats
+    observed: Floats
+    low: Floats
+    high: Floats
+
+    def __len__(self) -> int:
+        return len(self.expected)
+
+
+@dataclass(frozen=True)
+class NoiseCheck:
+    """One check: how likely what is seen would be, or worse, if the noise were as declared."""
+
+    name: str
+    """ "spread", "shape", "zeros" or "depth"."""
+    p_value: float
+    count: int
+    """How many numbers it rests on."""
+    ratio: float | None = None
+    """The size of the noise, in parts of what was declared."""
+    ratio_interval: tuple[float, float] | None = None
+    """The ratio's 95 % interval."""
+    found: str = ""
+    """What was seen, in words."""
+
+
+def check_contrasts(
+    found: Contrasts, *, simulations: int, rng: Generator, progress: Progress | None = None
+) -> tuple[list[NoiseCheck], QuantilePlot]:
+    """The checks of spread and shape, and the plot that shows both."""
+    levels = _levels(found.size)
+    squares, quantiles = _simulated(found, levels, simulations, rng, progress)
+    observed = found.observed()
+    square, own = float(np.mean(observed**2)), np.quantile(observed, levels)
+    plot = QuantilePlot(
+        f"{found.size:,} differences between measurements that imply the same number",
+        quantiles.mean(axis=0),
+        own,
+        *np.quantile(quantiles, [0.025, 0.975], axis=0),
+    )
+    return [_spread(square, squares, found.size), _shape(own, quantiles, found.size)], plot
+
+
+def _levels(count: int) -> Floats:
+    points = min(count, MOST_POINTS)
+    return (np.arange(points) + 0.5) / points
+
+
+def _simulated(
+    found: Contrasts, levels: Floats, simulations: int, rng: Generator, progress: Progress | None
+) -> tuple[Floats, Floats]:
+    """The mean squares and the quantiles of contrasts of noise drawn from the declared laws."""
+    values = sum(each.values.size for each in found.measurements)
+    count = max(39, min(simulations, MOST_SIMULATED // max(values, 1)))
+    batch = max(1, min(count, 2_000_000 // max(values, 1)))
+    squares, quantiles = np.empty(count), np.empty((count, len(levels)))
+    for start in range(0, count, batch):
+        stop = min(start + batch, count)
+        noise = [each.noise.simulate((stop - start, each.values.size), rng) for each in found.measurements]
+        drawn = found.standardise(noise)
+        squares[start:stop] = np.mean(drawn**2, axis=1)
+        quantiles[start:stop] = np.quantile(drawn, levels, axis=1).T
+        if progress is not None:
+            progress("simulating noise", stop, count)
+    return squares, quantiles
+
+
+def _spread(square: float, simulated: Floats, count: int) -> NoiseCheck:
+    # A mean of squares with the mean 1 and the variance v, as a χ² of 2/v degrees of freedom over their number: that is
+    # a gamma law with the shape a = 1/v and the scale v.
+    shape = 1.0 / max(float(simulated.var(ddof=1)), 1e-300)
+    low, high = (math.sqrt(square * shape / float(gammaincinv(shape, level))) for level in (0.975, 0.025))
+    tail = min(float(gammainc(shape, square * shape)), float(gammaincc(shape, square * shape)))
+    ratio = math.sqrt(square)
+    words = f"the noise is {ratio:.3g} times as large as declared (95 % interval {low:.3g} to {high:.3g})"
+    return NoiseCheck("spread", min(1.0, 2.0 * tail), count, ratio, (low, high), words)
+
+
+def _shape(observed: Floats, simulated: Floats, count: int) -> NoiseCheck:
+    """The rank, among simulations and observation together, of the largest standardised distance from their mean."""
+    everything = np.vstack([observed, simulated])
+    spread = np.maximum(everything.std(axis=0), 1e-12)
+    distances = (np.abs(everything - everything.mean(axis=0)) / spread).max(axis=1)
+    p_value = float(np.mean(distances >= distances[0]))
+    words = f"the farthest quantile is {distances[0]:.1f} of its own standard deviations away from its mean"
+    return NoiseCheck("shape", p_value, count, found=words)
+
+
+def check_zeros(measurements: Sequence[Measurement]) -> NoiseCheck | None:
+    """Whether more values are exactly 0 than noise allows: the trace that clipping leaves."""
+    noisy = [each for each in measurements if is_plain(each) and each.noise.variance > 0]
+    if not noisy:
+        return None
+    zeros = [int((each.values == 0).sum()) for each in noisy]
+    sizes = [each.values.size for each in noisy]
+    p_values = [_at_least(sum(zeros), sizes, [_most_likely(each) for each in noisy])]
+    below = [int((each.values < 0).sum()) for each in noisy]
+    memoryless = [i for i, each in enumerate(noisy) if isinstance(each.noise, DiscreteLaplace) and is_of_sums(each)]
+    if memoryless:
+        sizes_below = [zeros[i] + below[i] for i in memoryless]
+        chances = [-math.expm1(-_steps_in_scale(noisy[i].noise)) for i in memoryless]
+        p_values.append(_at_least(sum(zeros[i] for i in memoryless), sizes_below, chances))
+    total, negative = sum(sizes), sum(below)
+    words = f"{sum(zeros):,} of {total:,} values are exactly 0, and {negative:,} are below"
+    return NoiseCheck("zeros", min(1.0, len(p_values) * min(p_values)), total, found=words)
+
+
+def _steps_in_scale(law: NoiseLaw) -> float:
+    return float(law.lattice_step or 0.0) / law.scale_parameter
+
+
+def _most_likely(measurement: Measurement) -> float:
+    """The largest probability of a single value; of continuous noise that someone rounded, that of a whole number."""
+    law = measurement.noise
+    if law.discrete:
+        return float(np.exp(law.log_density(0.0)))
+    if np.all(measurement.values == np.round(measurement.values)):
+        return float(law.cdf(0.5) - law.cdf(-0.5))
+    return 0.0
+
+
+def _at_least(count: int, sizes: Sequence[int], chances: Sequence[float]) -> float:
+    """A bound of P(at least so many hits) of independent trials.
+
+    Above the mean by 1 or more, the tail is largest where all trials have the mean chance (Hoeffding 1956, theorem 4).
+    """
+    trials = sum(sizes)
+    mean = math.fsum(size * chance for size, chance in zip(sizes, chances, strict=True))
+    if trials == 0 or count < mean + 1:
+        return 1.0
+    return float(betainc(count, trials - count + 1, mean / trials))
+
+
+def check_depth(measurements: Sequence[Measurement]) -> tuple[NoiseCheck, QuantilePlot] | None:
+    """How far values fall below 0, against the declared law; None where too few of them do."""
+    usable = [each for each in measurements if is_plain(each) and each.noise.variance > 0 and is_of_sums(each)]
+    below = [(-each.values[each.values < 0], each.noise) for each in usable]
+    count = sum(len(values) for values, _ in below)
+    if count < FEWEST_NEGATIVES:
+        return None
+    laws = [_below_zero(law) for _, law in below]
+    relative = np.concatenate([values / mean for (values, _), (mean, _) in zip(below, laws, strict=True)])
+    pairs = zip(below, laws, strict=True)
+    variance = math.fsum(len(values) * var / mean**2 for (values, _), (mean, var) in pairs) / count**2
+    ratio = float(relative.mean())
+    upper = float(gammaincc(1 / variance, ratio / variance))
+    two_sided = all(isinstance(law, Laplace | DiscreteLaplace) for _, law in below)
+    p_value = min(1.0, 2 * min(upper, 1 - upper)) if two_sided else upper
+    ends = variance * gammaincinv(1 / variance, [0.975, 0.025])
+    words = f"{count:,} values lie below 0, {ratio:.3g} times as far as declared noise would put them there"
+    check = NoiseCheck("depth", p_value, count, ratio, (ratio / float(ends[0]), ratio / float(ends[1])), words)
+    return check, _depth_plot(relative, below, laws)
+
+
+def _depth_plot(
+    relative: Floats, below: Sequence[tuple[Floats, NoiseLaw]], laws: Sequence[tuple[float, float]]
+) -> QuantilePlot:
+    """Quantiles of the depths against those of the law; the band is that of order statistics."""
+    count, levels = len(relative), _levels(len(relative))
+    tight, loose = (np.clip(levels + sign * 1.96 * np.sqrt(levels * (1 - levels) / count), 0, 1) for sign in (-1, 1))
+    largest = max(range(len(below)), key=lambda i: len(below[i][0]))
+    law, mean = below[largest][1], laws[largest][0]
+    nothing = float(law.cdf(0.0)) if not law.discrete else float(law.cdf(-float(law.lattice_step or 1.0)))
+
+    def depth(level: Floats) -> Floats:
+        # P(−y ≤ d | y < 0) = level at d = −quantile((1 − level) P(y < 0)).
+        return -law.quantile(np.clip((1 - level) * nothing, 1e-12, nothing)) / mean
+
+    words = f"how far {count:,} noisy values lie below 0"
+    return QuantilePlot(words, depth(levels), np.quantile(relative, levels), depth(tight), depth(loose))
+
+
+def is_of_sums(measurement: Measurement) -> bool:
+    """Whether the exact answers are sums of counts, and so never below 0."""
+    return all(isinstance(factor, SUMS) for _, factor in measurement.query.factors)
+
+
+def _below_zero(law: NoiseLaw) -> tuple[float, float]:
+    """The mean and the variance of −y given y < 0, for x = 0."""
+    if isinstance(law, Laplace):
+        return law.scale, law.scale**2
+    if isinstance(law, DiscreteLaplace):
+        stay = math.exp(-law.step / law.scale)
+        return law.step / (1 - stay), law.step**2 * stay / (1 - stay) ** 2
+    if isinstance(law, DiscreteGaussian) and law.stddev < 50 * law.step:
+        k = np.arange(1.0, 12 * law.stddev / law.step + 8)
+        chances = np.exp(-0.5 * (k * law.step / law.stddev) ** 2)
+        mean = float(k @ chances / chances.sum())
+        return law.step * mean, law.step**2 * (float(k**2 @ chances / chances.sum()) - mean**2)
+    deviation = law.stddev if isinstance(law, Gaussian | DiscreteGaussian) else law.stddev_of_noise
+    return deviation * math.sqrt(2 / math.pi), deviation**2 * (1 - 2 / math.pi)

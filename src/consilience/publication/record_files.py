@@ -1,0 +1,120 @@
+"""Files of synthetic records: CSV or Parquet, written in batches, whole or not at all."""
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from consilience.errors import DeclarationError, FileFormatError
+from consilience.estimators import Estimate
+from consilience.estimators.base import Progress
+from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUFFIXES = (".csv", ".parquet")
+QUOTED = frozenset(',"\r\n')
+
+
+def write_synthetic(
+    estimate: Estimate,
+    path: str | os.PathLike[str],
+    rows: int | None = None,
+    *,
+    seed: int = 0,
+    spread: Spread = "even",
+    overwrite: bool = False,
+    memory_limit: int = MEMORY_LIMIT,
+    progress: Progress | None = None,
+) -> Path:
+    """Write what `synthesize` makes to a file whose name ends in .csv or .parquet, and return its path.
+
+    Everything is checked before any work. The file takes its place when it is complete. A Parquet file says in its
+    metadata what is promised, and whether the noise was real; CSV has no place for that.
+    """
+    target = Path(path)
+    check_target(target, overwrite=overwrite)
+    made = prepare(estimate, rows, seed=seed, spread=spread, memory_limit=memory_limit)
+    write = _write_csv if target.suffix.lower() == ".csv" else _write_parquet
+    try:
+        with _file_in_place_of(target) as stream:
+            write(made, stream, progress)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise FileFormatError(f"cannot write {target}: {reason}; check the folder and its permissions") from None
+    return target
+
+
+def check_target(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a place where records cannot be written, or are not to be."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise DeclarationError(f"{path} ends neither in .csv nor in .parquet; name the file so")
+    if path.is_dir():
+        raise DeclarationError(f"{path} is a folder; name a file")
+    if path.exists() and not overwrite:
+        raise DeclarationError(f"{path} exists already; choose another name, or overwrite it on purpose")
+    if not path.absolute().parent.is_dir():
+        raise DeclarationError(f"there is no folder {path.parent}; create it first")
+
+
+@contextmanager
+def _file_in_place_of(target: Path) -> Iterator[BinaryIO]:
+    """A file to fill: it takes the target's place when the block ends well, and goes away when it does not."""
+    folder = tempfile.TemporaryDirectory(
+        prefix=f".{target.name}.", dir=target.absolute().parent, ignore_cleanup_errors=True
+    )
+    with folder as place:
+        growing = Path(place) / "new"
+        with growing.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        growing.replace(target)
+
+
+def _write_parquet(made: SyntheticRecords, stream: BinaryIO, progress: Progress | None) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(stream, made.schema) as writer:
+        for batch in made.batches(progress):
+            writer.write_batch(batch)
+
+
+def _write_csv(made: SyntheticRecords, stream: BinaryIO, progress: Progress | None) -> None:
+    """A header, and a line for each record; texts are in quotes where some label needs them."""
+    from pyarrow.csv import CSVWriter, WriteOptions
+
+    stream.write(_line(made.schema.names))
+    if len(made.schema.names) == 1:
+        for batch in made.batches(progress):
+            stream.write(b"".join(_line([value]) for value in batch.column(0).to_pylist()))
+        return
+    labels = [label for attribute in made.estimate.domain.counted for label in attribute.labels]
+    style = "needed" if any(QUOTED.intersection(label) or not label for label in labels) else "none"
+    plain = _plain_schema(made.schema)
+    with CSVWriter(stream, plain, write_options=WriteOptions(include_header=False, quoting_style=style)) as writer:
+        for batch in made.batches(progress):
+            writer.write_batch(batch.cast(plain))
+
+
+def _line(values: list[object]) -> bytes:
+    """One line as any reader takes it: a missing value that stands alone is written as two quotes, not as no line."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()
+
+
+def _plain_schema(schema: "pa.Schema") -> "pa.Schema":
+    """The schema with texts in place of dictionaries."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+        for field in schema
+    ]
+    return pa.schema(fields)

@@ -1,0 +1,168 @@
+"""`consilience answer` with error bars, whole numbers and cross-tables: only tables are on standard output."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from consilience.cli.answer_texts import parts
+from consilience.cli.main import app
+from consilience.domain import Attribute, Domain
+from consilience.errors import ConsilienceError, DeclarationError, MeasurementError
+from consilience.estimators import estimate
+from consilience.measurements import Laplace, MeasurementSet
+from consilience.publication import release
+
+DOMAIN = Domain(
+    "people",
+    (
+        Attribute.numeric("age", [0, 18, 65, 100]),
+        Attribute.categorical("sex", ["F", "M"]),
+        Attribute.categorical("town", ["Aton", "Beton"]),
+    ),
+)
+FEW = ["--interval", "--refits", "20"]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tables = {("age", "sex"): [[40.2, 35.1], [3.4, 90.7], [20.5, 22.2]], "town": [100.6, 111.1]}
+    measured = MeasurementSet.from_marginals(DOMAIN, tables, noise=Laplace(3.0), private=False)
+    return release(estimate(measured), tmp_path_factory.mktemp("answers") / "release")
+
+
+def ask(bundle: Path, *words: str) -> Result:
+    outcome = CliRunner().invoke(app, ["answer", str(bundle), *words])
+    if isinstance(outcome.exception, ConsilienceError):
+        return outcome
+    assert outcome.exit_code in (0, 2), outcome.exception
+    return outcome
+
+
+def test_error_bars_are_in_every_form_and_cost_nothing(bundle: Path) -> None:
+    shown = ask(bundle, "by age, sex", *FEW)
+    assert "low" in shown.stdout
+    assert "spend no budget" in shown.stderr
+    assert "budget" not in shown.stdout
+    rows = list(csv.DictReader(io.StringIO(ask(bundle, "by age, sex", *FEW, "--csv").stdout)))
+    for row in rows:
+        assert float(row["low"]) <= float(row["estimate"]) <= float(row["high"])
+    document = json.loads(ask(bundle, "by age, sex", *FEW, "--level", "0.5", "--json").stdout)
+    assert (document["level"], document["refits"], document["private"]) == (0.5, 20, False)
+    narrower = [answer["high"] - answer["low"] for answer in document["answers"]]
+    assert np.all(np.array(narrower) <= [float(row["high"]) - float(row["low"]) for row in rows])
+
+
+def test_a_seed_repeats_the_bars(bundle: Path) -> None:
+    one, again, other = (ask(bundle, "by sex", *FEW, "--csv", "--seed", seed).stdout for seed in "778")
+    assert one == again != other
+
+
+def test_wide_intervals_and_noise_only_tables_have_a_legend(bundle: Path) -> None:
+    shown = ask(bundle, "by age, sex", "by town, sex", "total", *FEW).stdout
+    assert "* the interval is wider than the answer" in shown
+    assert shown.count("noise only: no measurement determines this table") == 1
+    assert "noise only" not in ask(bundle, "by sex", *FEW).stdout
+    assert "*" not in ask(bundle, "by age, sex").stdout
+
+
+def test_all_queries_share_one_run_of_refits(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from consilience.publication import intervals as module
+
+    calls = []
+    kept = module.intervals
+    monkeypatch.setattr(module, "intervals", lambda *given, **more: calls.append(given) or kept(*given, **more))
+    ask(bundle, "by age, sex", "by town", "total", *FEW, "--cross")
+    assert len(calls) == 1
+
+
+def test_an_estimate_without_error_bars_is_answered_without(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise MeasurementError("it cannot be refitted, because of that")
+
+    monkeypatch.setattr("consilience.publication.intervals.intervals", never)
+    shown = ask(bundle, "by sex", "--interval", "--csv")
+    assert shown.exit_code == 0
+    assert "no error bars: it cannot be refitted, because of that" in shown.stderr
+    assert shown.stdout.startswith("sex,estimate\n")
+
+
+def test_cross_tables_add_up_in_whole_numbers(bundle: Path) -> None:
+    shown = ask(bundle, "by age, sex", "by sex, town", "--cross", "--integers", "--csv").stdout
+    first, second = (list(csv.reader(io.StringIO(text))) for text in shown.split("\n\n"))
+    assert first[0] == ["age", "F", "M", "Total"]
+    cells = np.array([[int(cell) for cell in row[1:]] for row in first[1:]])
+    assert np.array_equal(cells[:-1].sum(axis=0), cells[-1])
+    assert np.array_equal(cells[:, :-1].sum(axis=1), cells[:, -1])
+    assert [int(row[-1]) for row in second[1:3]] == cells[-1, :2].tolist()  # sex has the same totals in both
+
+
+def test_cross_tables_of_people_have_bars_totals_and_marks(bundle: Path) -> None:
+    shown = ask(bundle, "by age, sex", "--cross", *FEW).stdout
+    assert "(sex across)" in shown
+    assert "Total" in shown
+    assert "(" in shown.splitlines()[-6] or "±" in shown.splitlines()[-6]
+    document = json.loads(ask(bundle, "by age, sex, town", "--cross", "--columns", "age", "--json").stdout)
+    assert (document["down"], document["across"]) == (["sex", "town"], ["age"])
+
+
+def test_shares_are_per_another_query(bundle: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(ask(bundle, "by age", "--per", "total", *FEW, "--csv").stdout)))
+    assert sum(float(row["estimate"]) for row in rows) == pytest.approx(1.0)
+    assert all(0 <= float(row["low"]) <= float(row["high"]) < 2 for row in rows)
+
+
+def test_a_file_is_written_instead_and_never_over_another(bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ages.csv"
+    shown = ask(bundle, "by age", "--out", str(path))
+    assert shown.stdout == ""
+    assert path.read_text() == ask(bundle, "by age", "--csv").stdout
+    ask(bundle, "by age", "--json", "--out", str(tmp_path / "ages.txt"))
+    assert json.loads((tmp_path / "ages.txt").read_text())["query"] == "age"
+    again = ask(bundle, "by age", "--out", str(path))
+    assert isinstance(again.exception, DeclarationError)
+    assert "exists already" in str(again.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["by age", "--csv", "--json"], "choose one of --csv and --json"),
+        (["by age", "--per", "total", "--integers"], "ratios are no whole numbers"),
+        (["by age", "--columns", "age"], "add --cross"),
+        (["by age", "--out", "x.txt"], "neither .csv nor .json"),
+    ],
+)
+def test_options_that_contradict_each_other_are_wrong_usage(bundle: Path, words: list[str], message: str) -> None:
+    outcome = ask(bundle, *words)
+    assert outcome.exit_code == 2
+    assert message in " ".join(outcome.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["by age, sex", "--cross", "--columns", "town"], "'town' cannot go across"),
+        (["by age", "--per", "by sex"], "3 answers and 'sex' has 2"),
+        (["by age", "--interval", "--level", "1.5"], "level"),
+        (["by age", "--interval", "--refits", "1"], "refits"),
+        (["mean(age) by sex", "--integers"], "is no count"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_with_a_reason(bundle: Path, words: list[str], message: str) -> None:
+    outcome = ask(bundle, *words)
+    assert isinstance(outcome.exception, ConsilienceError)
+    assert message in str(outcome.exception)
+    assert outcome.stdout == ""
+
+
+def test_wide_tables_are_cut_into_parts_that_fit() -> None:
+    assert parts([10] * 5, 25) == [[0, 1], [2, 3], [4]]
+    assert parts([50, 50], 10) == [[0], [1]]
+    assert parts([], 10) == []
+    assert parts([9, 9], float("inf")) == [[0, 1]]

@@ -1,0 +1,131 @@
+"""Answer tables: labels, estimates, error bars and notes, in every form alike."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from consilience.domain import Attribute, Domain, Query
+from consilience.errors import DeclarationError
+from consilience.estimators import Estimate, estimate
+from consilience.measurements import Laplace, MeasurementSet
+from consilience.publication import answer_table, in_whole_numbers
+from consilience.publication.intervals import Interval
+
+DOMAIN = Domain(
+    "people",
+    (Attribute.numeric("age", [0, 18, 65, 100], missing="Unknown"), Attribute.categorical("sex", ["F", "M"])),
+)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Estimate:
+    tables = {("age", "sex"): np.arange(8.0).reshape(4, 2) * 3, "age": [1.0, 15.0, 27.0, 39.0]}
+    return estimate(MeasurementSet.from_marginals(DOMAIN, tables, noise=Laplace(1.0)))
+
+
+def bars(fitted: Estimate, query: str, *, half: float = 2.0, per: str | None = None, covers: str = "measured"):
+    """Error bars of a fixed half-width, made by hand."""
+    asked, divisor = Query.parse(query), None if per is None else Query.parse(per)
+    found = answer_table(fitted, asked, per=divisor).estimates
+    return Interval(asked, divisor, 0.9, found, found - half, found + half, covers, "refits", 50, ("A note.",))
+
+
+def test_without_an_interval_a_table_is_what_it_was(fitted) -> None:
+    table = answer_table(fitted, "by age")
+    assert table.header == ("age", "estimate", "noisy")
+    assert set(next(table.rows())) == {"age", "estimate", "noisy"}
+    assert set(json.loads(table.to_json())) == {"query", "private", "answers"}
+
+
+def test_an_interval_adds_low_high_and_a_note(fitted) -> None:
+    table = answer_table(fitted, "by age", bars(fitted, "by age"))
+    assert table.header == ("age", "estimate", "low", "high", "noisy", "note")
+    rows = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [float(row["low"]) for row in rows] == pytest.approx(table.estimates - 2)
+    assert [float(row["high"]) for row in rows] == pytest.approx(table.estimates + 2)
+    document = json.loads(table.to_json())
+    assert (document["level"], document["covers"], document["notes"]) == (0.9, "measured", ["A note."])
+    assert document["answers"][3]["high"] == pytest.approx(table.estimates[3] + 2)
+
+
+def test_answers_with_an_interval_wider_than_themselves_are_noted(fitted) -> None:
+    table = answer_table(fitted, "by age", bars(fitted, "by age", half=10.0))
+    wide = table.estimates < 20.0
+    assert wide.any()
+    assert not wide.all()
+    assert [bool(row["note"]) for row in table.rows()] == wide.tolist()
+
+
+def test_every_row_of_a_noise_only_table_says_so(fitted) -> None:
+    table = answer_table(fitted, "by sex", bars(fitted, "by sex", covers="noise only"))
+    assert table.noise_only
+    assert {row["note"] for row in table.rows()} == {"noise only"}
+    wide = answer_table(fitted, "by sex", bars(fitted, "by sex", half=1e3, covers="noise only"))
+    assert {row["note"] for row in wide.rows()} == {"interval wider than the answer; noise only"}
+
+
+def test_ratios_are_answers_divided_and_show_no_noisy_values(fitted) -> None:
+    shares = answer_table(fitted, "by age", per="total")
+    assert shares.estimates.sum() == pytest.approx(1.0)
+    assert shares.noisy is None
+    assert shares.title == "age per total"
+    means = answer_table(fitted, "mean(age) by sex", per="by sex")
+    assert means.estimates == pytest.approx((fitted.answer("mean(age) by sex") / fitted.answer("by sex")).ravel())
+    assert json.loads(means.to_json())["per"] == "sex"
+
+
+def test_a_ratio_to_nothing_is_no_number_and_valid_json(fitted) -> None:
+    zero = replace(answer_table(fitted, "by sex", per="total"), estimates=np.array([np.nan, 1.0]))
+    document = json.loads(zero.to_json(), parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    assert document["answers"][0]["estimate"] is None
+
+
+def test_a_ratio_to_another_number_of_answers_is_refused(fitted) -> None:
+    with pytest.raises(DeclarationError, match=r"4 answers and 'sex' has 2"):
+        answer_table(fitted, "by age", per="by sex")
+
+
+def test_an_interval_of_another_query_is_refused(fitted) -> None:
+    with pytest.raises(DeclarationError, match=r"interval is of 'sex', and the answers are to 'age'"):
+        answer_table(fitted, "by age", bars(fitted, "by sex"))
+    with pytest.raises(DeclarationError, match="per 'total'"):
+        answer_table(fitted, "by age", bars(fitted, "by age", per="total"))
+
+
+def test_whole_numbers_have_whole_intervals_around_them(fitted) -> None:
+    table = answer_table(fitted, "by age", bars(fitted, "by age", half=2.25))
+    whole = in_whole_numbers(table, np.rint(table.estimates).astype(np.int64))
+    for row, low, high in zip(whole.rows(), table.interval.low, table.interval.high, strict=True):
+        assert all(isinstance(row[name], int) for name in ("estimate", "low", "high"))
+        assert row["low"] <= low
+        assert row["high"] >= high
+        assert row["high"] - row["low"] < high - low + 2
+
+
+def test_an_attribute_may_be_called_like_a_column_of_ours() -> None:
+    domain = Domain.from_sizes({"estimate": 2, "low": 2})
+    fitted = estimate(
+        MeasurementSet.from_marginals(domain, {("estimate", "low"): [[1.0, 2], [3, 4]]}, noise=Laplace(1))
+    )
+    lines = answer_table(fitted, "by estimate, low").to_csv().splitlines()
+    assert lines[0] == "estimate,low,estimate,noisy"
+    assert lines[2].startswith("0,1,")
+
+
+@pytest.mark.parametrize(
+    ("query", "adds_up"),
+    [
+        ("by age, sex", True),
+        ("total", True),
+        ("age=18..64 by sex", True),
+        ("by prefix(age)", False),
+        ("by ranges(age), sex", False),
+    ],
+)
+def test_a_table_knows_whether_its_rows_add_up(fitted, query: str, adds_up: bool) -> None:
+    assert answer_table(fitted, query).adds_up is adds_up
+    assert not answer_table(fitted, query, per="total").adds_up
