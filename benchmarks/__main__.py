@@ -22,6 +22,7 @@ BENCHMARKS = {
     "clusters": "benchmarks.accuracy.clusters",
     "coverage": "benchmarks.accuracy.coverage",
     "diagnostics": "benchmarks.accuracy.diagnostics",
+    "intervals": "benchmarks.speed.intervals",
     "iterates": "benchmarks.speed.iterates",
     "mechanisms": "benchmarks.accuracy.mechanisms",
     "reconstruction": "benchmarks.accuracy.reconstruction",

@@ -3,7 +3,7 @@
 The flow, and the names that carry it:
 
     table ──► exact counts ──► noisy measurements ──► estimate ──► publication
-    open_table                 measure, plans         estimate     release
+    open_table                 measure, plans         estimate     interval, release
 
     >>> import consilience as cs
     >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from consilience.privacy.ledger import Ledger
     from consilience.privacy.measure import measure
-    from consilience.publication import release
+    from consilience.publication import interval, release
     from consilience.source import open_table
 
 _HOMES = {
@@ -54,6 +54,7 @@ _HOMES = {
     "estimate": "consilience.estimators",
     "estimators": "",
     "factors": "",
+    "interval": "consilience.publication.intervals",
     "measure": "consilience.privacy.measure",
     "open_table": "consilience.source",
     "plans": "",
@@ -77,6 +78,7 @@ __all__ = [
     "estimate",
     "estimators",
     "factors",
+    "interval",
     "measure",
     "open_table",
     "plans",

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, print_json, progress
+from consilience.cli.console import announce_compilation, note, print_json, progress
+from consilience.errors import MeasurementError
 
 if TYPE_CHECKING:
     from consilience.estimators import Estimate
@@ -18,20 +19,48 @@ def estimate_command(
     measurements: Annotated[Path, typer.Argument(help="A measurement file.")],
     out: Annotated[Path, typer.Option("--out", help="The bundle to write: a new directory.")],
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    interval: options.ErrorBars = False,
+    level: options.Level = 0.95,
+    refits: options.Refits = 200,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     json: options.AsJson = False,
 ) -> None:
     """Turn noisy measurements into one consistent, non-negative account. Spends nothing."""
     from consilience.estimators import estimate
     from consilience.measurements import MeasurementSet
-    from consilience.publication import release
 
+    if interval:
+        check_wishes(level, refits)
     measured = MeasurementSet.load(measurements)
     announce_compilation()
     with progress() as show:
         fitted = estimate(measured, method=method, progress=show)
-    release(fitted, out, overwrite=overwrite)
+    write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
     show_estimate(fitted, out, json=json)
+
+
+def check_wishes(level: float, refits: int) -> None:
+    """Refuse error bars that nobody can make, before anything is spent or fitted."""
+    from consilience.publication.intervals import check_level
+    from consilience.publication.replicates import check_refits
+
+    check_level(level)
+    check_refits(refits)
+
+
+def write_bundle(fitted: "Estimate", out: Path, *, overwrite: bool, level: float | None, refits: int) -> None:
+    """Write the bundle, with error bars at this level if there is one; where there can be none, without, saying why."""
+    from consilience.publication import release
+
+    if level is not None:
+        try:
+            with progress() as show:
+                release(fitted, out, overwrite=overwrite, interval=level, refits=refits, progress=show)
+        except MeasurementError as error:
+            note(f"no error bars: {error}")
+        else:
+            return
+    release(fitted, out, overwrite=overwrite)
 
 
 def _status(fitted: "Estimate") -> str:

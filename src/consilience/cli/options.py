@@ -57,6 +57,11 @@ Simulate = Annotated[
     int | None,
     typer.Option("--simulate", help="A seed for simulated noise: NOT PRIVATE, and stamped so on every file."),
 ]
+ErrorBars = Annotated[
+    bool, typer.Option("--interval", help="Error bars in the bundle's tables, from refits. They spend no budget.")
+]
+Level = Annotated[float, typer.Option("--level", help="With --interval: how often it is to hold.")]
+Refits = Annotated[int, typer.Option("--refits", help="With --interval: how often the fit is repeated.")]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="A process on another machine began this request, and it has ended.")
 ]

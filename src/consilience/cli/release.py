@@ -7,7 +7,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import progress
-from consilience.cli.estimate import show_estimate
+from consilience.cli.estimate import check_wishes, show_estimate, write_bundle
 from consilience.cli.measure import Request, show_preview
 from consilience.errors import DeclarationError
 
@@ -34,6 +34,9 @@ def release_command(
     sql: options.SourceQuery = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
+    interval: options.ErrorBars = False,
+    level: options.Level = 0.95,
+    refits: options.Refits = 200,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     dry_run: options.DryRunOnly = False,
     json: options.AsJson = False,
@@ -42,7 +45,6 @@ def release_command(
     from consilience.domain import Domain
     from consilience.estimators import estimate
     from consilience.estimators.choose import check_method
-    from consilience.publication import release
     from consilience.publication.bundle import is_bundle
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
@@ -70,11 +72,13 @@ def release_command(
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")
     if out.exists() and not (overwrite and is_bundle(out)):
         raise DeclarationError(f"{out} exists already; choose another name, or replace a bundle with --overwrite")
+    if interval:
+        check_wishes(level, refits)
     check_method(asked.price().example(), method)  # what no estimator could fit is refused before it is paid for
     measured = asked.spend()
     with progress() as show:
         fitted = estimate(measured, method=method, progress=show)
-    release(fitted, out, overwrite=overwrite)
+    write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
     show_estimate(fitted, out, json=json)
     if not json:
         first = fitted.domain.counted_names[0]

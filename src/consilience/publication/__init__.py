@@ -1,9 +1,10 @@
-"""What is published: answers with labels, cross-tables, synthetic records, and the release bundle."""
+"""What is published: answers with labels and error bars, cross-tables, synthetic records, reports, and the bundle."""
 
 from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
 from consilience.publication.bundle import Release, open_release, release
 from consilience.publication.cross_tables import Cell, CrossTable, cross_table, margin_queries
 from consilience.publication.diagnostics import Diagnosis, diagnose
+from consilience.publication.intervals import Interval, interval
 from consilience.publication.record_files import write_synthetic
 from consilience.publication.report import Report, write_report
 from consilience.publication.synthetic import synthesize
@@ -14,6 +15,7 @@ __all__ = [
     "Cell",
     "CrossTable",
     "Diagnosis",
+    "Interval",
     "Release",
     "Report",
     "WholeAnswers",
@@ -21,6 +23,7 @@ __all__ = [
     "cross_table",
     "diagnose",
     "in_whole_numbers",
+    "interval",
     "margin_queries",
     "open_release",
     "release",

@@ -4,7 +4,7 @@
     domain.toml            the public description of the table
     measurements.parquet   the noisy measurements
     model.parquet          the estimate
-    tables/*.csv           one-way margins and the measured tables: labels, estimate, noisy
+    tables/*.csv           one-way margins and the measured tables: labels, estimate, low and high if asked for, noisy
     report.html            the report, once it was made; its pictures are in pictures/
 
 A bundle is written beside its place and renamed, so that it is there whole or not at all.
@@ -16,24 +16,30 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from consilience.domain.files import folder_in_place_of
 from consilience.domain.queries import Query
 from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
+from consilience.estimators.base import Progress
 from consilience.measurements import MeasurementSet
 from consilience.publication.answers import AnswerTable, answer_table
+from consilience.publication.intervals import intervals
 from consilience.publication.models import load_model, save_model
 
 FORMAT = "release"
 VERSION = 1
 LARGEST_CSV = 100_000
 """Measured tables with more rows than this stay in the measurement file and are not written as CSV."""
+MOST_WITH_BARS = 200_000
+"""So many rows of all tables together get error bars, in the order of the tables; later tables have none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +51,33 @@ class Release:
     estimate: Estimate
 
 
-def release(estimate: Estimate, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write the bundle of an estimate to a directory, and return its path."""
+def release(
+    estimate: Estimate,
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    interval: float | None = None,
+    refits: int = 200,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the bundle of an estimate to a directory, and return its path.
+
+    `interval` is the level of error bars in the tables, such as 0.95; without it they have none. `refits` and `seed`
+    are those of `publication.intervals`.
+    """
     target = Path(path)
     if target.exists() and not (overwrite and is_bundle(target)):
         hint = "choose another name" if not is_bundle(target) else "choose another name, or overwrite it on purpose"
         raise FileFormatError(f"{target} exists already; {hint}")
+    tables = _tables(estimate)
+    about: dict[str, Any] = {}
+    if interval is not None:
+        tables = _with_bars(estimate, tables, interval, refits, seed, progress)
+        about["intervals"] = {"level": interval, "refits": refits, "seed": seed}
     target.parent.mkdir(parents=True, exist_ok=True)
     with folder_in_place_of(target) as building:
-        _fill(estimate, building)
+        _fill(estimate, tables, about, building)
     return target
 
 
@@ -120,18 +144,18 @@ def check_bundle(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def _fill(estimate: Estimate, directory: Path) -> None:
+def _fill(estimate: Estimate, tables: Sequence[AnswerTable], about: Mapping[str, Any], directory: Path) -> None:
     estimate.domain.save(directory / "domain.toml")
     estimate.measurements.save(directory / "measurements.parquet")
     save_model(estimate, directory / "model.parquet")
     (directory / "tables").mkdir()
     names: set[str] = set()
-    for table in _tables(estimate):
+    for table in tables:
         name = _file_name(table.query, names)
         (directory / "tables" / name).write_text(table.to_csv(), encoding="utf-8")
     files = sorted(each for each in directory.rglob("*") if each.is_file())
     digests = {str(each.relative_to(directory)): _digest(each) for each in files}
-    _write_manifest(directory, _manifest(estimate) | {"files": digests})
+    _write_manifest(directory, {**_manifest(estimate), **about, "files": digests})
 
 
 def _write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
@@ -144,6 +168,17 @@ def _tables(estimate: Estimate) -> list[AnswerTable]:
     queries = [Query.marginal(), *(Query.marginal(name) for name in estimate.domain.counted_names)]
     queries += [each.query for each in estimate.measurements if each.values.size <= LARGEST_CSV]
     return [answer_table(estimate, query) for query in dict.fromkeys(queries)]
+
+
+def _with_bars(
+    estimate: Estimate, tables: Sequence[AnswerTable], level: float, refits: int, seed: int, progress: Progress | None
+) -> list[AnswerTable]:
+    """The tables with intervals from the same refits, as many as may have them."""
+    rows = np.cumsum([len(table) for table in tables])
+    chosen = [table for table, so_far in zip(tables, rows, strict=True) if so_far <= MOST_WITH_BARS]
+    found = intervals(estimate, [table.query for table in chosen], level, refits=refits, seed=seed, progress=progress)
+    barred = [replace(table, interval=bars) for table, bars in zip(chosen, found, strict=True)]
+    return [*barred, *tables[len(barred) :]]
 
 
 def _file_name(query: Query, taken: set[str]) -> str:

@@ -113,7 +113,7 @@ Asked = tuple[Query, Query | None]
 def _intervals(
     estimate: Estimate, asked: Sequence[Asked], level: float, refits: int, seed: int, progress: Progress | None
 ) -> list[Interval]:
-    _check_level(level)
+    check_level(level)
     check_refits(refits)
     for query, per in asked:
         _check_shapes(estimate, query, per)
@@ -183,7 +183,8 @@ def _as_query(query: Query | str) -> Query:
     return Query.parse(query) if isinstance(query, str) else query
 
 
-def _check_level(level: float) -> None:
+def check_level(level: float) -> None:
+    """Refuse a level that is no share."""
     if not 0.0 < level < 1.0:
         raise DeclarationError(f"the level is {level!r}; give a share between 0 and 1, such as 0.95")
 

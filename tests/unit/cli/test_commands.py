@@ -106,6 +106,20 @@ def test_measure_estimate_and_answer_apart(place: Path) -> None:
     assert succeed("answer", "bundle", "by town", "--csv") == succeed("answer", "m.parquet", "by town", "--csv")
 
 
+def test_error_bars_are_written_into_the_tables_and_wrong_wishes_spend_nothing(place: Path) -> None:
+    code, _, err = call(*RELEASE, "--out", "release", "--interval", "--level", "95")
+    assert code == 1
+    assert "the level is 95" in err
+    assert not (place / "people.csv.ledger").exists()
+    succeed(*RELEASE, "--out", "release", "--interval", "--refits", "20")
+    header = (place / "release" / "tables" / "age.csv").read_text().splitlines()[0]
+    assert header.split(",")[:4] == ["age", "estimate", "low", "high"]
+    succeed("check", "release")
+    assert not (place / "bars").exists()
+    succeed("estimate", "release/measurements.parquet", "--out", "bars", "--interval", "--refits", "20")
+    assert "low" in (place / "bars" / "tables" / "age.csv").read_text()
+
+
 def test_dry_run_touches_nothing(place: Path) -> None:
     before = sorted(place.iterdir())
     shown = json.loads(succeed(*RELEASE, "--plan", "2-way", "--dry-run", "--json"))

@@ -130,3 +130,22 @@ def test_answers_show_the_noisy_value_only_where_that_query_was_measured(fitted)
     assert document["answers"][0]["age"] == "0..17"
     assert document["private"] is True
     assert table.to_csv().startswith("age,estimate,noisy\n0..17,")
+
+
+def test_tables_have_error_bars_where_they_are_asked_for(fitted, tmp_path: Path) -> None:
+    release(fitted, tmp_path / "plain")
+    release(fitted, tmp_path / "barred", interval=0.9, refits=20)
+    plain, barred = ((tmp_path / name / "tables").glob("*.csv") for name in ("plain", "barred"))
+    headers = {path.name: path.read_text().splitlines()[0].split(",") for path in barred}
+    assert headers
+    assert all({"low", "high"} <= set(header) for header in headers.values())
+    assert all("low" not in path.read_text().splitlines()[0] for path in plain)
+    manifest = open_release(tmp_path / "barred").manifest
+    assert manifest["intervals"] == {"level": 0.9, "refits": 20, "seed": 0}
+
+
+def test_later_tables_go_without_bars_where_rows_are_too_many(fitted, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("consilience.publication.bundle.MOST_WITH_BARS", 1)
+    release(fitted, tmp_path / "release", interval=0.9, refits=20)
+    barred = [path.name for path in (tmp_path / "release" / "tables").glob("*.csv") if "low" in path.read_text()]
+    assert barred == ["total.csv"]
