@@ -30,6 +30,8 @@ class Suitability:
     possible: bool
     reason: str
     predicted_bytes: int = 0
+    predicted_seconds: float = 0.0
+    """Roughly, on one core of today; 0 where nobody has to wait."""
 
 
 class Estimator(Protocol):

@@ -5,7 +5,8 @@ marginals of several sets of attributes then `Graphical`, if its predicted junct
 accurate on them (`python -m benchmarks marginals`); for other queries `Table`, where the full table fits in memory.
 Where neither fits, `Residual`, which needs no junction tree, or `Views` before it where marginals have five attributes
 or more: on those it was closer to the truth and a thousand times as fast (`python -m benchmarks views`), and `Residual`
-on smaller ones. `Matrix` is for what the others cannot take.
+on smaller ones. So too where a model fits and would take minutes, as with hundreds of marginals in one clique: all that
+they say, residuals say as well. `Matrix` is for what the others cannot take.
 """
 
 from collections.abc import Mapping
@@ -60,6 +61,9 @@ PREFERRED_FOR_VIEWS = ("tree", "graphical", "table", "views", "residual", "matri
 PREFERRED_FOR_QUERIES = ("tree", "table", "graphical", "residual", "matrix")
 """What `auto` considers, in this order. The others are for those who want a mechanism as published."""
 
+LONGEST_FIT = 120.0
+"""Seconds after which another method is taken, where there is one."""
+
 LARGE_VIEW = 5
 """Marginals of so many attributes are views."""
 
@@ -93,11 +97,24 @@ def choose(measured: MeasurementSet) -> Choice:
     considered: list[tuple[str, Suitability]] = []
     for name in _preferred(measured):
         estimator = ESTIMATORS[name]()
-        considered.append((name, estimator.suitability(measured)))
-        if considered[-1][1].possible:
+        suitable = estimator.suitability(measured)
+        if is_slow(suitable) and Residual().suitability(measured).possible:
+            suitable = replace(suitable, possible=False, reason=f"{suitable.reason}, but {waiting(suitable)}")
+        considered.append((name, suitable))
+        if suitable.possible:
             return Choice(estimator, _reason(considered), tuple(considered))
     reasons = "; ".join(f"{name}: {suitable.reason}" for name, suitable in considered)
     raise TooLarge(f"no estimator can fit these measurements. {reasons}. Measure fewer attributes, or coarser ones")
+
+
+def is_slow(suitable: Suitability) -> bool:
+    """Whether a fit would take longer than people wait for it without having asked."""
+    return suitable.possible and suitable.predicted_seconds > LONGEST_FIT
+
+
+def waiting(suitable: Suitability) -> str:
+    """How long a fit would take, in words."""
+    return f"would take some {max(1, round(suitable.predicted_seconds / 60))} minutes"
 
 
 def _preferred(measured: MeasurementSet) -> tuple[str, ...]:

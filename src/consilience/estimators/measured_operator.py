@@ -55,15 +55,14 @@ class MeasuredOperator:
         return np.concatenate([self._rows_of(query, axes) * weights[:, None] for query, axes, weights in parts])
 
     def _rows_of(self, query: BoundQuery, axes: tuple[int, ...]) -> Array:
-        """The rows of one query: a Kronecker product in the order of the domain, put in the query's own order."""
-        maps = dict(zip(axes, query.maps, strict=True))
-        rows = np.ones((1, 1))
-        for axis, size in enumerate(self.shape_in):
-            rows = np.kron(rows, maps[axis].dense() if axis in maps else np.ones((1, size)))
-        stored = sorted(axes)
-        numbers = np.arange(query.size).reshape([maps[axis].rows for axis in stored])
-        written: Array = np.asarray(rows, dtype=np.float64)
-        return written[numbers.transpose([stored.index(axis) for axis in axes]).ravel()]
+        """The rows of one query: products of the factors' rows, the same for all values of other attributes."""
+        rows = tuple(each.rows for each in query.maps)
+        written: Array = np.ones((1,) * (len(rows) + len(self.shape_in)))
+        for place, (axis, each) in enumerate(zip(axes, query.maps, strict=True)):
+            shape = [1] * written.ndim
+            shape[place], shape[len(rows) + axis] = each.rows, each.columns
+            written = written * each.dense().reshape(shape)
+        return np.broadcast_to(written, (*rows, *self.shape_in)).reshape(query.size, -1)
 
     def products(self) -> RowProducts | None:
         """The products of rows with each other, where they are few enough to be factored."""

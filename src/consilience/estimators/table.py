@@ -46,6 +46,9 @@ LARGEST_TABLE = 10_000_000
 LARGEST_SIGNED_TABLE = 2_000
 """Cells; absolute values over tables that may be negative are fitted through a written-out matrix."""
 
+SECONDS_PER_CELL, USUAL_STEPS = 3e-9, 1_000
+"""What a cell takes in a step, for each query, and how many steps are usual."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -92,8 +95,9 @@ class Table:
                 f'up to {LARGEST_SIGNED_TABLE:,} cells, and larger ones with loss="l2"',
                 need,
             )
+        seconds = SECONDS_PER_CELL * USUAL_STEPS * cells * len(table.noisy)
         return Suitability(
-            True, f"the full table has {cells:,} cells and fits in memory ({readable_bytes(need)})", need
+            True, f"the full table has {cells:,} cells and fits in memory ({readable_bytes(need)})", need, seconds
         )
 
     def _predicted_bytes(self, table: MeasuredTable) -> int:

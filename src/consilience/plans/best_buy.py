@@ -27,6 +27,7 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload, attribute_sets
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimator
+from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
@@ -163,8 +164,9 @@ class BestBuy:
         return float(measurement.values[0]), rest
 
     def estimator(self, measured: MeasurementSet | None = None) -> Estimator:
-        """A graphical model, or `Residual` where the measurements given have a junction tree that is too large."""
-        if measured is None or Graphical().suitability(measured).possible:
+        """A graphical model, or `Residual` where the measurements given would make it too large, or take minutes."""
+        suitable = None if measured is None else Graphical().suitability(measured)
+        if suitable is None or (suitable.possible and not is_slow(suitable)):
             return Graphical()
         return Residual()
 

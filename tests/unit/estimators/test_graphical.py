@@ -284,3 +284,13 @@ def test_discrete_noise_too_small_to_ever_move_a_value_is_taken_as_nearly_exact(
     fitted = cs.estimate(measured, method="graphical")
     np.testing.assert_allclose(fitted.marginal("a"), [4, 8], atol=1e-6)
     np.testing.assert_allclose(fitted.marginal("b"), [2, 4, 6], atol=1e-6)
+
+
+def test_auto_does_not_make_people_wait_for_what_residuals_say_at_once():
+    domain = Domain.from_sizes({f"f{place}": 2 for place in range(17)})
+    triples = {names: np.zeros((2, 2, 2)) for names in itertools.combinations(domain.counted_names, 3)}
+    choice = choose(MeasurementSet.from_marginals(domain, triples, noise=Gaussian(10.0)))
+    assert choice.estimator.name == "residual"
+    assert "would take some" in choice.reason
+    few = {names: triples[names] for names in itertools.islice(triples, 0, None, 60)}
+    assert choose(MeasurementSet.from_marginals(domain, few, noise=Gaussian(10.0))).estimator.name == "graphical"

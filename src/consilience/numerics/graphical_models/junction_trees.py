@@ -129,6 +129,18 @@ def worst_cliques(tree: JunctionTree, scopes: Sequence[Sequence[int]], count: in
     return found
 
 
+def oracle_work(tree: JunctionTree, scopes: Sequence[Sequence[int]]) -> int:
+    """How many cells one call of a MarginalOracle goes through: those of each scope's clique, and of every clique.
+
+    >>> scopes = [(0, 1), (1, 2)]
+    >>> oracle_work(junction_tree([100, 10, 100], scopes), scopes)
+    4000
+    """
+    cells = tree.clique_cells
+    homes = (tree.home(scope) for scope in scopes)
+    return sum(cells) + sum(cells[home] for home in homes if home is not None)
+
+
 def predicted_bytes(tree: JunctionTree, scopes: Sequence[Sequence[int]]) -> int:
     """The memory of a MarginalOracle on this tree and of one result, before any of it is allocated.
 
