@@ -13,7 +13,10 @@ EXAMPLE = "Example: consilience check release"
 
 
 def check_command(
-    path: Annotated[Path, typer.Argument(help="A domain, workload, measurement or model file, a ledger, or a bundle.")],
+    path: Annotated[
+        Path,
+        typer.Argument(help="A bundle, a ledger, or a file: domain, workload, measurements, model, synthetic."),
+    ],
     json: options.AsJson = False,
 ) -> None:
     """Say what a file is and that it is valid, or what is wrong with it (exit code 1)."""
@@ -66,10 +69,14 @@ def _ledger(path: Path) -> tuple[str, str]:
 def _parquet(path: Path) -> tuple[str, str]:
     from consilience.measurements import MeasurementSet
     from consilience.publication.models import is_model, load_model
+    from consilience.publication.record_files import synthetic_file
 
     if is_model(path):
         saved = load_model(path)
         return "model file", f"fitted by {saved.method.get('method')}, status {saved.status.value}."
+    records = synthetic_file(path)
+    if records is not None:
+        return "synthetic records", records
     measured = MeasurementSet.load(path)
     return "measurement file", f"{measured.domain.name}, {len(measured)} measurements. {measured.privacy.describe()}"
 

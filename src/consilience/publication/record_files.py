@@ -118,3 +118,19 @@ def _plain_schema(schema: "pa.Schema") -> "pa.Schema":
         for field in schema
     ]
     return pa.schema(fields)
+
+
+def synthetic_file(path: Path) -> str | None:
+    """A line about a Parquet file of synthetic records, every page of it read; None where it is something else."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        if metadata.get(b"consilience.format") != b"synthetic records":
+            return None
+        rows = sum(batch.num_rows for batch in pq.ParquetFile(path).iter_batches())
+    except (pa.ArrowException, OSError):
+        raise FileFormatError(f"{path} is no Parquet file, or is cut short; write it anew") from None
+    simulated = "" if metadata.get(b"consilience.private") == b"true" else " NOT PRIVATE: simulated noise."
+    return f"{rows:,} rows.{simulated}"

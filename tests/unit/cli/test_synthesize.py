@@ -113,3 +113,14 @@ def test_too_many_rows_are_refused_and_overwriting_is_a_wish(bundle: Path) -> No
     Path("people.csv").write_text("mine")
     assert call("--out", "people.csv", "--overwrite").exit_code == 0
     assert Path("people.csv").read_text().startswith("age,sex\n")
+
+
+def test_a_file_of_records_is_checked_page_by_page(bundle: Path) -> None:
+    from consilience.cli.check import examine
+
+    call("--out", "people.parquet", "--rows", "50")
+    assert examine(Path("people.parquet")) == ("synthetic records", "50 rows.")
+    contents = Path("people.parquet").read_bytes()
+    Path("cut.parquet").write_bytes(contents[: len(contents) // 2])
+    with pytest.raises(ConsilienceError, match="cut short"):
+        examine(Path("cut.parquet"))
