@@ -5,11 +5,13 @@ every number. Those columns are marked NON-PRIVATE.
 """
 
 import argparse
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,8 @@ from consilience.publication import open_release
 DOMAIN_FILE = Path(__file__).with_name("town.domain.toml")
 MARKER = "made-by-the-demo.txt"
 EPSILON = 1
+REFITS = 50
+"""Enough for a demo; a publication takes the 200 that are the default."""
 
 Counts = NDArray[np.float64]
 
@@ -67,8 +71,12 @@ def main() -> None:
     _heading(console, "4. Why it is better: the noisy tables contradict each other")
     show_contradiction(console, compared)
     show_summary(console, compared)
-    _heading(console, "5. Your turn")
-    show_next_steps(console, folder, data)
+    _heading(console, "5. How far to trust a number")
+    show_error_bars(console, folder)
+    _heading(console, "6. A report for people who were not there")
+    page = write_page(console, folder)
+    _heading(console, "7. Your turn")
+    show_next_steps(console, folder, data, page)
 
 
 def prepare(console: Console, folder: Path) -> None:
@@ -86,7 +94,7 @@ def prepare(console: Console, folder: Path) -> None:
 
 def run(console: Console, arguments: Sequence[str]) -> None:
     """Show a command and run it as a person would, its words indented below it."""
-    console.print("$ " + " ".join(["consilience", *arguments]), style="bold", soft_wrap=True)
+    console.print("$ " + shlex.join(["consilience", *arguments]), style="bold", soft_wrap=True)
     done = subprocess.run(
         [sys.executable, "-m", "consilience.cli.main", *arguments],
         text=True,
@@ -178,22 +186,43 @@ def _impossible_people(domain: cs.Domain, compared: Sequence[Compared], version:
     return found
 
 
-def show_next_steps(console: Console, folder: Path, data: Path) -> None:
+def show_error_bars(console: Console, folder: Path) -> None:
+    """Answers with intervals, which need neither the data nor budget."""
+    questions = ["age>=65 by employment", "district=Riverside by sex"]
+    run(console, ["answer", str(folder / "release"), *questions, "--interval", "--refits", str(REFITS)])
+
+
+def write_page(console: Console, folder: Path) -> Path | None:
+    """The report of the release, where the libraries for pictures are installed."""
+    if not all(find_spec(name) for name in ("altair", "vl_convert")):
+        console.print("Left out: pictures need two more libraries. pip install 'consilience[plots]'")
+        return None
+    run(console, ["report", str(folder / "release"), "--refits", str(REFITS)])
+    return folder / "release" / "report.html"
+
+
+def show_next_steps(console: Console, folder: Path, data: Path, page: Path | None) -> None:
     program = _program()
     release = folder / "release"
+    if page is not None:
+        console.print(f"Open this in a browser: {page.resolve().as_uri()}", style="bold", soft_wrap=True)
+        console.print()
     console.print("The files:")
     files = [
         (data, "the confidential table (made up, here)"),
         (folder / "town.csv.ledger", "its privacy budget: beside the data, never published"),
         (release, "what may be published: measurements, model, tables"),
         (release / "tables" / "age-employment.csv", "the table above"),
+        *([] if page is None else [(page, "what to show to people: one page that stands alone")]),
     ]
     for path, meaning in files:
         console.print(f"  {path!s:<38} {meaning}")
     console.print()
     console.print("Try:")
     commands = [
-        f'{program} answer {release} "district=Riverside by employment"',
+        f'{program} answer {release} "by district, employment" --cross --integers',
+        f"{program} synthesize {release} --out {folder / 'people.csv'}",
+        f"{program} check {release}",
         f"{program} ledger show {data}",
         f"{program} measure {data} --domain {_shown(DOMAIN_FILE)} --epsilon 1 --plan flat --dry-run",
     ]

@@ -24,6 +24,8 @@ estimate = cs.estimate(measured)  # consistent and non-negative; the data is no 
 print(f"fitted by {estimate.method['method']} ({estimate.status.value}), {estimate.total:,.0f} people")
 print("by sex:                   ", estimate.marginal("sex").round())
 print("aged 25 to 34, by sex:    ", estimate.answer("age=25..34 by sex").round())
+bars = cs.interval(estimate, "age=25..34 by sex")  # error bars spend nothing
+print("with 95 % certainty:      ", bars.low.round(), "to", bars.high.round())
 print("retired, up to each age:  ", estimate.answer("employment=Retired by prefix(age)").round())
 print("bundle:                   ", cs.release(estimate, "release"))
 print("left in the ledger:       ", ledger.remaining, "of", ledger.total.describe())

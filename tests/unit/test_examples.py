@@ -171,7 +171,8 @@ class TestTheDemo:
             assert word in printed
 
     def test_fits_a_hundred_columns_and_holds_no_escape_codes(self, printed: str) -> None:
-        prose = [line for line in printed.splitlines() if "consilience" not in line and "examples" not in line]
+        unbroken = ("consilience", "examples", "file://")
+        prose = [line for line in printed.splitlines() if not any(word in line for word in unbroken)]
         assert max(len(line) for line in prose) <= 100
         assert "\x1b" not in printed
 
@@ -185,15 +186,22 @@ class TestTheDemo:
         assert int(negative[-2].replace(",", "")) > 0
         assert negative[-1] == "0"
 
+    def test_shows_error_bars_and_a_report_and_says_what_to_open(self, printed: str, folder: Path) -> None:
+        assert all(word in printed for word in ("low", "high", "they spend no budget"))
+        page = folder / "demo" / "release" / "report.html"
+        assert f"Open this in a browser: {page.resolve().as_uri()}" in printed
+        assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
     def test_writes_the_files_it_names(self, printed: str, folder: Path) -> None:
-        for name in ("town.csv", "town.csv.ledger", "release", "release/tables/age-employment.csv"):
+        files = ("town.csv", "town.csv.ledger", "release", "release/tables/age-employment.csv", "release/report.html")
+        for name in files:
             assert str(Path("demo") / name) in printed
             assert (folder / "demo" / name).exists()
 
     def test_the_commands_it_suggests_work_and_the_last_is_refused(self, printed: str, folder: Path) -> None:
         _, _, last_section = printed.partition("Try:")
         commands = [line.strip() for line in last_section.splitlines() if line.startswith("  ")]
-        assert len(commands) == 4
+        assert len(commands) == 6
         for command in commands:
             words = shlex.split(command)[1:]
             done = subprocess.run(

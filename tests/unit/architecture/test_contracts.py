@@ -76,7 +76,7 @@ def test_public_names_are_pinned() -> None:
 
     pinned = """
         Attribute ConsilienceError DiscreteGaussian DiscreteLaplace Domain Estimate Gaussian Laplace Ledger
-        Measurement MeasurementSet Query Workload estimate estimators factors measure open_table plans release
+        Measurement MeasurementSet Query Workload estimate estimators factors interval measure open_table plans release
     """
     assert sorted(consilience.__all__) == sorted(pinned.split())
     for name in consilience.__all__:

@@ -1,9 +1,8 @@
-"""Every page's code runs: Python blocks in order, and shell lines that call `consilience`, each page by itself."""
+"""Every page's code runs: Python blocks in order, and the commands of shell blocks, each page by itself."""
 
+import importlib.util
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,15 +10,18 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
-BLOCK = re.compile(r"^```(python|console|bash|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(
+    r"^```bash\n(?P<block>(?:(?!```).)*)^```\n\n<!-- shown -->\n\n```text\n(?P<text>.*?)^```$", re.M | re.S
+)
+NUMBER = re.compile(r"[\d,.]*\d")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-def commands(block: str) -> list[str]:
-    """The lines of a shell block that call consilience; a prompt `$ ` and continued lines are allowed."""
-    joined = block.replace("\\\n", " ")
-    lines = [line.strip().removeprefix("$ ") for line in joined.splitlines()]
-    return [line for line in lines if line.startswith("consilience ")]
+def load_runner():
+    specification = importlib.util.spec_from_file_location("page_code", ROOT / "docs" / "page_code.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -34,34 +36,35 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: list[str], place: Path) -> None:
-    outcome = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=300)
-    assert outcome.returncode == 0, f"{command}\n{outcome.stdout}\n{outcome.stderr}"
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_on_the_page_runs(page: Path, workplace: Path) -> None:
-    script = ""
-    program = str(Path(sys.executable).with_name("consilience"))
-    for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
-        if language == "python":
-            script += block + "\n"
-            continue
-        if script:
-            run([sys.executable, "-c", script], workplace)
-            script = ""
-        for line in commands(block):
-            words = shlex.split(line, comments=True)
-            redirected = None
-            if ">" in words:
-                redirected = workplace / words[words.index(">") + 1]
-                words = words[: words.index(">")]
-            outcome = subprocess.run([program, *words[1:]], cwd=workplace, capture_output=True, text=True, check=False)
-            assert outcome.returncode == 0, f"{line}\n{outcome.stdout}\n{outcome.stderr}"
-            if redirected:
-                redirected.write_text(outcome.stdout, encoding="utf-8")
-    if script:
-        run([sys.executable, "-c", script], workplace)
+    text = page.read_text(encoding="utf-8")
+    shown = {found["block"]: found["text"] for found in SHOWN.finditer(text)}
+    assert len(shown) == text.count("<!-- shown -->"), "run `python docs/pictures/make.py`"
+    for block, printed in load_runner().run_page(text, workplace):
+        if block in shown:
+            expected, found = words_of_lines(shown[block]), words_of_lines(printed)
+            assert 2 * len(expected & found) >= len(expected | found), f"run `python docs/pictures/make.py`: {block}"
+
+
+def words_of_lines(text: str) -> set[str]:
+    """The lines of a printed text without what differs from run to run: numbers, marks and spaces."""
+    lines = (" ".join(NUMBER.sub("#", line).replace("*", "").split()) for line in text.splitlines())
+    return {line for line in lines if any(letter.isalpha() for letter in line)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nraise SystemExit(3)\n```\n",
+        "```bash\nconsilience check nothing.toml\n```\n",
+        "```sh\npython -c 'pass'\n```\n\n```python\nraise SystemExit(3)\n```\n",
+    ],
+    ids=["python", "a command", "python after a command"],
+)
+def test_code_that_fails_is_noticed(text: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        list(load_runner().run_page(text, tmp_path))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
