@@ -23,7 +23,7 @@ from benchmarks.problems.triples import TripleProblem, triple_problem
 WITHOUT, UNSAMPLED, WITH = "without", "without, and without sampling", "with graphical estimation"
 DEFAULT = "with it, the library's default"
 """Sampling is that of records, from which PrivBayes as published answers."""
-PATIENCE = 900.0
+PATIENCE = 1800.0
 TABLE_LIMIT = 250_000_000
 """Numbers in the tables of factored MWEM: 2 GB, where the paper's runs ended."""
 

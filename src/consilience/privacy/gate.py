@@ -199,6 +199,7 @@ class DataGate:
         self._step = 0
         self._points: dict[tuple[str, ...], NDArray[np.float64]] = {}
         self._counts: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._scored: tuple[object, NDArray[np.int64]] | None = None
 
     def measure(
         self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
@@ -327,7 +328,9 @@ class DataGate:
     def _choose(self, score: Score[object], budget: Budget, selector: Selector) -> int:
         epsilon = _epsilon_of(budget, selector)
         self._progress("counting", 0, 1)
-        scores = score.values(self._exact_counts(list(score.marginals)))
+        if self._scored is None or self._scored[0] is not score:  # mechanisms may draw many times by one score
+            self._scored = (score, score.values(self._exact_counts(list(score.marginals))))
+        scores = self._scored[1]
         self._pay()
         sensitivity = score.sensitivity(self._neighbours) * self._source.max_rows_per_unit
         return select(scores, sensitivity=sensitivity, epsilon=epsilon, selector=selector, noise=self._noise)

@@ -142,10 +142,12 @@ class SimulatedNoise:
         candidates = _candidates(scores, scale, law)
         if law == "laplace":
             return _uniform_argmax(self.laplace(candidates, scale), self._randbelow)
-        draw = self._rng.gumbel if law == "gumbel" else self._rng.exponential
         with np.errstate(over="ignore"):  # a score too far below the greatest is at −∞ and never chosen
             handicaps = gaps_below_greatest(candidates) / scale
-        return int(np.argmax(draw(size=candidates.size) - handicaps))
+        if law == "gumbel":  # the greatest after Gumbel noise is i with probability ∝ exp(−handicapᵢ): one draw will do
+            chances = np.cumsum(np.exp(-handicaps))
+            return int(np.searchsorted(chances, self._rng.random() * chances[-1], side="right"))
+        return int(np.argmax(self._rng.exponential(size=candidates.size) - handicaps))
 
     def _randbelow(self, bound: int) -> int:
         return int(self._rng.integers(bound))
