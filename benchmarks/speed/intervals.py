@@ -1,8 +1,8 @@
 """What error bars cost: refits of a large model in units of one fit from the beginning.
 
-The problem: 15 triples of the finer Adult, 62,876 cells, Gaussian noise of σ = 30 and Laplace noise of scale 15 (ε = 1).
-A row has the seconds of one cold fit, kernels compiled, of 200 refits on all cores with the answers to a one-way and a
-two-way margin in each, and how many cold fits they are. At most 40 are asked for.
+The problem: 15 triples of the finer Adult, 62,876 cells, with Gaussian noise of σ = 30 and with Laplace noise of scale
+15 (ε = 1). A row has the seconds of one cold fit, kernels compiled, of 200 refits on all cores with the answers to a
+one-way and a two-way margin in each, and how many cold fits they are. At most 40 are asked for.
 """
 
 import statistics
