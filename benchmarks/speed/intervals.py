@@ -60,7 +60,7 @@ def _measured(problem: NoisyMarginals) -> MeasurementSet:
     names = tuple(f"a{place}" for place in range(len(problem.sizes)))
     domain = Domain.from_sizes(dict(zip(names, problem.sizes, strict=True)), name=problem.name)
     law = Gaussian(problem.scale) if problem.law == "gaussian" else Laplace(problem.scale)
-    tables = {
+    tables: dict[str | tuple[str, ...], Any] = {
         tuple(names[place] for place in scope): table
         for scope, table in zip(problem.scopes, problem.noisy, strict=True)
     }
