@@ -267,7 +267,8 @@ def mechanisms() -> str:
         if "error" not in row:
             return ""
         reference = f"; reference {row['reference']}" if "reference" in row else ""
-        return f"{row['error']:.3g} ({row['seconds']:.2g} s{reference})"
+        seconds = f"{row['seconds']:.0f}" if row["seconds"] >= 10 else f"{row['seconds']:.2g}"
+        return f"{row['error']:.3g} ({seconds} s{reference})"
 
     lines = [[name, *(shown(name, table) for table in tables)] for name in names]
     return as_table(["", *tables], lines) + (
@@ -275,48 +276,6 @@ def mechanisms() -> str:
         "very many triples 500 of them are judged; empty where a mechanism was not run or did not finish. Titanic and "
         "Adult were used to set the rules, the others were not."
     )
-
-
-def coverage() -> str:
-    """How often 95 % intervals held the truth, and how wide they were."""
-    rows = results("coverage", "coverage")
-    header = ["problem", "ε", "answers", "counts", "how many", "coverage", "median width"]
-    lines = [
-        [
-            row["problem"],
-            f"{row['epsilon']:g}",
-            row["answers"],
-            row["counts"],
-            f"{row['number']}",
-            f"{100 * row['coverage']:.1f} %",
-            f"{row['median width']:.2f}",
-        ]
-        for row in rows
-    ]
-    first = rows[0]
-    return as_table(header, lines) + (
-        f"\n\n`python -m benchmarks coverage`: {first['repetitions']} draws of the noise, {first['refits']} refits for "
-        "each. *Large* counts exceed five standard deviations of the noise, *small* ones do not, *zero* ones are zero. "
-        "Widths are in units of the interval that one measured value has by itself."
-    )
-
-
-def interval_cost() -> str:
-    """Refits in units of one fit from the beginning."""
-    rows = results("intervals", "intervals")
-    header = ["problem", "measured cells", "one fit, seconds", "refits", "seconds", "in fits"]
-    lines = [
-        [
-            row["problem"],
-            f"{row['cells']:,}",
-            f"{row['cold fit']:.2g}",
-            f"{row['refits']}",
-            f"{row['seconds']:.3g}",
-            f"{row['cold fits']:.0f}",
-        ]
-        for row in rows
-    ]
-    return as_table(header, lines) + "\n\n`python -m benchmarks intervals`, on two cores."
 
 
 def synthetic() -> str:
@@ -386,8 +345,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "designs": designs,
     "views-by-method": views_by_method,
     "mechanisms": mechanisms,
-    "coverage": coverage,
-    "interval-cost": interval_cost,
     "synthetic": synthetic,
     "diagnostics": diagnostics,
 }
@@ -398,7 +355,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "concepts/iterates.md": lambda: with_blocks("concepts/iterates.md"),
     "concepts/views.md": lambda: with_blocks("concepts/views.md"),
     "concepts/graphical-models.md": lambda: with_blocks("concepts/graphical-models.md"),
-    "concepts/intervals.md": lambda: with_blocks("concepts/intervals.md"),
     "how-to/release-for-a-workload.md": lambda: with_blocks("how-to/release-for-a-workload.md"),
     "how-to/make-synthetic-records.md": lambda: with_blocks("how-to/make-synthetic-records.md"),
     "how-to/check-the-noise.md": lambda: with_blocks("how-to/check-the-noise.md"),

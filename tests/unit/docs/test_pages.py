@@ -10,6 +10,16 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
+SLOW = (
+    "README.md",
+    "docs/how-to/ask-questions.md",
+    "docs/how-to/make-synthetic-records.md",
+    "docs/how-to/print-tables.md",
+    "docs/how-to/write-a-report.md",
+    "docs/reference/release-bundle.md",
+    "docs/tutorials/from-csv-to-publication.md",
+)
+"""Pages whose commands take more than twenty seconds."""
 SHOWN = re.compile(
     r"^```bash\n(?P<block>(?:(?!```).)*)^```\n\n<!-- shown -->\n\n```text\n(?P<text>.*?)^```$", re.M | re.S
 )
@@ -36,7 +46,12 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def page_or_slow(page: Path):
+    name = str(page.relative_to(ROOT))
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", map(page_or_slow, PAGES))
 def test_code_on_the_page_runs(page: Path, workplace: Path) -> None:
     text = page.read_text(encoding="utf-8")
     shown = {found["block"]: found["text"] for found in SHOWN.finditer(text)}
