@@ -51,7 +51,7 @@ def page_or_slow(page: Path):
     return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
 
 
-@pytest.mark.parametrize("page", map(page_or_slow, PAGES))
+@pytest.mark.parametrize("page", [page_or_slow(page) for page in PAGES])
 def test_code_on_the_page_runs(page: Path, workplace: Path) -> None:
     text = page.read_text(encoding="utf-8")
     shown = {found["block"]: found["text"] for found in SHOWN.finditer(text)}
