@@ -26,8 +26,8 @@ def answer_command(
     source: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release bundle, or a measurement file.")],
     queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help='Such as "age=25..34 by sex" or "total".')],
     interval: Annotated[bool, typer.Option("--interval", help="Add error bars. They spend no budget.")] = False,
-    level: Annotated[float, typer.Option("--level", help="With --interval: how often it is to hold.")] = 0.95,
-    refits: Annotated[int, typer.Option("--refits", help="With --interval: how often the fit is repeated.")] = 200,
+    level: options.Level = 0.95,
+    refits: options.Refits = 200,
     seed: Annotated[int, typer.Option("--seed", help="With --interval: a public seed of the repetitions.")] = 0,
     per: Annotated[
         str | None, typer.Option("--per", metavar="QUERY", help='Divide by the answers to this: shares "per total".')

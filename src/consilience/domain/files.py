@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from consilience.errors import FileFormatError
 
@@ -16,19 +17,26 @@ def write_atomically(path: Path, content: bytes) -> None:
     The new file grows in a private folder beside its place, which goes away whatever happens, and gets the
     permissions of any new file.
     """
+    with file_in_place_of(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def file_in_place_of(target: Path) -> Iterator[BinaryIO]:
+    """A new file to fill: it takes the target's place when the block ends well, and goes away when it does not."""
     try:
         with tempfile.TemporaryDirectory(
-            prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True
+            prefix=f".{target.name}.", dir=target.absolute().parent, ignore_cleanup_errors=True
         ) as folder:
-            temporary = Path(folder) / "new"
-            with temporary.open("wb") as stream:
-                stream.write(content)
+            growing = Path(folder) / "new"
+            with growing.open("wb") as stream:
+                yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.replace(path)
+            growing.replace(target)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise FileFormatError(f"cannot write {path}: {reason}; check the folder and its permissions") from None
+        raise FileFormatError(f"cannot write {target}: {reason}; check the folder and its permissions") from None
 
 
 @contextmanager

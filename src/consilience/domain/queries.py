@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 
 from consilience.domain.declarations import Declaration
@@ -150,6 +151,20 @@ class BoundQuery:
         away = tuple(axis for axis, name in enumerate(names) if name not in self.attributes)
         kept = [name for name in names if name in self.attributes]
         return table.sum(axis=away).transpose([kept.index(name) for name in self.attributes])
+
+    def written_out(self, names: Sequence[str] | None = None) -> Array:
+        """The query as a matrix: a row for each answer, a column for each cell of the named attributes.
+
+        Without names, of all counted ones. An entry is the product of the factors' entries, the same for all values of
+        the attributes that the query does not name.
+        """
+        over = self.domain.counted_names if names is None else tuple(names)
+        cells: Array = np.ones((1,) * (len(self.maps) + len(over)))
+        for place, (name, each) in enumerate(zip(self.attributes, self.maps, strict=True)):
+            shape = [1] * cells.ndim
+            shape[place], shape[len(self.maps) + over.index(name)] = each.rows, each.columns
+            cells = cells * each.dense().reshape(shape)
+        return np.broadcast_to(cells, (*self.shape, *self.domain.sizes(over))).reshape(self.size, -1)
 
     def squared(self) -> "BoundQuery":
         """The same query with every entry of its matrix squared."""

@@ -51,18 +51,8 @@ class MeasuredOperator:
 
     def matrix(self) -> Array:
         """The operator written out, for small tables: a row for each answer and a column for each cell."""
-        parts = zip(self.queries, self._axes, self.weights, strict=True)
-        return np.concatenate([self._rows_of(query, axes) * weights[:, None] for query, axes, weights in parts])
-
-    def _rows_of(self, query: BoundQuery, axes: tuple[int, ...]) -> Array:
-        """The rows of one query: products of the factors' rows, the same for all values of other attributes."""
-        rows = tuple(each.rows for each in query.maps)
-        written: Array = np.ones((1,) * (len(rows) + len(self.shape_in)))
-        for place, (axis, each) in enumerate(zip(axes, query.maps, strict=True)):
-            shape = [1] * written.ndim
-            shape[place], shape[len(rows) + axis] = each.rows, each.columns
-            written = written * each.dense().reshape(shape)
-        return np.broadcast_to(written, (*rows, *self.shape_in)).reshape(query.size, -1)
+        parts = zip(self.queries, self.weights, strict=True)
+        return np.concatenate([query.written_out() * weights[:, None] for query, weights in parts])
 
     def products(self) -> RowProducts | None:
         """The products of rows with each other, where they are few enough to be factored."""

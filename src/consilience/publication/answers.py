@@ -191,12 +191,23 @@ def adds_up(bound: BoundQuery) -> bool:
 def _answers(estimate: Estimate, asked: Query, divisor: Query | None) -> NDArray[np.float64]:
     if divisor is None:
         return estimate.answer(asked).ravel()
+    check_divisor(estimate, asked, divisor)
     above, below = (each.ravel() for each in estimate.answers([asked, divisor]))
-    if below.size not in (1, above.size):
+    return ratio(above, below)
+
+
+def check_divisor(estimate: Estimate, asked: Query, divisor: Query) -> None:
+    """Refuse to divide answers by another number of answers, unless by one."""
+    above, below = (query.bind(estimate.domain).size for query in (asked, divisor))
+    if below not in (1, above):
         raise DeclarationError(
-            f"{asked.describe()!r} has {above.size} answers and {divisor.describe()!r} has {below.size}; a ratio is "
-            "per one number, or per as many: name another query"
+            f"{asked.describe()!r} has {above} answers and {divisor.describe()!r} has {below}; a ratio is per one "
+            "number, or per as many: name another query"
         )
+
+
+def ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The ratio, which is not a number where there is nothing to divide by."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(below > 0.0, above / below, np.nan)
 

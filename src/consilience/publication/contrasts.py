@@ -13,7 +13,7 @@ Of other queries the contrasts are the left null space of A, found by a decompos
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,7 +155,7 @@ def _of_queries(usable: Sequence[Measurement], domain: Domain) -> Contrasts | No
     rows = sum(each.values.size for each in usable)
     if rows > LARGEST_MATRIX or math.prod(domain.sizes(names)) > LARGEST_MATRIX:
         return None
-    matrix = np.concatenate([_matrix(each, names, domain) for each in usable])
+    matrix = np.concatenate([each.query.bind(domain).written_out(names) for each in usable])
     deviations = np.concatenate([np.full(each.values.size, each.noise.stddev_of_noise) for each in usable])
     empty = scipy.linalg.null_space(matrix.T).T
     spread = empty * deviations
@@ -167,17 +167,3 @@ def _of_queries(usable: Sequence[Measurement], domain: Domain) -> Contrasts | No
         return np.concatenate(values, axis=1) @ whitened.T
 
     return Contrasts(tuple(usable), len(whitened), standardise)
-
-
-def _matrix(measurement: Measurement, names: Scope, domain: Domain) -> Floats:
-    """The query as a matrix over the cells of all the named attributes."""
-    bound = measurement.query.bind(domain)
-    matrix = np.ones((1, 1))
-    for each in bound.maps:
-        matrix = np.kron(matrix, each.dense())
-    asked = bound.attributes
-    table = matrix.reshape(len(matrix), *domain.sizes(asked))
-    table = table.transpose(0, *(1 + asked.index(name) for name in names if name in asked))
-    sizes: Mapping[str, int] = dict(zip(names, domain.sizes(names), strict=True))
-    table = table.reshape(len(matrix), *(sizes[name] if name in asked else 1 for name in names))
-    return np.asarray(np.broadcast_to(table, (len(matrix), *sizes.values())), np.float64).reshape(len(matrix), -1)

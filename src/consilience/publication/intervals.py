@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimate, Progress
+from consilience.publication.answers import as_query, check_divisor, ratio
 from consilience.publication.linear_errors import LinearErrors, linear_errors
 from consilience.publication.measured_queries import is_determined
 from consilience.publication.replicates import check_refits, replicates
@@ -88,8 +89,8 @@ def interval(
     With `per` the answers are divided by those of another query, which is one number or has the same shape: shares,
     and means as in `interval(estimate, "mean(age) by sex", per="by sex")`. Spends no budget.
     """
-    divisor = None if per is None else _as_query(per)
-    return _intervals(estimate, [(_as_query(query), divisor)], level, refits, seed, progress)[0]
+    divisor = None if per is None else as_query(per)
+    return _intervals(estimate, [(as_query(query), divisor)], level, refits, seed, progress)[0]
 
 
 def intervals(
@@ -103,8 +104,8 @@ def intervals(
     progress: Progress | None = None,
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
-    divisor = None if per is None else _as_query(per)
-    return _intervals(estimate, [(_as_query(each), divisor) for each in queries], level, refits, seed, progress)
+    divisor = None if per is None else as_query(per)
+    return _intervals(estimate, [(as_query(each), divisor) for each in queries], level, refits, seed, progress)
 
 
 Asked = tuple[Query, Query | None]
@@ -116,7 +117,8 @@ def _intervals(
     check_level(level)
     check_refits(refits)
     for query, per in asked:
-        _check_shapes(estimate, query, per)
+        if per is not None:
+            check_divisor(estimate, query, per)
     linear = linear_errors(estimate)
     if linear is not None:
         return [_linear_interval(estimate, linear, pair, level, seed) for pair in asked]
@@ -126,8 +128,8 @@ def _intervals(
     for query, per in asked:
         center, truth, moved = np.ravel(estimate.answer(query)), drawn[query].truth, drawn[query].answers
         if per is not None:
-            center = _ratio(center, np.ravel(estimate.answer(per)))
-            truth, moved = _ratio(truth, drawn[per].truth), _ratio(moved, drawn[per].answers)
+            center = ratio(center, np.ravel(estimate.answer(per)))
+            truth, moved = ratio(truth, drawn[per].truth), ratio(moved, drawn[per].answers)
         width = _quantile_of_errors(moved - truth, level)
         found.append(_bounded(estimate, (query, per), level, center, width, "refits", refits))
     return found
@@ -140,8 +142,8 @@ def _linear_interval(estimate: Estimate, linear: LinearErrors, pair: Asked, leve
         width = linear.half_width(query, level, seed)
     else:
         below = np.ravel(estimate.answer(per))
-        moved = _ratio(center + linear.draws(query, seed), below + linear.draws(per, seed))
-        center = _ratio(center, below)
+        moved = ratio(center + linear.draws(query, seed), below + linear.draws(per, seed))
+        center = ratio(center, below)
         width = _quantile_of_errors(moved - center, level)
     return _bounded(estimate, pair, level, center, width, "covariances", 0)
 
@@ -173,30 +175,10 @@ def _quantile_of_errors(errors: Array, level: float) -> Array:
     return np.asarray(np.partition(sizes, place, axis=0)[place], dtype=np.float64)
 
 
-def _ratio(above: Array, below: Array) -> Array:
-    """The ratio, which is nothing (NaN) where there is nothing to divide by."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan)
-
-
-def _as_query(query: Query | str) -> Query:
-    return Query.parse(query) if isinstance(query, str) else query
-
-
 def check_level(level: float) -> None:
     """Refuse a level that is no share."""
     if not 0.0 < level < 1.0:
         raise DeclarationError(f"the level is {level!r}; give a share between 0 and 1, such as 0.95")
-
-
-def _check_shapes(estimate: Estimate, query: Query, per: Query | None) -> None:
-    size = query.bind(estimate.domain).size
-    other = 1 if per is None else per.bind(estimate.domain).size
-    if other not in (1, size):
-        raise DeclarationError(
-            f"{query.describe()!r} has {size} answers and {per.describe() if per else ''!r} has {other}; divide by one "
-            "number, or by as many"
-        )
 
 
 def _is_adaptive(estimate: Estimate) -> bool:

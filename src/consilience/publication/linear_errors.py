@@ -18,6 +18,7 @@ from scipy.special import ndtri
 
 from consilience.domain.queries import Query
 from consilience.estimators.base import Estimate
+from consilience.estimators.evidence import GAUSSIAN_LAWS
 from consilience.measurements import Exact
 from consilience.numerics.rng import generator
 
@@ -27,7 +28,6 @@ LARGEST_TABLE = 1024
 LARGEST_ROWS = 8192
 DRAWS = 4000
 LINEAR_METHODS = ("tree", "table", "matrix", "residual")
-GAUSSIAN_LAWS = ("gaussian", "discrete-gaussian")
 
 
 def linear_errors(estimate: Estimate) -> "LinearErrors | None":
@@ -71,10 +71,7 @@ class LinearErrors:
         return np.concatenate([np.full(each.values.size, max(each.noise.variance, 1e-300)) for each in measured])
 
     def _rows_of(self, query: Query) -> Array:
-        domain = self.estimate.domain
-        bound = query.bind(domain)
-        units = np.eye(domain.cells).reshape(domain.cells, *domain.shape)
-        return np.stack([np.ravel(bound.answer_full(unit)) for unit in units], axis=1)
+        return query.bind(self.estimate.domain).written_out()
 
     def _errors_of(self, query: Query) -> Array:
         return self._rows_of(query) @ self._to_cells

@@ -14,7 +14,7 @@ Where the noise law is the one declared, each p-value is at most α with a proba
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,12 +33,12 @@ from consilience.domain.factors import (
     Tree,
     Value,
 )
+from consilience.estimators.base import Progress
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Measurement, NoiseLaw
 from consilience.numerics.rng import Generator
 from consilience.publication.contrasts import Contrasts, is_plain
 
 Floats = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 SUMS = (Identity, Total, Value, Subset, Range, Prefix, AllRanges, Buckets, Intervals, Tree)
 """Factors whose answers are sums of counts, and therefore not negative."""

@@ -3,12 +3,10 @@
 import csv
 import io
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from consilience.domain.files import file_in_place_of
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
@@ -41,12 +39,8 @@ def write_synthetic(
     check_target(target, overwrite=overwrite)
     made = prepare(estimate, rows, seed=seed, spread=spread, memory_limit=memory_limit)
     write = _write_csv if target.suffix.lower() == ".csv" else _write_parquet
-    try:
-        with _file_in_place_of(target) as stream:
-            write(made, stream, progress)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise FileFormatError(f"cannot write {target}: {reason}; check the folder and its permissions") from None
+    with file_in_place_of(target) as stream:
+        write(made, stream, progress)
     return target
 
 
@@ -60,21 +54,6 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
         raise DeclarationError(f"{path} exists already; choose another name, or overwrite it on purpose")
     if not path.absolute().parent.is_dir():
         raise DeclarationError(f"there is no folder {path.parent}; create it first")
-
-
-@contextmanager
-def _file_in_place_of(target: Path) -> Iterator[BinaryIO]:
-    """A file to fill: it takes the target's place when the block ends well, and goes away when it does not."""
-    folder = tempfile.TemporaryDirectory(
-        prefix=f".{target.name}.", dir=target.absolute().parent, ignore_cleanup_errors=True
-    )
-    with folder as place:
-        growing = Path(place) / "new"
-        with growing.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        growing.replace(target)
 
 
 def _write_parquet(made: SyntheticRecords, stream: BinaryIO, progress: Progress | None) -> None:

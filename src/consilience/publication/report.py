@@ -15,6 +15,7 @@ from consilience.estimators.base import Progress
 from consilience.publication import report_numbers, report_sections
 from consilience.publication.bundle import Release, add_to_bundle, open_release
 from consilience.publication.drawing import Picture, check_pictures
+from consilience.publication.intervals import check_level
 from consilience.publication.pictures import draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.replicates import check_refits
 from consilience.publication.report_facts import ReportFacts, Settings, gather
@@ -90,8 +91,7 @@ def _refuse_place(out: Path, *, overwrite: bool) -> None:
 
 
 def _checked(level: float, refits: int, seed: int) -> Settings:
-    if not 0.0 < level < 1.0:
-        raise DeclarationError(f"the level is {level!r}; give a share between 0 and 1, such as 0.95")
+    check_level(level)
     check_refits(refits)
     if seed < 0:
         raise DeclarationError(f"the seed is {seed}; give a whole number from 0 up")

@@ -1,10 +1,8 @@
 """What a report says, before it becomes words and pictures: gathered once, and bounded however large the domain is."""
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,7 +106,7 @@ def gather(release: Release, settings: Settings, *, progress: Progress | None = 
     return ReportFacts(
         release=release,
         settings=settings,
-        checksum=_checksum(release.path / "measurements.parquet"),
+        checksum=release.manifest["files"]["measurements.parquet"],
         diagnosis=diagnosis,
         total=_margin(estimate, None, found.get(margins[0])),
         margins=tuple(_margin(estimate, name, found.get(Query.marginal(name))) for name in shown),
@@ -164,7 +162,3 @@ def _margin(estimate: Estimate, name: str | None, interval: Interval | None) -> 
         return Margin(None, "total", ("all records",), np.array([estimate.total]), interval)
     attribute = estimate.domain[name]
     return Margin(name, attribute.kind, attribute.labels, estimate.marginal(name), interval)
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
