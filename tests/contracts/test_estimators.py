@@ -14,7 +14,7 @@ from consilience.estimators.choose import ESTIMATORS as NAMED
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.multiplicative_weights import MultiplicativeWeights
-from consilience.estimators.refits import estimator_of, refit
+from consilience.estimators.refits import estimator_of, noisy_answers, refit, simulated
 from consilience.estimators.residual import Residual
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree
@@ -230,14 +230,15 @@ REFITTED = ("a chain", "a cycle", "nested", "the full table")
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("case", REFITTED)
 def test_an_account_can_be_fitted_again_by_its_own_method(method: str, case: str) -> None:
-    """Fits that stop early take other steps there, and are the same up to a part of the noise; all others are equal."""
+    """To other noise, it is what the method makes of that noise; fits that stop early may go less far, or farther."""
     found = CASES[case]
     if not ESTIMATORS[method].suitability(found).possible:
         pytest.skip("not suitable")
     first = ESTIMATORS[method].fit(found)
     assert type(estimator_of(first)) is type(ESTIMATORS[method])
-    again = refit(first, found)
-    allowed = 0.5 if first.status is Status.LEAST_RISK else 0.01
+    other = simulated(found, noisy_answers(first), generator(7))
+    again, anew = refit(first, other), ESTIMATORS[method].fit(other)
+    allowed = 0.5 if Status.LEAST_RISK in (first.status, anew.status) else 0.01
     for each in found:
-        difference = (again.answer(each.query) - first.answer(each.query)) / each.noise.stddev_of_noise
+        difference = (again.answer(each.query) - anew.answer(each.query)) / each.noise.stddev_of_noise
         assert np.sqrt(np.mean(difference**2)) < allowed

@@ -37,6 +37,7 @@ from consilience.numerics.graphical_models.junction_trees import (
     predicted_bytes,
     worst_cliques,
 )
+from consilience.numerics.graphical_models.retraced_fits import Way
 from consilience.numerics.losses import Loss
 
 Array = NDArray[np.float64]
@@ -126,13 +127,27 @@ class Graphical:
             raise self._refusal(measured, suitable)
         return self._fitting(measured).run(measured, progress, start)
 
-    def refit(self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0) -> GraphicalEstimate:
+    def refit(
+        self,
+        measured: MeasurementSet,
+        fitted: GraphicalEstimate,
+        *,
+        times: float = 1.0,
+        way: Way | None = None,
+    ) -> GraphicalEstimate:
         """What `fitted` would have been with the noise of these measurements, which are of the same queries.
 
-        A fit that stopped where its estimated error was least is repeated as far as it went, without estimating errors;
-        a search for the optimum begins at the optimum of the first fit. With `times` it goes so many times as far.
+        A fit that stopped where its estimated error was least is repeated as far as it went, without estimating errors,
+        or `times` as far. With the `way` that such a repetition went before, it takes the same steps, which is quicker.
+        A search for the optimum begins anew: from the optimum of other noise, at which many cells are next to zero, it
+        takes longer.
         """
-        return self._fitting(measured).run_again(measured, fitted, times=times)
+        return self._fitting(measured).run_again(measured, fitted, times=times, way=way)
+
+    def way(self, measured: MeasurementSet, fitted: GraphicalEstimate) -> Way | None:
+        """The way that refits to measurements like these go; None where `fitted` did not stop on such a way."""
+        retraced = self._fitting(measured).retrace(measured, fitted)
+        return None if retraced is None else retraced[1]
 
     def _fitting(self, measured: MeasurementSet) -> Fitting:
         problem = self._problem(measured)

@@ -27,12 +27,13 @@ from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
 )
 from consilience.numerics.graphical_models.layout import TableLayout
-from consilience.numerics.graphical_models.least_risk import fit_least_risk, fit_with_effort
+from consilience.numerics.graphical_models.least_risk import fit_least_risk
 from consilience.numerics.graphical_models.mirror_descent import MirrorDescent
 from consilience.numerics.graphical_models.model_losses import RowLoss
 from consilience.numerics.graphical_models.one_way_counts import one_way_shares
 from consilience.numerics.graphical_models.oracle import MarginalOracle
 from consilience.numerics.graphical_models.proximal_fit import Proximal
+from consilience.numerics.graphical_models.retraced_fits import Way, fit_along, fit_with_effort
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
 from consilience.numerics.linear_maps import Kronecker
 from consilience.numerics.measured_tables.row_costs import RowCosts
@@ -71,27 +72,54 @@ class Fitting:
     scopes: tuple[tuple[int, ...], ...]
 
     def run(
-        self, measured: MeasurementSet, progress: Progress | None, start: GraphicalEstimate | None
+        self,
+        measured: MeasurementSet,
+        progress: Progress | None,
+        start: GraphicalEstimate | None,
+        *,
+        to_the_end: bool = False,
     ) -> GraphicalEstimate:
+        """The fit; `to_the_end` goes to the optimum where the settings would look for the least risk."""
         began = time.monotonic()
         total, source = self._total()
         stats: dict[str, float | int | str] = {"total_from": source, "junction_tree_cells": self.tree.cells}
         stats |= {"largest_clique": self.tree.largest}
         oracle = self._oracle(total)
         stats["model_cells"] = oracle.layout.size
-        potentials, status, found = self._search(oracle, _reporter(progress, self.settings.max_steps), start)
+        potentials, status, found = self._search(
+            oracle, _reporter(progress, self.settings.max_steps), start, to_the_end=to_the_end
+        )
         stats |= found | {"seconds": time.monotonic() - began}
         return self._estimate(measured, oracle, potentials, status, stats)
 
     def run_again(
-        self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0
+        self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0, way: Way | None = None
     ) -> GraphicalEstimate:
-        """What `fitted` would have been with this noise, gone so many times as far."""
+        """What `fitted` would have been with this noise, gone so many times as far, or along a way known before."""
+        if way is None:
+            retraced = self.retrace(measured, fitted, times=times)
+            return self.run(measured, None, None, to_the_end=True) if retraced is None else retraced[0]
+        oracle = self._oracle(self._total()[0])
+        potentials = fit_along(
+            oracle,
+            self._rows(oracle.layout),
+            self._costs.observed,
+            start=self._centre(oracle.layout),
+            way=way,
+            noise=float(fitted.stats["degrees_of_freedom"]),
+            max_steps=MOST_RISK_STEPS,
+        )
+        return self._estimate(measured, oracle, potentials, fitted.status, {"effort": fitted.stats["effort"]})
+
+    def retrace(
+        self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0
+    ) -> tuple[GraphicalEstimate, Way] | None:
+        """As `run_again`, with the way gone; None where `fitted` did not stop at its least estimated error."""
         effort = fitted.stats.get("effort")
         if self._stop != "least-risk" or not isinstance(effort, float | int) or not self._kept:
-            return self.run(measured, None, fitted)
+            return None
         oracle = self._oracle(self._total()[0])
-        potentials = fit_with_effort(
+        potentials, way = fit_with_effort(
             oracle,
             self._rows(oracle.layout),
             self._costs.observed,
@@ -100,7 +128,7 @@ class Fitting:
             noise=float(fitted.stats["degrees_of_freedom"]),
             max_steps=MOST_RISK_STEPS,
         )
-        return self._estimate(measured, oracle, potentials, fitted.status, {"effort": effort})
+        return self._estimate(measured, oracle, potentials, fitted.status, {"effort": effort}), way
 
     def _oracle(self, total: float) -> MarginalOracle:
         return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
@@ -181,7 +209,9 @@ class Fitting:
             order += [cells] if query.scope else []
         return np.concatenate([np.empty(0, dtype=np.intp), *order])
 
-    def _search(self, oracle: MarginalOracle, report: Report | None, start: GraphicalEstimate | None) -> Found:
+    def _search(
+        self, oracle: MarginalOracle, report: Report | None, start: GraphicalEstimate | None, *, to_the_end: bool
+    ) -> Found:
         """The potentials, why the search ended, and how it went."""
         if isinstance(self.settings.loss, MarginalLoss):
             return self._custom(oracle, self.settings.loss, report, start)
@@ -189,7 +219,7 @@ class Fitting:
             return np.zeros(oracle.layout.size), Status.CONVERGED, {"objective": 0.0, "gap": 0.0, "oracle_calls": 0}
         rows = self._rows(oracle.layout)
         first = self._centre(oracle.layout) if start is None else self._carried(oracle.layout, start)
-        if self._stop == "least-risk":
+        if self._stop == "least-risk" and not to_the_end:
             return self._least_risk(oracle, rows, first, report)
         return self._converge(oracle, rows, first, report)
 

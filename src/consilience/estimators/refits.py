@@ -1,12 +1,12 @@
 """The same method on other noise: what an estimate would have been, had its noise come out differently.
 
 A refit is the estimator with its settings on a simulated measurement set. Where a fit decides by the data when to stop
-(`Graphical` with "least-risk"), a refit goes as far as the first fit did, which takes a third of the time or less and
-repeats the fit rather than the decision; other fits begin at the first one where they can.
+(`Graphical` with "least-risk"), a refit goes as far as the first fit did, by the same steps, which takes a third of the
+time and repeats the fit rather than the decision. Other fits begin anew.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.measurements import Exact, Measurement, MeasurementSet
+from consilience.numerics.graphical_models.retraced_fits import Way
 from consilience.numerics.rng import Generator
 
 Array = NDArray[np.float64]
@@ -100,9 +101,39 @@ def _simulated(measurement: Measurement, answers: Array, rng: Generator) -> Meas
     return replace(measurement, values=values, censored=censored)
 
 
-def refit(fitted: Estimate, measured: MeasurementSet, estimator: Estimator | None = None) -> Estimate:
-    """The estimate by the same method from other measurements of the same queries."""
+def refit(
+    fitted: Estimate, measured: MeasurementSet, estimator: Estimator | None = None, way: Way | None = None
+) -> Estimate:
+    """The estimate by the same method from other measurements of the same queries, on a way known before if any."""
     again = estimator_of(fitted) if estimator is None else estimator
     if isinstance(again, Graphical) and isinstance(fitted, GraphicalEstimate):
-        return again.refit(measured, fitted)
+        return again.refit(measured, fitted, way=way)
     return again.fit(measured)
+
+
+@dataclass(frozen=True, eq=False)
+class Refits:
+    """Everything that the refits of one estimate share."""
+
+    fitted: Estimate
+    estimator: Estimator
+    account: Estimate
+    """The account that stands in for the data."""
+    answers: list[Array]
+    """What it says to every measured query."""
+    way: Way | None
+
+    @classmethod
+    def of(cls, fitted: Estimate) -> "Refits":
+        """Prepare refits: find the stand-in, and on its answers without noise the way that refits go."""
+        estimator, account = estimator_of(fitted), stand_in(fitted)
+        answers, way = noisy_answers(account), None
+        if isinstance(estimator, Graphical) and isinstance(fitted, GraphicalEstimate) and account is not fitted:
+            pairs = zip(fitted.measurements, answers, strict=True)
+            without_noise = tuple(replace(each, values=found) for each, found in pairs)
+            way = estimator.way(replace(fitted.measurements, measurements=without_noise, private=False), fitted)
+        return cls(fitted, estimator, account, answers, way)
+
+    def draw(self, rng: Generator) -> Estimate:
+        """One refit to new noise."""
+        return refit(self.fitted, simulated(self.fitted.measurements, self.answers, rng), self.estimator, self.way)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.base import Estimate, Progress, readable_bytes
-from consilience.estimators.refits import estimator_of, noisy_answers, refit, simulated, stand_in
+from consilience.estimators.refits import Refits
 from consilience.numerics.rng import generator
 
 Array = NDArray[np.float64]
@@ -54,13 +54,11 @@ def replicates(
             f"{sum(sizes):,} answers in {refits} refits take {readable_bytes(need)}, and the limit is "
             f"{readable_bytes(MOST_BYTES)}; ask for fewer answers at a time, or for fewer refits"
         )
-    around, estimator = stand_in(fitted), estimator_of(fitted)
-    answers = noisy_answers(around)
+    shared = Refits.of(fitted)
     found = [np.empty((refits, size)) for size in sizes]
 
     def run(number: int) -> None:
-        again = refit(fitted, simulated(fitted.measurements, answers, generator(seed, number)), estimator)
-        for place, values in enumerate(again.answers(queries)):
+        for place, values in enumerate(shared.draw(generator(seed, number)).answers(queries)):
             found[place][number] = np.ravel(values)
 
     began = time.perf_counter()
@@ -70,7 +68,7 @@ def replicates(
         for done, _ in enumerate(pool.map(run, range(1, refits)), start=2):
             if progress is not None:
                 progress("refitting", done, refits)
-    truths = [np.ravel(values) for values in around.answers(queries)]
+    truths = [np.ravel(values) for values in shared.account.answers(queries)]
     return [Replicates(truth, answers) for truth, answers in zip(truths, found, strict=True)]
 
 

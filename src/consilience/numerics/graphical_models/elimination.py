@@ -1,6 +1,7 @@
 """Any marginal of a graphical model, by variable elimination in the part of its junction tree that matters.
 
-`CalibratedModel` computes once, for each separator S between two cliques, the messages that pass both ways:
+`CalibratedModel` computes once, for each separator S between two cliques, the messages that pass both ways, those from
+the roots when a query first needs them:
 
     m_{i→j}(x_S) = Σ_{x_{C_i ∖ S}} Π_{tables at i} f(x) Π_{k ≠ j} m_{k→i}(x) .
 
@@ -53,7 +54,6 @@ class CalibratedModel:
         self._down: dict[int, ScaledTable] = {}
         self._log_partitions: dict[int, float] = {}
         self._pass_upwards()
-        self._pass_downwards()
 
     @property
     def log_partition(self) -> float:
@@ -172,13 +172,18 @@ class CalibratedModel:
             else:
                 self._up[clique] = message
 
-    def _pass_downwards(self) -> None:
-        for clique in range(len(self.forest.cliques)):
-            children = self.forest.children[clique]
-            around = [*self._tables[clique], *([self._down[clique]] if clique in self._down else [])]
-            for child in children:
-                others = [self._up[other] for other in children if other != child]
-                self._down[child] = self._message([*around, *others], self.forest.separators[child])
+    def _from_above(self, clique: int) -> ScaledTable:
+        """The message to a clique from its parent, made when it is first needed, after those above it."""
+        missing = []
+        while clique not in self._down and self.forest.parents[clique] != ROOT:
+            missing.append(clique)
+            clique = self.forest.parents[clique]
+        for child in reversed(missing):
+            parent = self.forest.parents[child]
+            around = [*self._tables[parent], *([self._down[parent]] if parent in self._down else [])]
+            others = [self._up[other] for other in self.forest.children[parent] if other != child]
+            self._down[child] = self._message([*around, *others], self.forest.separators[child])
+        return self._down[missing[0] if missing else clique]
 
     def _message(self, tables: list[ScaledTable], separator: frozenset[int]) -> ScaledTable:
         axes = tuple(sorted(separator))
@@ -201,7 +206,7 @@ class CalibratedModel:
         separators = [clique for clique in rarest if axes <= self.forest.separators[clique]]
         if separators:
             best = min(separators, key=lambda clique: (self.cells(self.forest.separators[clique]), clique))
-            return [self._up[best], self._down[best]]
+            return [self._up[best], self._from_above(best)]
         cliques = [clique for clique in rarest if axes <= self.forest.cliques[clique]]
         if cliques:
             best = min(cliques, key=lambda clique: (self.cells(self.forest.cliques[clique]), clique))
@@ -214,8 +219,8 @@ class CalibratedModel:
         for clique in sorted(cliques):
             tables += self._tables[clique]
             tables += [self._up[child] for child in self.forest.children[clique] if child not in cliques]
-            if clique in self._down and self.forest.parents[clique] not in cliques:
-                tables.append(self._down[clique])
+            if self.forest.parents[clique] not in (ROOT, *cliques):
+                tables.append(self._from_above(clique))
         return tables
 
 

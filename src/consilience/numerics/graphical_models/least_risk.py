@@ -123,7 +123,7 @@ def fit_least_risk(
     each step, more for a few rows; the steps are the fewer the sooner noise sets in.
     """
     began = time.monotonic()
-    search = _Search(oracle, rows, observed, laplace, start, _nudges(observed.size, seed))
+    search = Search(oracle, rows, observed, laplace, start, _nudges(observed.size, seed))
     while True:
         search.step()
         if progress is not None:
@@ -147,21 +147,6 @@ def fit_least_risk(
         time.monotonic() - began,
         limited,
     )
-
-
-def fit_with_effort(
-    oracle: MarginalOracle, rows: Rows, observed: Array, *, start: Array, effort: float, noise: float, max_steps: int
-) -> Array:
-    """The potentials that the same search finds when it goes as far as another fit did, without judging any.
-
-    This is how a fit of least risk would have looked with other noise: a step costs one call of the oracle. `noise` is
-    the rows' worth of noise that a fit takes in (`freedom`), by which the model matches the marginals found.
-    """
-    search = _Search(oracle, rows, observed, np.zeros(observed.size, dtype=np.bool_), start, [])
-    while search.weight < effort and search.steps < max_steps and not search.stuck:
-        search.advance(farthest=effort)
-    enough = MATCHED * max(noise, 1.0)
-    return match_marginals(oracle, rows, search.marginals, start=search.mean_potentials, enough=enough)[0]
 
 
 def _nudges(rows: int, seed: int) -> list[Array]:
@@ -216,7 +201,9 @@ def match_marginals(
     return min(found, key=lambda each: each[0])[1], len(found)
 
 
-class _Search:
+class Search:
+    """The way from the start towards the optimum, step by step; with nudges, also that of twins, and judgements."""
+
     def __init__(
         self,
         oracle: MarginalOracle,
