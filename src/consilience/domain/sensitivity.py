@@ -19,7 +19,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from consilience.domain.queries import BoundQuery
 from consilience.errors import DeclarationError
@@ -149,6 +148,8 @@ def _largest_distance(queries: Sequence[BoundQuery], norm: int, weights: Sequenc
 
 def _diameter(points: NDArray[np.float64], metric: Literal["cityblock", "euclidean"]) -> float:
     """The largest distance between two rows, found block by block to keep memory small."""
+    from scipy.spatial.distance import cdist  # a quarter of a second that few sensitivities need
+
     block = max(1, 1_000_000 // len(points))
     starts = range(0, len(points), block)
     return max(float(cdist(points[start : start + block], points[start:], metric).max()) for start in starts)

@@ -1,26 +1,34 @@
-"""How to fit: estimators turn measurements into one consistent account. Post-processing only."""
+"""How to fit: estimators turn measurements into one consistent account. Post-processing only.
+
+Estimators are imported when they are first used: a command that needs one does not wait for all.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
-from consilience.estimators.bayesian_network import BayesianNetwork
 from consilience.estimators.choose import Choice, choose, estimate, restore
-from consilience.estimators.clusters import ClusterEstimate, cluster
-from consilience.estimators.dual_query import DualQuery
-from consilience.estimators.dual_query_model import DualQueryModel
-from consilience.estimators.factored_weights import FactoredWeights
-from consilience.estimators.fourier import Fourier
-from consilience.estimators.graphical import Graphical
-from consilience.estimators.iterates import Iterates
-from consilience.estimators.learning import Learning
-from consilience.estimators.local_squares import LocalSquares
-from consilience.estimators.logistic import RegressionEstimate, regress
-from consilience.estimators.marginal_loss import MarginalLoss
-from consilience.estimators.matrix import Matrix
-from consilience.estimators.multiplicative_weights import MultiplicativeWeights
-from consilience.estimators.residual import Residual
-from consilience.estimators.table import Table
-from consilience.estimators.tree import Tree
-from consilience.estimators.uniform import Uniform
-from consilience.estimators.views import Views
+
+if TYPE_CHECKING:
+    from consilience.estimators.bayesian_network import BayesianNetwork
+    from consilience.estimators.clusters import ClusterEstimate, cluster
+    from consilience.estimators.dual_query import DualQuery
+    from consilience.estimators.dual_query_model import DualQueryModel
+    from consilience.estimators.factored_weights import FactoredWeights
+    from consilience.estimators.fourier import Fourier
+    from consilience.estimators.graphical import Graphical
+    from consilience.estimators.iterates import Iterates
+    from consilience.estimators.learning import Learning
+    from consilience.estimators.local_squares import LocalSquares
+    from consilience.estimators.logistic import RegressionEstimate, regress
+    from consilience.estimators.marginal_loss import MarginalLoss
+    from consilience.estimators.matrix import Matrix
+    from consilience.estimators.multiplicative_weights import MultiplicativeWeights
+    from consilience.estimators.residual import Residual
+    from consilience.estimators.table import Table
+    from consilience.estimators.tree import Tree
+    from consilience.estimators.uniform import Uniform
+    from consilience.estimators.views import Views
 
 __all__ = [
     "BayesianNetwork",
@@ -52,3 +60,39 @@ __all__ = [
     "regress",
     "restore",
 ]
+
+_HOMES = {
+    "BayesianNetwork": "bayesian_network",
+    "ClusterEstimate": "clusters",
+    "DualQuery": "dual_query",
+    "DualQueryModel": "dual_query_model",
+    "FactoredWeights": "factored_weights",
+    "Fourier": "fourier",
+    "Graphical": "graphical",
+    "Iterates": "iterates",
+    "Learning": "learning",
+    "LocalSquares": "local_squares",
+    "MarginalLoss": "marginal_loss",
+    "Matrix": "matrix",
+    "MultiplicativeWeights": "multiplicative_weights",
+    "RegressionEstimate": "logistic",
+    "Residual": "residual",
+    "Table": "table",
+    "Tree": "tree",
+    "Uniform": "uniform",
+    "Views": "views",
+    "cluster": "clusters",
+    "regress": "logistic",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

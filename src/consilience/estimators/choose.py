@@ -9,52 +9,15 @@ on smaller ones. So too where a model fits and would take minutes, as with hundr
 they say, residuals say as well. `Matrix` is for what the others cannot take.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
-from consilience.estimators.bayesian_network import BayesianNetwork, BayesianNetworkEstimate
-from consilience.estimators.dual_query import DualQuery, SyntheticRecords
-from consilience.estimators.dual_query_model import DualQueryModel, DualQueryModelEstimate
 from consilience.estimators.evidence import refuse_record_sums
-from consilience.estimators.factored_weights import FactoredEstimate, FactoredWeights
-from consilience.estimators.fourier import Fourier, FourierEstimate
-from consilience.estimators.full_table import FullTableEstimate
-from consilience.estimators.graphical import Graphical
-from consilience.estimators.graphical_estimate import GraphicalEstimate
-from consilience.estimators.learning import Learning, LearningEstimate
-from consilience.estimators.local_squares import LocalSquares, LocalSquaresEstimate
-from consilience.estimators.marginals_estimate import MarginalsEstimate
-from consilience.estimators.matrix import Matrix
-from consilience.estimators.multiplicative_weights import MultiplicativeWeights
-from consilience.estimators.residual import Residual
-from consilience.estimators.table import Table
-from consilience.estimators.tree import Tree
-from consilience.estimators.uniform import Uniform, UniformEstimate
-from consilience.estimators.views import Views
-from consilience.estimators.views_estimate import ViewsEstimate
+from consilience.estimators.registry import ESTIMATES, ESTIMATORS
 from consilience.measurements import MeasurementSet
-
-ESTIMATORS: dict[str, type[Estimator]] = {
-    "tree": Tree,
-    "table": Table,
-    "matrix": Matrix,
-    "graphical": Graphical,
-    "residual": Residual,
-    "views": Views,
-    "multiplicative-weights": MultiplicativeWeights,
-    "fourier": Fourier,
-    "learning": Learning,
-    "uniform": Uniform,
-    "bayesian-network": BayesianNetwork,
-    "dual-query": DualQuery,
-    "dual-query-model": DualQueryModel,
-    "factored-weights": FactoredWeights,
-    "local-squares": LocalSquares,
-}
 
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
 PREFERRED_FOR_VIEWS = ("tree", "graphical", "table", "views", "residual", "matrix")
@@ -66,20 +29,6 @@ LONGEST_FIT = 120.0
 
 LARGE_VIEW = 5
 """Marginals of so many attributes are views."""
-
-ESTIMATES: Mapping[str, type[Estimate]] = dict.fromkeys(ESTIMATORS, FullTableEstimate) | {
-    "graphical": GraphicalEstimate,
-    "residual": MarginalsEstimate,
-    "views": ViewsEstimate,
-    "fourier": FourierEstimate,
-    "learning": LearningEstimate,
-    "uniform": UniformEstimate,
-    "bayesian-network": BayesianNetworkEstimate,
-    "dual-query": SyntheticRecords,
-    "dual-query-model": DualQueryModelEstimate,
-    "factored-weights": FactoredEstimate,
-    "local-squares": LocalSquaresEstimate,
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +47,7 @@ def choose(measured: MeasurementSet) -> Choice:
     for name in _preferred(measured):
         estimator = ESTIMATORS[name]()
         suitable = estimator.suitability(measured)
-        if is_slow(suitable) and Residual().suitability(measured).possible:
+        if is_slow(suitable) and ESTIMATORS["residual"]().suitability(measured).possible:
             suitable = replace(suitable, possible=False, reason=f"{suitable.reason}, but {waiting(suitable)}")
         considered.append((name, suitable))
         if suitable.possible:

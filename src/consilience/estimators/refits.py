@@ -7,19 +7,21 @@ time and repeats the fit rather than the decision. Other fits begin anew.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import MeasurementError
 from consilience.estimators.base import Estimate, Estimator
-from consilience.estimators.choose import ESTIMATORS
-from consilience.estimators.graphical import Graphical
-from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.registry import ESTIMATORS
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.numerics.graphical_models.retraced_fits import Way
 from consilience.numerics.rng import Generator
+
+if TYPE_CHECKING:
+    from consilience.estimators.graphical import Graphical
+    from consilience.estimators.graphical_estimate import GraphicalEstimate
+    from consilience.numerics.graphical_models.retraced_fits import Way
 
 Array = NDArray[np.float64]
 
@@ -63,10 +65,10 @@ def stand_in(fitted: Estimate) -> Estimate:
     A model that stopped early is smoother than the data. Fitted again to data that are as smooth as itself it would
     hide how much it smooths away; so the stand-in has gone `FURTHER` times as far.
     """
-    estimator = estimator_of(fitted)
-    if isinstance(estimator, Graphical) and isinstance(fitted, GraphicalEstimate) and "effort" in fitted.stats:
-        return estimator.refit(fitted.measurements, fitted, times=FURTHER)
-    return fitted
+    model = _model(estimator_of(fitted), fitted)
+    if model is None or "effort" not in fitted.stats:
+        return fitted
+    return model[0].refit(fitted.measurements, model[1], times=FURTHER)
 
 
 def noisy_answers(fitted: Estimate) -> list[Array]:
@@ -102,13 +104,22 @@ def _simulated(measurement: Measurement, answers: Array, rng: Generator) -> Meas
 
 
 def refit(
-    fitted: Estimate, measured: MeasurementSet, estimator: Estimator | None = None, way: Way | None = None
+    fitted: Estimate, measured: MeasurementSet, estimator: Estimator | None = None, way: "Way | None" = None
 ) -> Estimate:
     """The estimate by the same method from other measurements of the same queries, on a way known before if any."""
     again = estimator_of(fitted) if estimator is None else estimator
-    if isinstance(again, Graphical) and isinstance(fitted, GraphicalEstimate):
-        return again.refit(measured, fitted, way=way)
-    return again.fit(measured)
+    model = _model(again, fitted)
+    return again.fit(measured) if model is None else model[0].refit(measured, model[1], way=way)
+
+
+def _model(estimator: Estimator, fitted: Estimate) -> "tuple[Graphical, GraphicalEstimate] | None":
+    """Both as what they are, if they are a graphical model's; nothing is imported for others."""
+    if estimator.name != "graphical":
+        return None
+    from consilience.estimators.graphical import Graphical
+    from consilience.estimators.graphical_estimate import GraphicalEstimate
+
+    return (estimator, fitted) if isinstance(estimator, Graphical) and isinstance(fitted, GraphicalEstimate) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,17 +132,17 @@ class Refits:
     """The account that stands in for the data."""
     answers: list[Array]
     """What it says to every measured query."""
-    way: Way | None
+    way: "Way | None"
 
     @classmethod
     def of(cls, fitted: Estimate) -> "Refits":
         """Prepare refits: find the stand-in, and on its answers without noise the way that refits go."""
         estimator, account = estimator_of(fitted), stand_in(fitted)
-        answers, way = noisy_answers(account), None
-        if isinstance(estimator, Graphical) and isinstance(fitted, GraphicalEstimate) and account is not fitted:
+        answers, way, model = noisy_answers(account), None, _model(estimator, fitted)
+        if model is not None and account is not fitted:
             pairs = zip(fitted.measurements, answers, strict=True)
             without_noise = tuple(replace(each, values=found) for each, found in pairs)
-            way = estimator.way(replace(fitted.measurements, measurements=without_noise, private=False), fitted)
+            way = model[0].way(replace(fitted.measurements, measurements=without_noise, private=False), model[1])
         return cls(fitted, estimator, account, answers, way)
 
     def draw(self, rng: Generator) -> Estimate:

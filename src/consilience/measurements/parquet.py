@@ -278,7 +278,7 @@ def _values_of(cell: Any, place: str) -> NDArray[np.float64]:
     numbers = cell.values
     if numbers.null_count:
         raise FileFormatError(f"{place}: 'values' has an empty place; write NaN, and only where 'censored' lists it")
-    return numbers.to_numpy(zero_copy_only=False)
+    return np.asarray(np.from_dlpack(numbers), dtype=np.float64)  # `to_numpy` would import pandas
 
 
 def _read_row(row: dict[str, Any], values: NDArray[np.float64], place: str) -> Measurement:

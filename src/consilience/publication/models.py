@@ -45,7 +45,8 @@ def load_model(path: Path) -> SavedModel:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, use_threads=False)
+        with pq.ParquetFile(path) as file:  # unlike `read_table`, it imports neither datasets nor pandas
+            table = file.read(use_threads=False)
     except FileNotFoundError:
         raise FileFormatError(f"there is no model file {path}") from None
     except (pa.ArrowException, OSError):
