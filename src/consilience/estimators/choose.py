@@ -7,6 +7,9 @@ Where neither fits, `Residual`, which needs no junction tree, or `Views` before 
 or more: on those it was closer to the truth and a thousand times as fast (`python -m benchmarks views`), and `Residual`
 on smaller ones. So too where a model fits and would take minutes, as with hundreds of marginals in one clique: all that
 they say, residuals say as well. `Matrix` is for what the others cannot take.
+
+The draws of DualQuery are read by `DualQueryModel`, which was closer to the truth than the records that were found on
+every table (Figure 1b of `python -m benchmarks.reproduce`), or else by `DualQuery`.
 """
 
 from dataclasses import dataclass, replace
@@ -22,6 +25,7 @@ from consilience.measurements import MeasurementSet
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
 PREFERRED_FOR_VIEWS = ("tree", "graphical", "table", "views", "residual", "matrix")
 PREFERRED_FOR_QUERIES = ("tree", "table", "graphical", "residual", "matrix")
+PREFERRED_FOR_DRAWS = ("dual-query-model", "dual-query")
 """What `auto` considers, in this order. The others are for those who want a mechanism as published."""
 
 LONGEST_FIT = 120.0
@@ -42,12 +46,15 @@ class Choice:
 
 def choose(measured: MeasurementSet) -> Choice:
     """The first estimator, in order of preference, that can fit these measurements in memory."""
-    refuse_record_sums(measured)
+    drawn = any(each.selection for each in measured)
+    if not drawn:
+        refuse_record_sums(measured)
+    quick = "dual-query" if drawn else "residual"
     considered: list[tuple[str, Suitability]] = []
-    for name in _preferred(measured):
+    for name in PREFERRED_FOR_DRAWS if drawn else _preferred(measured):
         estimator = ESTIMATORS[name]()
         suitable = estimator.suitability(measured)
-        if is_slow(suitable) and ESTIMATORS["residual"]().suitability(measured).possible:
+        if is_slow(suitable) and name != quick and ESTIMATORS[quick]().suitability(measured).possible:
             suitable = replace(suitable, possible=False, reason=f"{suitable.reason}, but {waiting(suitable)}")
         considered.append((name, suitable))
         if suitable.possible:

@@ -1,6 +1,7 @@
 """The account of a run of DualQuery: its records as published, and the model under which its draws are most likely."""
 
 import dataclasses
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, FileFormatError, MeasurementError, ModelTooLarge
+from consilience.estimators import choose, estimate
 from consilience.estimators.dual_query import DualQuery, SyntheticRecords
 from consilience.estimators.dual_query_loss import draws_loss
 from consilience.estimators.dual_query_model import DualQueryModel, DualQueryModelEstimate
@@ -163,9 +165,9 @@ def load_arrays(fitted):
 def test_impossible_cells_stay_empty() -> None:
     measured = run(RULED, draws=10, rounds=20)
     assert not (DualQueryRun.of(measured).found[:, [0, 2]] == [1, 0]).all(axis=1).any()
-    for estimate in (DualQuery().fit(measured), DualQueryModel(max_steps=20).fit(measured)):
-        assert estimate.marginal("x", "z")[1, 0] == 0.0
-        assert estimate.total == pytest.approx(3000)
+    for account in (DualQuery().fit(measured), DualQueryModel(max_steps=20).fit(measured)):
+        assert account.marginal("x", "z")[1, 0] == 0.0
+        assert account.total == pytest.approx(3000)
 
 
 def test_a_measured_total_is_the_total() -> None:
@@ -236,3 +238,14 @@ def test_exact_facts_beyond_the_total_are_refused_by_name() -> None:
 def test_a_model_too_large_is_refused_before_it_is_made() -> None:
     with pytest.raises(ModelTooLarge, match="dual-query"):
         DualQueryModel(largest_tree=3).fit(MEASURED)
+
+
+def test_auto_reads_draws_by_a_model_and_by_the_records_found_where_that_is_too_large(monkeypatch) -> None:
+    measured = run()
+    fitted = estimate(measured)
+    assert fitted.method["method"] == "dual-query-model"
+    assert fitted.method["chosen"] == "auto"
+    monkeypatch.setattr(sys.modules["consilience.estimators.choose"], "LONGEST_FIT", -1.0)
+    chosen = choose(measured)
+    assert isinstance(chosen.estimator, DualQuery)
+    assert "not dual-query-model" in chosen.reason
