@@ -21,35 +21,13 @@ k-means 5 [x,y]                         rounds of noisy k-means: the counts and 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from consilience import plans
 from consilience.domain.attribute_workloads import FACTOR_OF_NAME
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.plans.aim import Aim
-from consilience.plans.best_buy import BestBuy
-from consilience.plans.data_cube import DataCube
-from consilience.plans.dawa import Dawa
-from consilience.plans.dual_query import DualQuery
-from consilience.plans.efpa import Efpa
-from consilience.plans.forest import Forest
-from consilience.plans.fourier import Fourier
-from consilience.plans.hdmm import Hdmm
-from consilience.plans.histogram import Histogram
-from consilience.plans.independent import Independent
-from consilience.plans.kmeans import KMeans
-from consilience.plans.low_rank import LowRank
-from consilience.plans.marginals import Direct, Flat, Marginals
-from consilience.plans.matrix_mechanism import STRATEGIES, MatrixMechanism
-from consilience.plans.mst import Mst
-from consilience.plans.mwem import Mwem
-from consilience.plans.mwem_models import MwemModels
-from consilience.plans.php import Php
-from consilience.plans.privbayes import PrivBayes
-from consilience.plans.residual_planner import ResidualPlanner
-from consilience.plans.views import Views
-from consilience.plans.wavelet import Wavelet
 from consilience.privacy.measure import Plan
 
 EXAMPLES = (
@@ -83,7 +61,7 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     rest = words[1] if len(words) > 1 else ""
     ways = re.fullmatch(r"(\d+)-way", name)
     if ways and not rest:
-        return Direct(ways=int(ways.group(1)))
+        return plans.Direct(ways=int(ways.group(1)))
     if name in FOR_WORKLOADS and (rest or workload is not None):
         return FOR_WORKLOADS[name](_asked(rest, workload))
     if workload is not None:
@@ -104,7 +82,7 @@ def _sets(text: str) -> list[tuple[str, ...]]:
     return [names for names in sets if names != ("",)]
 
 
-def _views(text: str) -> Views:
+def _views(text: str) -> Plan:
     """`WAYS [ATTRIBUTES]`: how many attributes every set has that is covered, and how many a view."""
     words = text.split()
     if len(words) > 2 or not all(word.isdigit() for word in words):
@@ -113,7 +91,7 @@ def _views(text: str) -> Views:
             "'views 2 8'; views of your own are the plan 'marginals'"
         )
     ways, block = (int(words[0]), int(words[1]) if len(words) > 1 else None)
-    return Views(ways=ways, attributes_per_view=block)
+    return plans.Views(ways=ways, attributes_per_view=block)
 
 
 def _ways(plan: str, text: str) -> int:
@@ -122,28 +100,30 @@ def _ways(plan: str, text: str) -> int:
     return int(text)
 
 
-def _histogram(text: str) -> Histogram:
+def _histogram(text: str) -> Plan:
     """`ATTRIBUTE [BRANCHING] [uniform|geometric]`; the attribute may hold spaces."""
     words = text.split()
     budgets = "uniform"
     if len(words) > 1 and words[-1] in ("uniform", "geometric"):
         budgets = "geometric" if words.pop() == "geometric" else "uniform"
     branching = int(words.pop()) if len(words) > 1 and words[-1].isdigit() else None
-    return Histogram(" ".join(words), branching=branching, level_budgets=budgets)
+    return plans.Histogram(" ".join(words), branching=branching, level_budgets=budgets)
 
 
-def _matrix(text: str) -> MatrixMechanism:
+def _matrix(text: str) -> Plan:
     """`ATTRIBUTE [identity|prefix|ranges] [STRATEGY]`; all ranges unless said."""
+    from consilience.plans.matrix_mechanism import STRATEGIES
+
     words = text.split()
     strategy = words.pop() if len(words) > 1 and words[-1] in STRATEGIES else "auto"
     workload, attribute = _workload(words)
-    return MatrixMechanism(workload, attribute, strategy)
+    return plans.MatrixMechanism(workload, attribute, strategy)
 
 
-def _low_rank(text: str) -> LowRank:
+def _low_rank(text: str) -> Plan:
     """`ATTRIBUTE [identity|prefix|ranges]`."""
     workload, attribute = _workload(text.split())
-    return LowRank(workload, attribute)
+    return plans.LowRank(workload, attribute)
 
 
 def _workload(words: list[str]) -> tuple[str, str]:
@@ -158,50 +138,51 @@ def _asked(text: str, workload: Workload | None) -> Workload:
     return workload if workload is not None else Workload.of([Query.marginal(*names) for names in _sets(text)])
 
 
-def _k_means(text: str) -> KMeans:
+def _k_means(text: str) -> Plan:
     """`CLUSTERS [ATTRIBUTES]`."""
     number, _, names = text.partition(" ")
     if not number.isdigit():
         raise DeclarationError(f"the plan 'k-means {text}' is not known; say how many clusters, such as 'k-means 5'")
-    return KMeans(int(number), [name.strip() for name in names.split(",")] if names.strip() else None)
+    return plans.KMeans(int(number), [name.strip() for name in names.split(",")] if names.strip() else None)
 
 
-FOR_WORKLOADS: dict[str, Callable[[Workload], Plan]] = {
-    "aim": Aim,
-    "best-buy": BestBuy,
-    "dual-query": DualQuery,
-    "forest": Forest,
-    "hdmm": Hdmm,
-    "independent": Independent,
-    "mst": Mst,
-    "mwem": Mwem,
-    "mwem-graphical": MwemModels,
-    "residual-planner": ResidualPlanner,
+FOR_WORKLOADS: Mapping[str, Callable[[Workload], Plan]] = {
+    "aim": lambda workload: plans.Aim(workload),
+    "best-buy": lambda workload: plans.BestBuy(workload),
+    "dual-query": lambda workload: plans.DualQuery(workload),
+    "forest": lambda workload: plans.Forest(workload),
+    "hdmm": lambda workload: plans.Hdmm(workload),
+    "independent": lambda workload: plans.Independent(workload),
+    "mst": lambda workload: plans.Mst(workload),
+    "mwem": lambda workload: plans.Mwem(workload),
+    "mwem-graphical": lambda workload: plans.MwemModels(workload),
+    "residual-planner": lambda workload: plans.ResidualPlanner(workload),
 }
 
-WITHOUT_WORDS: dict[str, Callable[[], Plan]] = {
-    "aim": Aim,
-    "best-buy": BestBuy,
-    "flat": Flat,
-    "forest": Forest,
-    "independent": Independent,
-    "mst": Mst,
-    "privbayes": PrivBayes,
-    "views": Views,
-    "wavelet": Wavelet,
+WITHOUT_WORDS: Mapping[str, Callable[[], Plan]] = {
+    "aim": lambda: plans.Aim(),
+    "best-buy": lambda: plans.BestBuy(),
+    "flat": lambda: plans.Flat(),
+    "forest": lambda: plans.Forest(),
+    "independent": lambda: plans.Independent(),
+    "mst": lambda: plans.Mst(),
+    "privbayes": lambda: plans.PrivBayes(),
+    "views": lambda: plans.Views(),
+    "wavelet": lambda: plans.Wavelet(),
 }
 
-WITH_WORDS: dict[str, Callable[[str], Plan]] = {
-    "marginals": lambda text: Marginals(_sets(text)),
+WITH_WORDS: Mapping[str, Callable[[str], Plan]] = {
+    "marginals": lambda text: plans.Marginals(_sets(text)),
     "views": _views,
-    "fourier": lambda text: Fourier(_ways("fourier", text)),
-    "data-cube": lambda text: DataCube(_ways("data-cube", text)),
+    "fourier": lambda text: plans.Fourier(_ways("fourier", text)),
+    "data-cube": lambda text: plans.DataCube(_ways("data-cube", text)),
     "histogram": _histogram,
-    "wavelet": lambda text: Wavelet([name.strip() for name in text.split(",")]),
-    "efpa": Efpa,
-    "php": Php,
-    "dawa": Dawa,
+    "wavelet": lambda text: plans.Wavelet([name.strip() for name in text.split(",")]),
+    "efpa": lambda text: plans.Efpa(text),
+    "php": lambda text: plans.Php(text),
+    "dawa": lambda text: plans.Dawa(text),
     "matrix": _matrix,
     "low-rank": _low_rank,
     "k-means": _k_means,
 }
+"""Plans are named and not imported: each is when it is made."""

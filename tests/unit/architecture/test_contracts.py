@@ -99,3 +99,21 @@ def test_command_line_help_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_packages_of_many_import_what_is_used_alone() -> None:
+    """A command about one plan or one saved account does not compile, or even load, the kernels of all others."""
+    script = (
+        "import sys\n"
+        "from consilience.plans import plan_from_text\n"
+        "from consilience.publication import open_release\n"
+        "from consilience import estimators, plans\n"
+        "plan_from_text('marginals a,b')\n"
+        "print(sorted({'numba', 'pandas'} & set(sys.modules)))\n"
+        "for package in (estimators, plans):\n"
+        "    for name in package.__all__:\n"
+        "        getattr(package, name)\n"
+        "print(callable(estimators.choose), 'numba' in sys.modules)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["[]", "True True"]
