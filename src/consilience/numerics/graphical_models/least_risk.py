@@ -196,8 +196,18 @@ def match_marginals(
         if found[-1][0] <= enough:
             raise StopIteration
 
+    known = [dual(start * scale)]
+    if found[0][0] <= enough:  # the minimiser would divide by the gradient, which may be zero
+        return start, 1
     settings = {"maxfun": max_calls, "maxiter": max_calls, "maxcor": 3, "ftol": 0.0, "gtol": 0.0}
-    minimize(dual, start * scale, jac=True, method="L-BFGS-B", callback=done, options=settings)
+    minimize(
+        lambda scaled: known.pop() if known else dual(scaled),
+        start * scale,
+        jac=True,
+        method="L-BFGS-B",
+        callback=done,
+        options=settings,
+    )
     return min(found, key=lambda each: each[0])[1], len(found)
 
 

@@ -121,6 +121,17 @@ def test_a_fit_is_the_same_with_the_same_seed_and_says_when_it_ran_out_of_steps(
     assert told == [1, 2, 3] * 2
 
 
+def test_marginals_that_match_from_the_start_are_left_as_they_are() -> None:
+    """There the gradient is zero, by which a minimiser divides; with large potentials a cell or two has everything."""
+    oracle, _ = problem(8.0)
+    start = 400.0 * np.random.default_rng(4).normal(size=oracle.layout.size)
+    rows, target = whole(oracle, 0.1), oracle.marginals(start).values.copy()
+    assert (target > 0).sum() < target.size
+    potentials, calls = match_marginals(oracle, rows, target, start=start, enough=0.05)
+    np.testing.assert_array_equal(potentials, start)
+    assert calls == 1
+
+
 def test_marginals_of_a_mixture_of_models_are_matched_by_one_model() -> None:
     oracle, one = problem(100.0, seed=1)
     _, other = problem(100.0, seed=2)
