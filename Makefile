@@ -25,7 +25,7 @@ demo: setup
 	$(BIN)/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow
@@ -40,7 +40,9 @@ types: setup
 architecture: setup
 	$(BIN)/lint-imports
 
-check: lint types architecture test
+check: setup
+	$(MAKE) --no-print-directory -j 2 types lint architecture
+	$(MAKE) --no-print-directory test
 
 bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks

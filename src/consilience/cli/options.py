@@ -81,12 +81,15 @@ def chosen_plan(
     Without either it is all pairs of attributes that the account is to be good for.
     """
     from consilience.domain import Workload
-    from consilience.plans import chosen_plan, plan_from_text
     from consilience.privacy.budgets import budget
 
     wanted = None if workload is None else Workload.load(workload)
     if text is not None:
+        from consilience.plans import plan_from_text
+
         return plan_from_text(text, wanted)
+    from consilience.plans import chosen_plan  # and the mechanisms among which it chooses
+
     if wanted is None:
         wanted = Workload.marginals(domain, ways=min(2, len(domain.counted_names)))
     plan, reasons = chosen_plan(domain, wanted, budget(**amounts), neighbours)

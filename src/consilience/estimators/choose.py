@@ -46,7 +46,7 @@ class Choice:
 
 def choose(measured: MeasurementSet) -> Choice:
     """The first estimator, in order of preference, that can fit these measurements in memory."""
-    drawn = any(each.selection for each in measured)
+    drawn = any((each.selection or {}).get("algorithm") == "dual-query" for each in measured)
     if not drawn:
         refuse_record_sums(measured)
     quick = "dual-query" if drawn else "residual"

@@ -13,6 +13,7 @@ PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
 SLOW = (
     "README.md",
     "docs/how-to/ask-questions.md",
+    "docs/how-to/cluster-points.md",
     "docs/how-to/make-synthetic-records.md",
     "docs/how-to/print-tables.md",
     "docs/how-to/write-a-report.md",
