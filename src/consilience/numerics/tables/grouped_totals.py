@@ -161,14 +161,16 @@ def _fit_convex(y, a, q, total, floor):  # pragma: no cover - compiled
     reached = 0.0
     for j in range(count):
         reached += _response_to(first, y[j], a[j], q[j], floor)
-    slope, at = slope_before, first
+    slope, at, until = slope_before, first, np.inf
     for k in order:
         ahead = reached + slope * (bends[k] - at)
         if ahead >= total:
+            until = bends[k]
             break
         reached, at = ahead, bends[k]
         slope += changes[k]
-    price = at if slope <= 0.0 else at + (total - reached) / slope
+    # Where responses are flat, rounding leaves a slope next to zero, by which the price would go beyond the next bend.
+    price = at if slope <= 0.0 else min(at + (total - reached) / slope, until)
     if floor:
         price = max(price, first)
     x = np.empty(count)

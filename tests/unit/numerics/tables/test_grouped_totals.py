@@ -71,3 +71,18 @@ def test_a_million_cells_are_projected_on_the_simplex():
     assert np.ptp(moved) <= 1e-9
     assert np.all(noisy[fit.counts == 0] <= moved[0])
     assert fit.counts.sum() == pytest.approx(1000.0, rel=1e-9)
+
+
+def test_a_group_that_has_its_total_but_for_rounding_stays_as_it_is():
+    """Where responses are flat, a slope left over from rounding once sent the price far beyond the flat part."""
+    noisy = np.array(
+        [
+            [4.002201840463038, 1.0705342067662658, -0.12179227486949469, 0.10195796121803775],
+            [1.0456611800621, 7.085377116098386, 2.904088662270074, 1.0928181958777445],
+        ]
+    )
+    totals = {(): 17.0, (0,): np.array([5.0, 12.0])}
+    fit = fit_table(noisy, totals, loss="elastic")
+    again = fit_table(fit.counts, totals, loss="elastic")
+    np.testing.assert_allclose(again.counts, fit.counts, atol=1e-9)
+    np.testing.assert_allclose(again.counts.sum(axis=1), [5.0, 12.0])
