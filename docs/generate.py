@@ -278,6 +278,49 @@ def mechanisms() -> str:
     )
 
 
+def coverage() -> str:
+    """How often 95 % intervals held the truth, and how wide they were."""
+    rows = results("coverage", "coverage")
+    header = ["problem", "ε", "answers", "counts", "how many", "coverage", "of the worst one", "median width"]
+    lines = [
+        [
+            row["problem"],
+            f"{row['epsilon']:g}",
+            row["answers"],
+            row["counts"],
+            f"{row['number']}",
+            f"{100 * row['coverage']:.1f} %",
+            f"{100 * row['worst answer']:.0f} %",
+            f"{row['median width']:.2f}",
+        ]
+        for row in rows
+    ]
+    first = rows[0]
+    return as_table(header, lines) + (
+        f"\n\n`python -m benchmarks coverage`: {first['repetitions']} draws of the noise, {first['refits']} refits for "
+        "each. *Large* counts exceed five standard deviations of the noise, *small* ones do not, *zero* ones are zero. "
+        "Widths are in units of the interval that one measured value has by itself."
+    )
+
+
+def interval_cost() -> str:
+    """Refits in units of one fit from the beginning."""
+    rows = results("intervals", "intervals")
+    header = ["problem", "measured cells", "one fit, seconds", "refits", "seconds", "in fits"]
+    lines = [
+        [
+            row["problem"],
+            f"{row['cells']:,}",
+            f"{row['cold fit']:.2g}",
+            f"{row['refits']}",
+            f"{row['seconds']:.3g}",
+            f"{row['cold fits']:.0f}",
+        ]
+        for row in rows
+    ]
+    return as_table(header, lines) + "\n\n`python -m benchmarks intervals`, on two cores."
+
+
 def synthetic() -> str:
     """What a classifier keeps of its gain when it learns from synthetic records."""
     rows = [row for row in results("synthetic", "synthetic") if "kept, accuracy" in row]
@@ -328,53 +371,8 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
-def coverage() -> str:
-    """How often 95 % intervals held the truth, and how wide they were."""
-    rows = results("coverage", "coverage")
-    header = ["problem", "ε", "answers", "counts", "how many", "coverage", "of the worst one", "median width"]
-    lines = [
-        [
-            row["problem"],
-            f"{row['epsilon']:g}",
-            row["answers"],
-            row["counts"],
-            f"{row['number']}",
-            f"{100 * row['coverage']:.1f} %",
-            f"{100 * row['worst answer']:.0f} %",
-            f"{row['median width']:.2f}",
-        ]
-        for row in rows
-    ]
-    first = rows[0]
-    return as_table(header, lines) + (
-        f"\n\n`python -m benchmarks coverage`: {first['repetitions']} draws of the noise, {first['refits']} refits for "
-        "each. *Large* counts exceed five standard deviations of the noise, *small* ones do not, *zero* ones are zero. "
-        "Widths are in units of the interval that one measured value has by itself."
-    )
-
-
-def interval_cost() -> str:
-    """Refits in units of one fit from the beginning."""
-    rows = results("intervals", "intervals")
-    header = ["problem", "measured cells", "one fit, seconds", "refits", "seconds", "in fits"]
-    lines = [
-        [
-            row["problem"],
-            f"{row['cells']:,}",
-            f"{row['cold fit']:.2g}",
-            f"{row['refits']}",
-            f"{row['seconds']:.3g}",
-            f"{row['cold fits']:.0f}",
-        ]
-        for row in rows
-    ]
-    return as_table(header, lines) + "\n\n`python -m benchmarks intervals`, on two cores."
-
-
 BLOCKS: dict[str, Callable[[], str]] = {
     "losses-by-length": losses_by_length,
-    "coverage": coverage,
-    "interval-cost": interval_cost,
     "bins-by-histogram": bins_by_histogram,
     "losses-for-tables": losses_for_tables,
     "solver-speed": solver_speed,
@@ -390,6 +388,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "designs": designs,
     "views-by-method": views_by_method,
     "mechanisms": mechanisms,
+    "coverage": coverage,
+    "interval-cost": interval_cost,
     "synthetic": synthetic,
     "diagnostics": diagnostics,
 }
@@ -397,10 +397,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": command_reference,
     "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
     "how-to/answer-any-marginal.md": lambda: with_blocks("how-to/answer-any-marginal.md"),
-    "concepts/intervals.md": lambda: with_blocks("concepts/intervals.md"),
     "concepts/iterates.md": lambda: with_blocks("concepts/iterates.md"),
     "concepts/views.md": lambda: with_blocks("concepts/views.md"),
     "concepts/graphical-models.md": lambda: with_blocks("concepts/graphical-models.md"),
+    "concepts/intervals.md": lambda: with_blocks("concepts/intervals.md"),
     "how-to/release-for-a-workload.md": lambda: with_blocks("how-to/release-for-a-workload.md"),
     "how-to/make-synthetic-records.md": lambda: with_blocks("how-to/make-synthetic-records.md"),
     "how-to/check-the-noise.md": lambda: with_blocks("how-to/check-the-noise.md"),

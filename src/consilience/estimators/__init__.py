@@ -3,11 +3,11 @@
 Estimators are imported when they are first used: a command that needs one does not wait for all.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
 from consilience.estimators.choose import Choice, choose, estimate, restore
+from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
     from consilience.estimators.bayesian_network import BayesianNetwork
@@ -85,13 +85,7 @@ _HOMES = {
     "regress": "logistic",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = imported_late(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

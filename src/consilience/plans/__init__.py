@@ -3,8 +3,9 @@
 Plans are imported when they are first used: a command that needs one does not wait for all.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
     from consilience.plans.aim import Aim
@@ -108,13 +109,7 @@ _HOMES = {
     "plan_from_text": "texts",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = imported_late(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
