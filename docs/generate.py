@@ -306,7 +306,7 @@ def coverage() -> str:
 def interval_cost() -> str:
     """Refits in units of one fit from the beginning."""
     rows = results("intervals", "intervals")
-    header = ["problem", "measured cells", "one fit, seconds", "refits", "seconds", "in fits"]
+    header = ["problem", "measured cells", "one fit, seconds", "refits", "seconds", "in fits", "in other runs"]
     lines = [
         [
             row["problem"],
@@ -315,6 +315,7 @@ def interval_cost() -> str:
             f"{row['refits']}",
             f"{row['seconds']:.3g}",
             f"{row['cold fits']:.0f}",
+            f"{row['fewest']:.0f} and {row['most']:.0f}",
         ]
         for row in rows
     ]

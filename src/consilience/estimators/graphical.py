@@ -146,8 +146,7 @@ class Graphical:
 
     def way(self, measured: MeasurementSet, fitted: GraphicalEstimate) -> Way | None:
         """The way that refits to measurements like these go; None where `fitted` did not stop on such a way."""
-        retraced = self._fitting(measured).retrace(measured, fitted)
-        return None if retraced is None else retraced[1]
+        return self._fitting(measured).way(fitted)
 
     def _fitting(self, measured: MeasurementSet) -> Fitting:
         problem = self._problem(measured)

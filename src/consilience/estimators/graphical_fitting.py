@@ -1,10 +1,10 @@
 """How `Graphical` fits a model that is known to be small enough: total, rows, centre, search, report."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from consilience.numerics.graphical_models.counted_oracle import CountedOracle
 from consilience.numerics.graphical_models.direct import Direct
 from consilience.numerics.graphical_models.dual_averaging import DualAveraging
 from consilience.numerics.graphical_models.fit_model import ModelFit, fit_model
-from consilience.numerics.graphical_models.independence import independent_potentials
+from consilience.numerics.graphical_models.independence import independent_marginals, independent_potentials
 from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
 )
@@ -33,7 +33,7 @@ from consilience.numerics.graphical_models.model_losses import RowLoss
 from consilience.numerics.graphical_models.one_way_counts import one_way_shares
 from consilience.numerics.graphical_models.oracle import MarginalOracle
 from consilience.numerics.graphical_models.proximal_fit import Proximal
-from consilience.numerics.graphical_models.retraced_fits import Way, fit_along, fit_with_effort
+from consilience.numerics.graphical_models.retraced_fits import Way, fit_along, fit_with_effort, rehearse
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
 from consilience.numerics.linear_maps import Kronecker
 from consilience.numerics.measured_tables.row_costs import RowCosts
@@ -96,39 +96,39 @@ class Fitting:
         self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0, way: Way | None = None
     ) -> GraphicalEstimate:
         """What `fitted` would have been with this noise, gone so many times as far, or along a way known before."""
-        if way is None:
-            retraced = self.retrace(measured, fitted, times=times)
-            return self.run(measured, None, None, to_the_end=True) if retraced is None else retraced[0]
+        if not self._ends_early(fitted):
+            return self.run(measured, None, None, to_the_end=True)
         oracle = self._oracle(self._total()[0])
-        potentials = fit_along(
-            oracle,
-            self._rows(oracle.layout),
-            self._costs.observed,
-            start=self._centre(oracle.layout),
-            way=way,
-            noise=float(fitted.stats["degrees_of_freedom"]),
-            max_steps=MOST_RISK_STEPS,
-        )
-        return self._estimate(measured, oracle, potentials, fitted.status, {"effort": fitted.stats["effort"]})
+        given, effort = self._retracing(oracle, fitted), float(fitted.stats["effort"])
+        if way is None:
+            potentials = fit_with_effort(**given, effort=times * effort)
+        else:
+            shares = None if self.problem.allowed else self._shares
+            first = None if shares is None else independent_marginals(oracle.layout, shares, oracle.total)
+            potentials = fit_along(**given, first=first, way=way)
+        return self._estimate(measured, oracle, potentials, fitted.status, {"effort": effort})
 
-    def retrace(
-        self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0
-    ) -> tuple[GraphicalEstimate, Way] | None:
-        """As `run_again`, with the way gone; None where `fitted` did not stop at its least estimated error."""
-        effort = fitted.stats.get("effort")
-        if self._stop != "least-risk" or not isinstance(effort, float | int) or not self._kept:
+    def way(self, fitted: GraphicalEstimate) -> Way | None:
+        """The way that `run_again` goes; None where `fitted` did not stop at its least estimated error."""
+        if not self._ends_early(fitted):
             return None
         oracle = self._oracle(self._total()[0])
-        potentials, way = fit_with_effort(
-            oracle,
-            self._rows(oracle.layout),
-            self._costs.observed,
-            start=self._centre(oracle.layout),
-            effort=times * float(effort),
-            noise=float(fitted.stats["degrees_of_freedom"]),
-            max_steps=MOST_RISK_STEPS,
-        )
-        return self._estimate(measured, oracle, potentials, fitted.status, {"effort": effort}), way
+        return rehearse(**self._retracing(oracle, fitted), effort=float(fitted.stats["effort"]))
+
+    def _ends_early(self, fitted: GraphicalEstimate) -> bool:
+        """Whether `fitted` stopped at its least estimated error, and a fit to these measurements can stop there too."""
+        return bool(self._stop == "least-risk" and "effort" in fitted.stats and self._kept)
+
+    def _retracing(self, oracle: MarginalOracle, fitted: GraphicalEstimate) -> dict[str, Any]:
+        """What every fit that stops where another one stopped is given."""
+        return {
+            "oracle": oracle,
+            "rows": self._rows(oracle.layout),
+            "observed": self._costs.observed,
+            "start": self._centre(oracle.layout),
+            "noise": float(fitted.stats["degrees_of_freedom"]),
+            "max_steps": MOST_RISK_STEPS,
+        }
 
     def _oracle(self, total: float) -> MarginalOracle:
         return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
@@ -312,7 +312,12 @@ class Fitting:
         """Where the search begins: independent attributes where it ends early, else the uniform distribution."""
         if self._stop == "converged":
             return np.zeros(layout.size)
-        return independent_potentials(layout, one_way_shares(self.problem.noisy_products()))
+        return independent_potentials(layout, self._shares)
+
+    @cached_property
+    def _shares(self) -> Mapping[int, Array]:
+        """The shares of the values of single attributes, as far as measurements tell them."""
+        return one_way_shares(self.problem.noisy_products())
 
     def _carried(self, layout: TableLayout, start: GraphicalEstimate) -> Array:
         """The potentials of an earlier estimate in this layout."""

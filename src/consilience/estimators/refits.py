@@ -5,13 +5,14 @@ A refit is the estimator with its settings on a simulated measurement set. Where
 time and repeats the fit rather than the decision. Other fits begin anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.queries import Query
 from consilience.errors import MeasurementError
 from consilience.estimators.base import Estimate, Estimator
 from consilience.estimators.registry import ESTIMATORS
@@ -79,7 +80,8 @@ def noisy_answers(fitted: Estimate) -> list[Array]:
                 f"measurement {each.name} is of kind {each.kind!r}: its noise cannot be drawn again around an account "
                 "of the cells, so there are no intervals"
             )
-    return [np.ravel(answers) for answers in fitted.answers([each.query for each in fitted.measurements])]
+    asking = asking_for(fitted, [each.query for each in fitted.measurements])
+    return [np.ravel(found) for found in asking(fitted)]
 
 
 def simulated(measured: MeasurementSet, answers: Sequence[Array], rng: Generator) -> MeasurementSet:
@@ -122,29 +124,48 @@ def _model(estimator: Estimator, fitted: Estimate) -> "tuple[Graphical, Graphica
     return (estimator, fitted) if isinstance(estimator, Graphical) and isinstance(fitted, GraphicalEstimate) else None
 
 
+Asking = Callable[[Any], list[Array]]
+"""Takes estimates of one kind with the same measured queries."""
+
+
+def asking_for(fitted: Estimate, queries: Sequence[Query]) -> Asking:
+    """How this estimate and its refits are best asked these queries."""
+    model = _model(estimator_of(fitted), fitted)
+    if model is not None:
+        from consilience.estimators.model_answers import ModelAnswers
+
+        prepared = ModelAnswers.of(model[1], queries)
+        if prepared is not None:
+            return prepared.answers
+    return lambda estimate: estimate.answers(queries)
+
+
 @dataclass(frozen=True, eq=False)
 class Refits:
-    """Everything that the refits of one estimate share."""
+    """Everything that the refits of one estimate share, and what they are asked."""
 
     fitted: Estimate
     estimator: Estimator
     account: Estimate
     """The account that stands in for the data."""
-    answers: list[Array]
+    exact: list[Array]
     """What it says to every measured query."""
     way: "Way | None"
+    answers: Asking
+    """The answers of a refit, or of the account, to what is asked."""
 
     @classmethod
-    def of(cls, fitted: Estimate) -> "Refits":
+    def of(cls, fitted: Estimate, queries: Sequence[Query]) -> "Refits":
         """Prepare refits: find the stand-in, and on its answers without noise the way that refits go."""
         estimator, account = estimator_of(fitted), stand_in(fitted)
-        answers, way, model = noisy_answers(account), None, _model(estimator, fitted)
+        exact, way, model = noisy_answers(account), None, _model(estimator, fitted)
         if model is not None and account is not fitted:
-            pairs = zip(fitted.measurements, answers, strict=True)
+            pairs = zip(fitted.measurements, exact, strict=True)
             without_noise = tuple(replace(each, values=found) for each, found in pairs)
             way = model[0].way(replace(fitted.measurements, measurements=without_noise, private=False), model[1])
-        return cls(fitted, estimator, account, answers, way)
+        return cls(fitted, estimator, account, exact, way, asking_for(fitted, queries))
 
-    def draw(self, rng: Generator) -> Estimate:
-        """One refit to new noise."""
-        return refit(self.fitted, simulated(self.fitted.measurements, self.answers, rng), self.estimator, self.way)
+    def draw(self, rng: Generator) -> list[Array]:
+        """The answers of one refit to new noise."""
+        other = simulated(self.fitted.measurements, self.exact, rng)
+        return self.answers(refit(self.fitted, other, self.estimator, self.way))

@@ -9,6 +9,8 @@ cut off at 0 where the answer cannot be negative. Measured from θ₀ and not fr
 of the method as well as its spread. That matters next to zero: non-negativity pushes small counts up and takes from
 large ones, the quantiles of θ* by themselves then lie to one side of θ₀, and reflecting them puts them on the other.
 An interval that is symmetric in |θ* − θ₀| is right in both cases, and where θ̂ = 0 it reaches from 0 up to the quantile.
+What θ₀ cannot show is the error of a count that is nothing in the data and something in θ₀: a smooth account puts
+records there, and puts more the less there are. So a low end next to zero, nearer than `NEXT_TO_ZERO` of w, is zero.
 
 *Covariances.* Weighted least squares without non-negativity are linear: θ̂ − θ = L·noise, whatever the data. Then the
 law of L·noise itself is used, exactly for Gaussian noise and by drawing noise for other laws (`linear_errors`).
@@ -46,6 +48,10 @@ ADAPTIVE = (
     "What to measure was chosen by looking at the data, privately; the intervals take that choice as given, and are "
     "somewhat too narrow for it."
 )
+
+NEXT_TO_ZERO = 0.2
+"""Chosen on 150 draws of the model of `python -m benchmarks coverage`: its empty cell was held in 87, 93, 97 and 99 %
+of them with 0, 0.1, 0.2 and 0.3."""
 
 ADAPTIVE_PLANS = {"aim", "best-buy", "dawa", "dual-query", "efpa", "forest", "mst", "mwem", "mwem-models", "php"}
 ADAPTIVE_PLANS |= {"privbayes", "views"}
@@ -157,7 +163,8 @@ def _bounded(
     maps = [each for query in queries for each in query.bind(estimate.domain).maps]
     low = center - width
     if all(each.nonnegative for each in maps):
-        low = np.maximum(low, np.minimum(center, 0.0))
+        told_from_zero = low > (NEXT_TO_ZERO * width if how == "refits" else 0.0)
+        low = np.where(told_from_zero, low, np.minimum(center, 0.0))
     determined = all(is_determined(each, estimate.measurements) for each in queries)
     covers: Covers = "measured" if determined else "noise only"
     notes = [SPENDS_NOTHING, *([] if determined else [NOISE_ONLY]), *([ADAPTIVE] if _is_adaptive(estimate) else [])]

@@ -54,11 +54,11 @@ def replicates(
             f"{sum(sizes):,} answers in {refits} refits take {readable_bytes(need)}, and the limit is "
             f"{readable_bytes(MOST_BYTES)}; ask for fewer answers at a time, or for fewer refits"
         )
-    shared = Refits.of(fitted)
+    shared = Refits.of(fitted, queries)
     found = [np.empty((refits, size)) for size in sizes]
 
     def run(number: int) -> None:
-        for place, values in enumerate(shared.draw(generator(seed, number)).answers(queries)):
+        for place, values in enumerate(shared.draw(generator(seed, number))):
             found[place][number] = np.ravel(values)
 
     began = time.perf_counter()
@@ -68,7 +68,7 @@ def replicates(
         for done, _ in enumerate(pool.map(run, range(1, refits)), start=2):
             if progress is not None:
                 progress("refitting", done, refits)
-    truths = [np.ravel(values) for values in shared.account.answers(queries)]
+    truths = [np.ravel(values) for values in shared.answers(shared.account)]
     return [Replicates(truth, answers) for truth, answers in zip(truths, found, strict=True)]
 
 

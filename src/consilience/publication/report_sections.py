@@ -39,11 +39,11 @@ def heading(known: ReportFacts) -> Markup:
             role="note",
         )
     spent = estimate.measurements.privacy.spent
-    total = f"≈ {count(float(known.total.estimates[0]))}"
+    records = "records, estimated"
     if known.total.interval is not None:
-        total += f" ± {count(float((known.total.interval.high - known.total.interval.low)[0] / 2))}"
+        records += f" (±\u00a0{count(float((known.total.interval.high - known.total.interval.low)[0] / 2))})"
     numbers = [
-        (total, "records, estimated"),
+        (f"≈ {count(float(known.total.estimates[0]))}", records),
         ("not known" if spent is None else _budget(spent), "privacy budget spent"),
         (f"{len(_noisy_tables(known)):,}", "tables measured"),
         (f"{len(estimate.domain.counted_names):,}", "attributes"),

@@ -11,7 +11,7 @@ from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Residual, Table, Tree
 from consilience.measurements import Exact, Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication import replicates
-from consilience.publication.intervals import ADAPTIVE, NOISE_ONLY, SPENDS_NOTHING, interval, intervals
+from consilience.publication.intervals import ADAPTIVE, NEXT_TO_ZERO, NOISE_ONLY, SPENDS_NOTHING, interval, intervals
 from consilience.publication.measured_queries import is_determined
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 2}, name="intervals")
@@ -107,6 +107,32 @@ def test_counts_that_cannot_be_negative_have_no_negative_ends():
     assert found.low.min() == 0.0
     assert found.uncertain[found.estimates < 1.0].all()
     assert not found.uncertain[int(np.argmax(found.estimates))]
+
+
+@pytest.mark.parametrize("method", ["table", "graphical"])
+def test_low_ends_next_to_zero_are_zero_and_others_stay_as_far_below_as_high_ends_are_above(method):
+    at_zero = 0
+    for seed in range(8):
+        few = np.random.default_rng(seed).poisson(1.5 * np.arange(12.0)).reshape(DOMAIN.shape).astype(float)
+        estimate = cs.estimate(measured(cs.Laplace(4.0), truth=few, seed=seed), method=method)
+        found = interval(estimate, "by a, b", refits=39, seed=seed)
+        width = found.high - found.estimates
+        zero = found.low == 0.0
+        np.testing.assert_allclose(found.low[~zero], (found.estimates - width)[~zero], rtol=1e-12)
+        assert np.all(found.low[~zero] > NEXT_TO_ZERO * width[~zero])
+        assert np.all((found.estimates - width)[zero] <= NEXT_TO_ZERO * width[zero])
+        at_zero += int(np.sum(zero & (found.estimates > width)))
+    assert at_zero > 0
+
+
+def test_intervals_by_covariances_end_where_the_noise_says_also_next_to_zero():
+    few = np.random.default_rng(0).poisson(3.0 * np.arange(12.0)).reshape(DOMAIN.shape).astype(float)
+    estimate = cs.estimate(measured(truth=few), method=Table(nonnegative=False))
+    found = interval(estimate, "by a, b")
+    width = found.high - found.estimates
+    np.testing.assert_allclose(
+        found.low, np.maximum(found.estimates - width, np.minimum(found.estimates, 0.0)), rtol=1e-12
+    )
 
 
 def test_ratios_and_means():

@@ -28,3 +28,21 @@ def independent_potentials(layout: TableLayout, shares: Mapping[int, Array]) -> 
                 shape[place] = -1
                 table += np.log(shares[attribute]).reshape(shape)
     return flat
+
+
+def independent_marginals(layout: TableLayout, shares: Mapping[int, Array], total: float) -> Array:
+    """Flat marginals of the same model.
+
+    >>> layout = TableLayout([2, 2], [(0,), (0, 1)])
+    >>> independent_marginals(layout, {0: np.array([0.25, 0.75])}, 8.0)
+    array([2., 6., 1., 1., 3., 3.])
+    """
+    flat = np.full(layout.size, total)
+    for k, axes in enumerate(layout.axes):
+        table = layout.view(flat, k)
+        for place, attribute in enumerate(axes):
+            size = layout.sizes[attribute]
+            shape = [1] * len(axes)
+            shape[place] = size
+            table *= shares[attribute].reshape(shape) if attribute in shares else 1.0 / size
+    return flat

@@ -17,18 +17,19 @@ The derivatives are those of a fit to values moved by a little in random directi
 The way is accelerated entropic mirror descent from a centre of choice (Tseng 2008; the steps of Algorithm 2 with a line
 search). A step is as long as the quadratic loss allows the fit and its twins: ½(a/A)²‖B(ν′ − ν)‖² ≤ KL(ν′, ν)/A. What
 is judged is the running average x of the models' marginals ν, which is less noisy than they are. It lies in the
-marginal polytope but is no model yet: the model of greatest entropy with these marginals minimises N·log Z(θ) − θᵀx.
+marginal polytope but is no model yet; `matching.py` finds the model with these marginals.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.numerics.graphical_models.matching import match_marginals
 from consilience.numerics.graphical_models.oracle import MarginalOracle
+from consilience.numerics.graphical_models.rows import MeasuredRows
 from consilience.numerics.rng import generator
 
 Array = NDArray[np.float64]
@@ -50,18 +51,8 @@ EASIER = 0.9
 ROUNDING = 1e-14
 LINE_SEARCH_LIMIT = 100
 """Steps that are still too long after so many halvings have met the limits of rounding: the search ends."""
-LEAST_SHARE = 1e-6
-"""Cells with a smaller share of the records are scaled as if they had this one."""
 MATCHED = 0.05
 """How far the model may be from the marginals judged best, in units of the noise they hold."""
-
-
-class Rows(Protocol):
-    """The measured rows of flat marginals."""
-
-    def apply(self, marginals: Array) -> Array: ...
-
-    def adjoint(self, rows: Array) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +98,7 @@ class _Judged:
 
 def fit_least_risk(
     oracle: MarginalOracle,
-    rows: Rows,
+    rows: MeasuredRows,
     observed: Array,
     laplace: NDArray[np.bool_],
     *,
@@ -171,53 +162,13 @@ def estimated_risk(
     return float(residual @ residual) - residual.size + 2.0 * freedom, freedom
 
 
-def match_marginals(
-    oracle: MarginalOracle, rows: Rows, target: Array, *, start: Array, enough: float, max_calls: int = 200
-) -> tuple[Array, int]:
-    """The potentials whose marginals have the rows of the target up to a squared distance of `enough`, and the calls.
-
-    The target must lie in the marginal polytope. Minimises log Z(θ) − θᵀx/N, which is convex, from `start`. Its second
-    derivatives are about x/N, so that in the variables θ·√(x/N) all directions are curved alike: a third of the calls.
-    """
-    from scipy.optimize import minimize
-
-    total = oracle.total
-    scale = np.sqrt(np.maximum(target / total, LEAST_SHARE))
-    found: list[tuple[float, Array]] = []
-
-    def dual(scaled: Array) -> tuple[float, Array]:
-        potentials = scaled / scale
-        here = oracle.marginals(potentials)
-        missing = rows.apply(here.values - target)
-        found.append((float(missing @ missing), potentials))
-        return here.log_partition - float(potentials @ target) / total, (here.values - target) / (total * scale)
-
-    def done(_: Array) -> None:
-        if found[-1][0] <= enough:
-            raise StopIteration
-
-    known = [dual(start * scale)]
-    if found[0][0] <= enough:  # the minimiser would divide by the gradient, which may be zero
-        return start, 1
-    settings = {"maxfun": max_calls, "maxiter": max_calls, "maxcor": 3, "ftol": 0.0, "gtol": 0.0}
-    minimize(
-        lambda scaled: known.pop() if known else dual(scaled),
-        start * scale,
-        jac=True,
-        method="L-BFGS-B",
-        callback=done,
-        options=settings,
-    )
-    return min(found, key=lambda each: each[0])[1], len(found)
-
-
 class Search:
     """The way from the start towards the optimum, step by step; with nudges, also that of twins, and judgements."""
 
     def __init__(
         self,
         oracle: MarginalOracle,
-        rows: Rows,
+        rows: MeasuredRows,
         observed: Array,
         laplace: NDArray[np.bool_],
         start: Array,

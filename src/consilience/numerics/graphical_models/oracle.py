@@ -28,7 +28,7 @@ from consilience.numerics.graphical_models.impossible_cells import (
 )
 from consilience.numerics.graphical_models.layout import TableLayout
 from consilience.numerics.graphical_models.linear_kernels import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
-from consilience.numerics.graphical_models.program import compile_tree
+from consilience.numerics.graphical_models.program import compile_tree, known_program
 from consilience.numerics.graphical_models.stepping import Workspace
 from consilience.numerics.graphical_models.threads import MOST_THREADS, Division, available_cores, divide, run_together
 
@@ -79,7 +79,8 @@ class MarginalOracle:
         self.layout = TableLayout(tree.sizes, scopes)
         self.total = float(total)
         self._impossible, constants = fold_into_scopes(self.layout, allowed)
-        self._compiled = compile_tree(tree, self.layout, constants)
+        known = None if constants else known_program(tree, self.layout.scopes)
+        self._compiled = compile_tree(tree, self.layout, constants) if known is None else known
         program = self._program = self._compiled.program
         used = program.tables + 2 * program.messages
         self._going_in = np.zeros(used + len(self._compiled.constants))

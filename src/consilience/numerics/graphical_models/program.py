@@ -21,6 +21,7 @@ stride. Neighbouring axes that all operands agree on become one; axes that no op
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -160,6 +161,12 @@ def strides_of(axes: Scope, groups: Sequence[Scope], dims: Sequence[int]) -> lis
             strides[place] = step
             step *= dims[place]
     return strides
+
+
+@lru_cache(maxsize=8)
+def known_program(tree: JunctionTree, scopes: tuple[Scope, ...]) -> CompiledTree:
+    """The steps for a model without constants, compiled once for all the models with these scopes."""
+    return compile_tree(tree, TableLayout(tree.sizes, scopes), ())
 
 
 def compile_tree(tree: JunctionTree, layout: TableLayout, constants: Sequence[Constant]) -> CompiledTree:

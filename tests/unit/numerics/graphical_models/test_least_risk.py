@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from consilience.numerics.graphical_models.independence import independent_potentials
+from consilience.numerics.graphical_models.independence import independent_marginals, independent_potentials
 from consilience.numerics.graphical_models.junction_trees import junction_tree
-from consilience.numerics.graphical_models.least_risk import estimated_risk, fit_least_risk, match_marginals
+from consilience.numerics.graphical_models.least_risk import estimated_risk, fit_least_risk
 from consilience.numerics.graphical_models.one_way_counts import NoisyProduct, one_way_shares
 from consilience.numerics.graphical_models.oracle import MarginalOracle
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
@@ -121,27 +121,6 @@ def test_a_fit_is_the_same_with_the_same_seed_and_says_when_it_ran_out_of_steps(
     assert told == [1, 2, 3] * 2
 
 
-def test_marginals_that_match_from_the_start_are_left_as_they_are() -> None:
-    """There the gradient is zero, by which a minimiser divides; with large potentials a cell or two has everything."""
-    oracle, _ = problem(8.0)
-    start = 400.0 * np.random.default_rng(4).normal(size=oracle.layout.size)
-    rows, target = whole(oracle, 0.1), oracle.marginals(start).values.copy()
-    assert (target > 0).sum() < target.size
-    potentials, calls = match_marginals(oracle, rows, target, start=start, enough=0.05)
-    np.testing.assert_array_equal(potentials, start)
-    assert calls == 1
-
-
-def test_marginals_of_a_mixture_of_models_are_matched_by_one_model() -> None:
-    oracle, one = problem(100.0, seed=1)
-    _, other = problem(100.0, seed=2)
-    target = 0.5 * (one + other)
-    rows = whole(oracle, 1.0)
-    potentials, calls = match_marginals(oracle, rows, target, start=np.zeros(oracle.layout.size), enough=1e-8)
-    assert np.abs(oracle.marginals(potentials).values - target).max() < 1e-4
-    assert 0 < calls <= 200
-
-
 def test_one_way_counts_are_unbiased_for_every_kind_of_factor() -> None:
     rng = np.random.default_rng(5)
     table = rng.poisson(40.0, (3, 4, 5)).astype(float)
@@ -167,11 +146,14 @@ def test_answers_that_do_not_tell_the_counts_are_left_out() -> None:
     assert set(one_way_shares([product])) == {0}
 
 
-def test_the_independent_model_has_the_given_shares() -> None:
+@pytest.mark.parametrize("told", [(0, 1, 2, 3), (1, 3), ()])
+def test_the_independent_model_has_the_given_shares_and_is_uniform_otherwise(told: tuple[int, ...]) -> None:
     oracle, _ = problem(60.0)
     rng = np.random.default_rng(0)
-    shares = {a: rng.dirichlet(np.ones(size)) for a, size in enumerate(SIZES)}
-    tables = oracle.layout.unpack(oracle.marginals(independent_potentials(oracle.layout, shares)).values)
-    for scope, table in zip(SCOPES, tables, strict=True):
-        expected = 60.0 * np.einsum("i,j,k->ijk", *(shares[a] for a in scope))
-        assert table == pytest.approx(expected)
+    every = {a: rng.dirichlet(np.ones(size)) if a in told else np.full(size, 1 / size) for a, size in enumerate(SIZES)}
+    shares = {a: every[a] for a in told}
+    from_potentials = oracle.marginals(independent_potentials(oracle.layout, shares)).values
+    for flat in (from_potentials, independent_marginals(oracle.layout, shares, 60.0)):
+        for scope, table in zip(SCOPES, oracle.layout.unpack(flat), strict=True):
+            expected = 60.0 * np.einsum("i,j,k->ijk", *(every[a] for a in scope))
+            assert table == pytest.approx(expected)

@@ -4,14 +4,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from consilience.numerics.graphical_models import retraced_fits
 from consilience.numerics.graphical_models.junction_trees import junction_tree
 from consilience.numerics.graphical_models.oracle import MarginalOracle
-from consilience.numerics.graphical_models.retraced_fits import Way, fit_along, fit_with_effort
+from consilience.numerics.graphical_models.retraced_fits import (
+    Way,
+    fewer_steps,
+    fit_along,
+    fit_with_effort,
+    rehearse,
+)
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
 
 SIZES = (4, 5, 6, 4)
 SCOPES = ((0, 1, 2), (1, 2, 3))
+EFFORT = 20.0
 SETTINGS = {"noise": 60.0, "max_steps": 400}
 
 
@@ -47,18 +57,18 @@ def problem() -> Problem:
 
 @pytest.fixture(scope="module")
 def way(problem: Problem) -> Way:
-    return fit_with_effort(problem.oracle, problem.rows, problem.exact, start=problem.start, effort=0.5, **SETTINGS)[1]
+    return rehearse(problem.oracle, problem.rows, problem.exact, start=problem.start, effort=EFFORT, **SETTINGS)
 
 
 def test_a_way_is_as_long_as_asked_for(way: Way) -> None:
-    assert sum(way.lengths) == pytest.approx(0.5, rel=1e-12)
+    assert sum(way.lengths) == pytest.approx(EFFORT, rel=1e-12)
     assert len(way.lengths) > 5
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_steps_of_another_noise_lead_to_where_a_search_leads(problem: Problem, way: Way, seed: int) -> None:
     observed = problem.noisy(seed)
-    searched, _ = fit_with_effort(
+    searched = fit_with_effort(
         problem.oracle, problem.rows, observed, start=problem.start, effort=sum(way.lengths), **SETTINGS
     )
     along = fit_along(problem.oracle, problem.rows, observed, start=problem.start, way=way, **SETTINGS)
@@ -80,7 +90,7 @@ def test_fewer_calls_than_a_search(problem: Problem, way: Way, monkeypatch: pyte
         (
             "searched",
             lambda: fit_with_effort(
-                problem.oracle, problem.rows, problem.noisy(1), start=problem.start, effort=0.5, **SETTINGS
+                problem.oracle, problem.rows, problem.noisy(1), start=problem.start, effort=EFFORT, **SETTINGS
             ),
         ),
     ):
@@ -99,8 +109,50 @@ def test_steps_that_are_too_long_are_sought_again(problem: Problem, way: Way) ->
     together = np.add.reduceat(np.array(way.lengths), np.arange(0, len(way.lengths), 6))
     wild = replace(way, lengths=tuple(together.tolist()))
     observed = problem.noisy(2)
-    searched, _ = fit_with_effort(
+    searched = fit_with_effort(
         problem.oracle, problem.rows, observed, start=problem.start, effort=sum(wild.lengths), **SETTINGS
     )
     along = fit_along(problem.oracle, problem.rows, observed, start=problem.start, way=wild, **SETTINGS)
     np.testing.assert_array_equal(along, searched)
+
+
+def test_a_way_has_fewer_steps_than_the_search_and_they_go_as_far(problem: Problem, way: Way) -> None:
+    search, lengths = retraced_fits._search(problem.oracle, problem.rows, problem.exact, problem.start, EFFORT, 400)
+    assert len(way.lengths) < len(lengths)
+    assert fewer_steps(lengths) == way.lengths
+    np.testing.assert_allclose(way.curvature, 0.04)
+    observed, at_start = problem.exact, problem.oracle.marginals(problem.start).values
+    average, _ = retraced_fits._walk(problem.oracle, problem.rows, observed, problem.start, at_start, way)  # type: ignore[misc]
+    apart, went = average - search.marginals, search.marginals - at_start
+    assert np.linalg.norm(apart) < 0.01 * np.linalg.norm(went)
+
+
+@pytest.mark.parametrize("fewer", [0.1, 0.3])
+def test_too_few_steps_are_not_taken(problem: Problem, fewer: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retraced_fits, "FEWER", fewer)
+    way = rehearse(problem.oracle, problem.rows, problem.exact, start=problem.start, effort=EFFORT, **SETTINGS)
+    _, lengths = retraced_fits._search(problem.oracle, problem.rows, problem.exact, problem.start, EFFORT, 400)
+    assert way.lengths == lengths
+    assert not way.curvature.any()
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))
+def test_fewer_steps_go_as_far_and_all_forward(lengths: list[float]) -> None:
+    found = fewer_steps(tuple(lengths))
+    assert sum(found) == pytest.approx(sum(lengths), rel=1e-9)
+    assert min(found) > 0
+    assert len(found) <= len(lengths)
+
+
+def test_a_way_of_no_step_stays_at_the_start(problem: Problem) -> None:
+    nowhere = Way((), np.zeros_like(problem.start), np.zeros_like(problem.start))
+    along = fit_along(problem.oracle, problem.rows, problem.noisy(0), start=problem.start, way=nowhere, **SETTINGS)
+    np.testing.assert_array_equal(along, problem.start)
+
+
+def test_marginals_of_the_start_may_be_given(problem: Problem, way: Way) -> None:
+    first = problem.oracle.marginals(problem.start).values
+    settings = {"start": problem.start, "way": way, **SETTINGS}
+    found = fit_along(problem.oracle, problem.rows, problem.noisy(0), **settings)
+    given = fit_along(problem.oracle, problem.rows, problem.noisy(0), first=first, **settings)
+    np.testing.assert_array_equal(found, given)
