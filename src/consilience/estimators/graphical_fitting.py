@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from consilience.numerics.graphical_models.model_losses import RowLoss
 from consilience.numerics.graphical_models.one_way_counts import one_way_shares
 from consilience.numerics.graphical_models.oracle import MarginalOracle
 from consilience.numerics.graphical_models.proximal_fit import Proximal
-from consilience.numerics.graphical_models.retraced_fits import Way, fit_along, fit_with_effort, rehearse
+from consilience.numerics.graphical_models.retraced_fits import RetracedFit, Way
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
 from consilience.numerics.linear_maps import Kronecker
 from consilience.numerics.measured_tables.row_costs import RowCosts
@@ -98,37 +98,31 @@ class Fitting:
         """What `fitted` would have been with this noise, gone so many times as far, or along a way known before."""
         if not self._ends_early(fitted):
             return self.run(measured, None, None, to_the_end=True)
-        oracle = self._oracle(self._total()[0])
-        given, effort = self._retracing(oracle, fitted), float(fitted.stats["effort"])
+        again, effort = self._retraced(fitted), float(fitted.stats["effort"])
+        oracle = again.oracle
         if way is None:
-            potentials = fit_with_effort(**given, effort=times * effort)
+            potentials = again.searched(times * effort)
+        elif self.problem.allowed:
+            potentials = again.along(way)
         else:
-            shares = None if self.problem.allowed else self._shares
-            first = None if shares is None else independent_marginals(oracle.layout, shares, oracle.total)
-            potentials = fit_along(**given, first=first, way=way)
+            potentials = again.along(way, independent_marginals(oracle.layout, self._shares, oracle.total))
         return self._estimate(measured, oracle, potentials, fitted.status, {"effort": effort})
 
     def way(self, fitted: GraphicalEstimate) -> Way | None:
         """The way that `run_again` goes; None where `fitted` did not stop at its least estimated error."""
         if not self._ends_early(fitted):
             return None
-        oracle = self._oracle(self._total()[0])
-        return rehearse(**self._retracing(oracle, fitted), effort=float(fitted.stats["effort"]))
+        return self._retraced(fitted).rehearse(float(fitted.stats["effort"]))
 
     def _ends_early(self, fitted: GraphicalEstimate) -> bool:
         """Whether `fitted` stopped at its least estimated error, and a fit to these measurements can stop there too."""
         return bool(self._stop == "least-risk" and "effort" in fitted.stats and self._kept)
 
-    def _retracing(self, oracle: MarginalOracle, fitted: GraphicalEstimate) -> dict[str, Any]:
-        """What every fit that stops where another one stopped is given."""
-        return {
-            "oracle": oracle,
-            "rows": self._rows(oracle.layout),
-            "observed": self._costs.observed,
-            "start": self._centre(oracle.layout),
-            "noise": float(fitted.stats["degrees_of_freedom"]),
-            "max_steps": MOST_RISK_STEPS,
-        }
+    def _retraced(self, fitted: GraphicalEstimate) -> RetracedFit:
+        """This fit, to end where another one ended."""
+        oracle = self._oracle(self._total()[0])
+        start, noise = self._centre(oracle.layout), float(fitted.stats["degrees_of_freedom"])
+        return RetracedFit(oracle, self._rows(oracle.layout), self._costs.observed, start, noise, MOST_RISK_STEPS)
 
     def _oracle(self, total: float) -> MarginalOracle:
         return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)

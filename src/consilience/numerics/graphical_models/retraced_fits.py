@@ -4,7 +4,7 @@ Such a fit is the search of `least_risk.py`, ended after some distance: the leng
 noise the search goes equally far and judges nothing, which takes one call of the oracle for each trial step.
 
 How long a step may be depends on the curvature of the loss, which noise hardly changes. So the lengths are found once
-(`rehearse`), and every later fit takes these very steps without trials (`fit_along`):
+(`rehearse`), and every later fit takes these very steps without trials (`along`):
 
     y = x + (a/A)(ν − x),   θ ← θ − a·g/(1 + (a²/A)·b²ν),  g = Bᵀ(By − c),   ν = marginals of θ,   x ← x + (a/A)(ν − x),
 
@@ -33,11 +33,9 @@ Array = NDArray[np.float64]
 
 GROWN = 1.05
 """A residual that is so many times as long as the shortest one before has grown."""
-
-
 FEWER = 0.82
 """Steps of a shorter way for each of the way searched. On `adult-fine` with Gaussian and with Laplace noise 0.8 still
-held, and 0.7 and 0.75 were too few."""
+held; 0.75 were too few for one of them, and 0.7 for both."""
 NO_DIFFERENCE = 0.01
 """A shorter way may end this far from the way searched, in units of the noise that the fit takes in."""
 
@@ -57,70 +55,81 @@ class Way:
         return (np.array(self.lengths) / np.cumsum(self.lengths)).tolist()
 
 
-def fit_with_effort(
-    oracle: MarginalOracle,
-    rows: MeasuredRows,
-    observed: Array,
-    *,
-    start: Array,
-    effort: float,
-    noise: float,
-    max_steps: int,
-) -> Array:
-    """The potentials that the search finds when it goes this far.
+@dataclass(frozen=True, eq=False)
+class RetracedFit:
+    """A fit that goes as far as another one did, from its own start to its own observed values.
 
-    `noise` is the rows' worth of noise that a fit takes in, by which the model matches the marginals found.
+    `noise` is the rows' worth of noise that the fit takes in, by which the model matches the marginals found.
     """
-    search, _ = _search(oracle, rows, observed, start, effort, max_steps)
-    enough = _enough(noise)
-    return match_marginals(oracle, rows, search.marginals, start=search.mean_potentials, enough=enough)[0]
 
+    oracle: MarginalOracle
+    rows: MeasuredRows
+    observed: Array
+    start: Array
+    noise: float
+    max_steps: int
 
-def rehearse(
-    oracle: MarginalOracle,
-    rows: MeasuredRows,
-    observed: Array,
-    *,
-    start: Array,
-    effort: float,
-    noise: float,
-    max_steps: int,
-) -> Way:
-    """The way to this effort for many later fits: with fewer steps than the search takes, if they lead there too."""
-    search, lengths = _search(oracle, rows, observed, start, effort, max_steps)
-    average, mean = search.marginals, search.mean_potentials
-    way = Way(lengths, np.zeros_like(start), np.zeros_like(start))
-    shorter = replace(way, lengths=fewer_steps(lengths), curvature=rows.adjoint_squared(np.ones(rows.size)))
-    walked = _walk(oracle, rows, observed, start, oracle.marginals(start).values, shorter)
-    if walked is not None:
-        apart = rows.apply(walked[0] - average)
-        if float(apart @ apart) <= NO_DIFFERENCE * max(noise, 1.0):
-            way, (average, mean) = shorter, walked
-    found, _ = match_marginals(oracle, rows, average, start=mean, enough=_enough(noise))
-    return replace(way, aside=found - mean)
+    def searched(self, effort: float) -> Array:
+        """The potentials that the search finds when it goes this far."""
+        search, _ = self._search(effort)
+        return self._matched(search.marginals, search.mean_potentials)
 
+    def rehearse(self, effort: float) -> Way:
+        """The way to this effort for later fits: with fewer steps than the search takes, if they lead there too."""
+        search, lengths = self._search(effort)
+        average, mean = search.marginals, search.mean_potentials
+        way = Way(lengths, np.zeros_like(self.start), np.zeros_like(self.start))
+        curvature = self.rows.adjoint_squared(np.ones(self.rows.size))
+        shorter = replace(way, lengths=fewer_steps(lengths), curvature=curvature)
+        walked = self._walk(shorter, self.oracle.marginals(self.start).values)
+        if walked is not None:
+            apart = self.rows.apply(walked[0] - average)
+            if float(apart @ apart) <= NO_DIFFERENCE * max(self.noise, 1.0):
+                way, (average, mean) = shorter, walked
+        return replace(way, aside=self._matched(average, mean) - mean)
 
-def fit_along(
-    oracle: MarginalOracle,
-    rows: MeasuredRows,
-    observed: Array,
-    *,
-    start: Array,
-    first: Array | None = None,
-    way: Way,
-    noise: float,
-    max_steps: int,
-) -> Array:
-    """The potentials found by the steps of a way known before, from a start and observed values of one's own.
+    def along(self, way: Way, first: Array | None = None) -> Array:
+        """The potentials found by the steps of a way known before; `first` has the marginals of the start, if known."""
+        walked = self._walk(way, self.oracle.marginals(self.start).values if first is None else first)
+        if walked is None:
+            return self.searched(sum(way.lengths))
+        average, mean = walked
+        return self._matched(average, mean + way.aside)
 
-    `first` has the marginals of the start if they are known.
-    """
-    walked = _walk(oracle, rows, observed, start, oracle.marginals(start).values if first is None else first, way)
-    if walked is None:
-        settings = {"effort": sum(way.lengths), "noise": noise, "max_steps": max_steps}
-        return fit_with_effort(oracle, rows, observed, start=start, **settings)
-    average, mean = walked
-    return match_marginals(oracle, rows, average, start=mean + way.aside, enough=_enough(noise))[0]
+    def _search(self, effort: float) -> tuple[Search, tuple[float, ...]]:
+        """The search that has gone this far, and the lengths of its steps."""
+        judged = np.zeros(self.observed.size, dtype=np.bool_)
+        search = Search(self.oracle, self.rows, self.observed, judged, self.start, [])
+        lengths = []
+        while search.weight < effort and search.steps < self.max_steps and not search.stuck:
+            before = search.weight
+            search.advance(farthest=effort)
+            lengths.append(search.weight - before)
+        return search, tuple(lengths)
+
+    def _walk(self, way: Way, first: Array) -> tuple[Array, Array] | None:
+        """The averages of marginals and of potentials at the end of a way; None where a residual has grown."""
+        announce(way_kernels.descend)
+        shares = way.shares
+        potentials, mean, marginals = self.start.copy(), self.start.copy(), first
+        average, middle, shortest = first.copy(), first.copy(), np.inf
+        residual, gradient = np.empty_like(self.observed), np.empty_like(self.start)
+        for length, share, next_share in zip(way.lengths, shares, [*shares, 0.0][1:], strict=True):
+            np.subtract(self.rows.apply(middle, out=residual), self.observed, out=residual)
+            size = float(residual @ residual)
+            if not size <= GROWN**2 * shortest:
+                return None
+            shortest = min(shortest, size)
+            self.rows.adjoint(residual, out=gradient)
+            way_kernels.descend(potentials, gradient, marginals, way.curvature, length, mean, share)
+            marginals = self.oracle.marginals(potentials).values
+            way_kernels.follow(average, marginals, share, next_share, middle)
+        return average, mean
+
+    def _matched(self, marginals: Array, near: Array) -> Array:
+        """The potentials of the model with these marginals, sought from near them."""
+        enough = MATCHED * max(self.noise, 1.0)
+        return match_marginals(self.oracle, self.rows, marginals, start=near, enough=enough)[0]
 
 
 def fewer_steps(lengths: tuple[float, ...]) -> tuple[float, ...]:
@@ -135,42 +144,3 @@ def fewer_steps(lengths: tuple[float, ...]) -> tuple[float, ...]:
     roots = np.sqrt(np.concatenate([[0.0], np.cumsum(lengths)]))
     distances = np.interp(np.linspace(0.0, len(lengths), steps + 1), np.arange(len(lengths) + 1), roots) ** 2
     return tuple(np.diff(distances).tolist())
-
-
-def _search(
-    oracle: MarginalOracle, rows: MeasuredRows, observed: Array, start: Array, effort: float, max_steps: int
-) -> tuple[Search, tuple[float, ...]]:
-    """The search that has gone this far, and the lengths of its steps."""
-    search = Search(oracle, rows, observed, np.zeros(observed.size, dtype=np.bool_), start, [])
-    lengths = []
-    while search.weight < effort and search.steps < max_steps and not search.stuck:
-        before = search.weight
-        search.advance(farthest=effort)
-        lengths.append(search.weight - before)
-    return search, tuple(lengths)
-
-
-def _walk(
-    oracle: MarginalOracle, rows: MeasuredRows, observed: Array, start: Array, first: Array, way: Way
-) -> tuple[Array, Array] | None:
-    """The averages of marginals and of potentials at the end of a way; None where a residual has grown."""
-    announce(way_kernels.descend)
-    shares = way.shares
-    potentials, mean, marginals = start.copy(), start.copy(), first
-    average, middle, shortest = first.copy(), first.copy(), np.inf
-    residual, gradient = np.empty_like(observed), np.empty_like(start)
-    for length, share, next_share in zip(way.lengths, shares, [*shares, 0.0][1:], strict=True):
-        np.subtract(rows.apply(middle, out=residual), observed, out=residual)
-        size = float(residual @ residual)
-        if not size <= GROWN**2 * shortest:
-            return None
-        shortest = min(shortest, size)
-        rows.adjoint(residual, out=gradient)
-        way_kernels.descend(potentials, gradient, marginals, way.curvature, length, mean, share)
-        marginals = oracle.marginals(potentials).values
-        way_kernels.follow(average, marginals, share, next_share, middle)
-    return average, mean
-
-
-def _enough(noise: float) -> float:
-    return MATCHED * max(noise, 1.0)

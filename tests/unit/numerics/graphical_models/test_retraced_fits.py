@@ -10,19 +10,12 @@ from hypothesis import strategies as st
 from consilience.numerics.graphical_models import retraced_fits
 from consilience.numerics.graphical_models.junction_trees import junction_tree
 from consilience.numerics.graphical_models.oracle import MarginalOracle
-from consilience.numerics.graphical_models.retraced_fits import (
-    Way,
-    fewer_steps,
-    fit_along,
-    fit_with_effort,
-    rehearse,
-)
+from consilience.numerics.graphical_models.retraced_fits import RetracedFit, Way, fewer_steps
 from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
 
 SIZES = (4, 5, 6, 4)
 SCOPES = ((0, 1, 2), (1, 2, 3))
 EFFORT = 20.0
-SETTINGS = {"noise": 60.0, "max_steps": 400}
 
 
 class Problem:
@@ -43,8 +36,15 @@ class Problem:
         self.exact = self.rows.apply(truth)
         self.start = np.zeros(layout.size)
 
-    def noisy(self, seed: int) -> np.ndarray:
-        return self.exact + np.random.default_rng(seed).normal(size=self.exact.size)
+    def fit(self, observed: np.ndarray) -> RetracedFit:
+        return RetracedFit(self.oracle, self.rows, observed, self.start, noise=60.0, max_steps=400)
+
+    @property
+    def without_noise(self) -> RetracedFit:
+        return self.fit(self.exact)
+
+    def noisy(self, seed: int) -> RetracedFit:
+        return self.fit(self.exact + np.random.default_rng(seed).normal(size=self.exact.size))
 
     def fitted(self, potentials: np.ndarray) -> np.ndarray:
         return self.rows.apply(self.oracle.marginals(potentials).values)
@@ -57,7 +57,7 @@ def problem() -> Problem:
 
 @pytest.fixture(scope="module")
 def way(problem: Problem) -> Way:
-    return rehearse(problem.oracle, problem.rows, problem.exact, start=problem.start, effort=EFFORT, **SETTINGS)
+    return problem.without_noise.rehearse(EFFORT)
 
 
 def test_a_way_is_as_long_as_asked_for(way: Way) -> None:
@@ -67,33 +67,17 @@ def test_a_way_is_as_long_as_asked_for(way: Way) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_steps_of_another_noise_lead_to_where_a_search_leads(problem: Problem, way: Way, seed: int) -> None:
-    observed = problem.noisy(seed)
-    searched = fit_with_effort(
-        problem.oracle, problem.rows, observed, start=problem.start, effort=sum(way.lengths), **SETTINGS
-    )
-    along = fit_along(problem.oracle, problem.rows, observed, start=problem.start, way=way, **SETTINGS)
-    apart = problem.fitted(along) - problem.fitted(searched)
-    moved = problem.fitted(along) - problem.fitted(
-        fit_along(problem.oracle, problem.rows, problem.exact, start=problem.start, way=way, **SETTINGS)
-    )
+    noisy = problem.noisy(seed)
+    along = problem.fitted(noisy.along(way))
+    apart = along - problem.fitted(noisy.searched(EFFORT))
+    moved = along - problem.fitted(problem.without_noise.along(way))
     assert np.linalg.norm(apart) < 0.25 * np.linalg.norm(moved)
 
 
 def test_fewer_calls_than_a_search(problem: Problem, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = {"along": 0, "searched": 0}
-    marginals = MarginalOracle.marginals
-    for name, fit in (
-        (
-            "along",
-            lambda: fit_along(problem.oracle, problem.rows, problem.noisy(1), start=problem.start, way=way, **SETTINGS),
-        ),
-        (
-            "searched",
-            lambda: fit_with_effort(
-                problem.oracle, problem.rows, problem.noisy(1), start=problem.start, effort=EFFORT, **SETTINGS
-            ),
-        ),
-    ):
+    counted, marginals = {"along": 0, "searched": 0}, MarginalOracle.marginals
+    noisy = problem.noisy(1)
+    for name, fit in (("along", lambda: noisy.along(way)), ("searched", lambda: noisy.searched(EFFORT))):
 
         def count(oracle: MarginalOracle, potentials: np.ndarray, name: str = name):
             counted[name] += 1
@@ -105,34 +89,30 @@ def test_fewer_calls_than_a_search(problem: Problem, way: Way, monkeypatch: pyte
 
 
 def test_steps_that_are_too_long_are_sought_again(problem: Problem, way: Way) -> None:
-    """A quarter as many steps of four times the length overshoot: the search takes over and finds its own lengths."""
+    """A sixth as many steps of six times the length overshoot: the search takes over and finds its own lengths."""
     together = np.add.reduceat(np.array(way.lengths), np.arange(0, len(way.lengths), 6))
     wild = replace(way, lengths=tuple(together.tolist()))
-    observed = problem.noisy(2)
-    searched = fit_with_effort(
-        problem.oracle, problem.rows, observed, start=problem.start, effort=sum(wild.lengths), **SETTINGS
-    )
-    along = fit_along(problem.oracle, problem.rows, observed, start=problem.start, way=wild, **SETTINGS)
-    np.testing.assert_array_equal(along, searched)
+    noisy = problem.noisy(2)
+    np.testing.assert_array_equal(noisy.along(wild), noisy.searched(sum(wild.lengths)))
 
 
 def test_a_way_has_fewer_steps_than_the_search_and_they_go_as_far(problem: Problem, way: Way) -> None:
-    search, lengths = retraced_fits._search(problem.oracle, problem.rows, problem.exact, problem.start, EFFORT, 400)
+    fit, at_start = problem.without_noise, problem.oracle.marginals(problem.start).values
+    search, lengths = fit._search(EFFORT)
     assert len(way.lengths) < len(lengths)
     assert fewer_steps(lengths) == way.lengths
     np.testing.assert_allclose(way.curvature, 0.04)
-    observed, at_start = problem.exact, problem.oracle.marginals(problem.start).values
-    average, _ = retraced_fits._walk(problem.oracle, problem.rows, observed, problem.start, at_start, way)  # type: ignore[misc]
-    apart, went = average - search.marginals, search.marginals - at_start
+    walked = fit._walk(way, at_start)
+    assert walked is not None
+    apart, went = walked[0] - search.marginals, search.marginals - at_start
     assert np.linalg.norm(apart) < 0.01 * np.linalg.norm(went)
 
 
 @pytest.mark.parametrize("fewer", [0.1, 0.3])
 def test_too_few_steps_are_not_taken(problem: Problem, fewer: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retraced_fits, "FEWER", fewer)
-    way = rehearse(problem.oracle, problem.rows, problem.exact, start=problem.start, effort=EFFORT, **SETTINGS)
-    _, lengths = retraced_fits._search(problem.oracle, problem.rows, problem.exact, problem.start, EFFORT, 400)
-    assert way.lengths == lengths
+    way = problem.without_noise.rehearse(EFFORT)
+    assert way.lengths == problem.without_noise._search(EFFORT)[1]
     assert not way.curvature.any()
 
 
@@ -146,13 +126,9 @@ def test_fewer_steps_go_as_far_and_all_forward(lengths: list[float]) -> None:
 
 def test_a_way_of_no_step_stays_at_the_start(problem: Problem) -> None:
     nowhere = Way((), np.zeros_like(problem.start), np.zeros_like(problem.start))
-    along = fit_along(problem.oracle, problem.rows, problem.noisy(0), start=problem.start, way=nowhere, **SETTINGS)
-    np.testing.assert_array_equal(along, problem.start)
+    np.testing.assert_array_equal(problem.noisy(0).along(nowhere), problem.start)
 
 
 def test_marginals_of_the_start_may_be_given(problem: Problem, way: Way) -> None:
     first = problem.oracle.marginals(problem.start).values
-    settings = {"start": problem.start, "way": way, **SETTINGS}
-    found = fit_along(problem.oracle, problem.rows, problem.noisy(0), **settings)
-    given = fit_along(problem.oracle, problem.rows, problem.noisy(0), first=first, **settings)
-    np.testing.assert_array_equal(found, given)
+    np.testing.assert_array_equal(problem.noisy(0).along(way), problem.noisy(0).along(way, first))
