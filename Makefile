@@ -41,8 +41,8 @@ architecture: setup
 	$(BIN)/lint-imports
 
 check: setup
-	$(MAKE) --no-print-directory -j 2 types lint architecture
-	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory lint architecture
+	$(MAKE) --no-print-directory -j 2 types test
 
 bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks
