@@ -35,8 +35,10 @@ def load(name: str) -> MeasurementSet:
 
 
 def test_golden_files_are_never_rewritten() -> None:
-    listed = dict(reversed(line.split()) for line in (GOLDEN / "SHA256SUMS").read_text().splitlines())
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in GOLDEN.glob("*.parquet")}
+    listed = dict(reversed(line.split(maxsplit=1)) for line in (GOLDEN / "SHA256SUMS").read_text().splitlines())
+    files = [path for path in GOLDEN.rglob("*") if path.is_file() and path.suffix not in (".md", ".py", ".pyc")]
+    found = {path.relative_to(GOLDEN).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    del found["SHA256SUMS"]
     assert found == listed
 
 
