@@ -1,4 +1,4 @@
-"""The kernels under counting: codes into marginal counts, and the first rows of each unit.
+"""The kernels under counting: codes into marginal counts.
 
 *Counting.* A marginal over attributes with sizes n₁ … n_k is a flat array in which the record with codes c₁ … c_k
 falls into cell Σ_j c_j s_j, where s_j = n_{j+1} ⋯ n_k. Blocks of records that fit the fastest cache are taken through
@@ -24,9 +24,6 @@ WIDTHS = (np.uint8, np.uint16, np.uint32)
 
 ROWS_PER_BLOCK = 4096
 """Records per block: their cell numbers take 16 kB, half of a usual first-level cache."""
-
-NOWHERE = -1
-"""The content of an empty slot."""
 
 
 def width_of(size: int) -> int:
@@ -158,113 +155,3 @@ def _add_counts(
 def _add_term(cells, codes, stride):  # pragma: no cover - compiled
     for i in range(codes.shape[0]):
         cells[i] += np.uint32(codes[i]) * stride
-
-
-class UnitTable:
-    """Counts the rows of each unit, a string of bytes, to keep no more than the first few.
-
-    A hash table with open addressing. Units are compared byte by byte, so two of them are never taken for one. Memory
-    grows with the number of units: about 60 bytes each, and their own.
-    """
-
-    def __init__(self) -> None:
-        self._units = 0
-        self._slots = np.full(2, NOWHERE, dtype=np.int64)
-        self._hashes = np.empty(0, dtype=np.uint64)
-        self._seen = np.empty(0, dtype=np.int64)
-        self._ends = np.zeros(1, dtype=np.int64)
-        self._text = np.empty(0, dtype=np.uint8)
-
-    def keep_first(
-        self,
-        text: NDArray[np.uint8],
-        offsets: NDArray[np.int64],
-        present: NDArray[np.bool_],
-        limit: int,
-    ) -> NDArray[np.bool_]:
-        """Whether each row is among the first `limit` of its unit, text[offsets[r]:offsets[r + 1]], if it has one."""
-        self._make_room(len(present), int(offsets[-1] - offsets[0]))
-        kept = np.zeros(len(present), dtype=np.bool_)
-        announce(_keep_first)
-        self._units = _keep_first(
-            text, offsets, present, limit, self._units,
-            self._slots, self._hashes, self._seen, self._ends, self._text, kept,
-        )  # fmt: skip
-        return kept
-
-    def _make_room(self, rows: int, size: int) -> None:
-        """Room for rows whose units are all new: at most half of the slots are ever taken."""
-        units = self._units + rows
-        if units > len(self._seen):
-            self._hashes = _grown(self._hashes, 2 * units)
-            self._seen = _grown(self._seen, 2 * units)
-            self._ends = _grown(self._ends, 2 * units + 1)
-        if self._ends[self._units] + size > len(self._text):
-            self._text = _grown(self._text, 2 * (int(self._ends[self._units]) + size))
-        if 2 * units > len(self._slots):
-            self._slots = np.full(1 << (2 * units).bit_length(), NOWHERE, dtype=np.int64)
-            _place_units(self._hashes[: self._units], self._slots)
-
-
-def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
-    grown = np.empty(size, dtype=array.dtype)
-    grown[: len(array)] = array
-    return grown
-
-
-@numba.njit(nogil=True, cache=True)
-def _keep_first(
-    text, offsets, present, limit, units, slots, hashes, seen, ends, own, kept
-):  # pragma: no cover - compiled
-    last = len(slots) - 1
-    for row in range(len(kept)):
-        if not present[row]:
-            continue
-        begin, end = offsets[row], offsets[row + 1]
-        mixed = _hash(text, begin, end)
-        slot = np.int64(mixed & np.uint64(last))
-        unit = slots[slot]
-        while unit != NOWHERE and not (
-            hashes[unit] == mixed and _same(text, begin, end, own, ends[unit], ends[unit + 1])
-        ):
-            slot = (slot + 1) & last
-            unit = slots[slot]
-        if unit == NOWHERE:
-            unit = units
-            slots[slot], hashes[unit], seen[unit] = unit, mixed, 0
-            ends[unit + 1] = ends[unit] + end - begin
-            for i in range(end - begin):
-                own[ends[unit] + i] = text[begin + i]
-            units += 1
-        if seen[unit] < limit:
-            seen[unit] += 1
-            kept[row] = True
-    return units
-
-
-@numba.njit(nogil=True, cache=True)
-def _place_units(hashes, slots):  # pragma: no cover - compiled
-    last = len(slots) - 1
-    for unit in range(len(hashes)):
-        slot = np.int64(hashes[unit] & np.uint64(last))
-        while slots[slot] != NOWHERE:
-            slot = (slot + 1) & last
-        slots[slot] = unit
-
-
-@numba.njit(nogil=True, cache=True)
-def _hash(text, begin, end):  # pragma: no cover - compiled
-    """FNV-1a over the bytes, its upper half folded into the lower, which chooses the slot."""
-    mixed = np.uint64(14695981039346656037)
-    for at in range(begin, end):
-        mixed = (mixed ^ np.uint64(text[at])) * np.uint64(1099511628211)
-    return mixed ^ (mixed >> np.uint64(32))
-
-
-@numba.njit(nogil=True, cache=True)
-def _same(text, begin, end, other, other_begin, other_end):  # pragma: no cover - compiled
-    length = end - begin
-    same = 0
-    while same < length and text[begin + same] == other[other_begin + same]:
-        same += 1
-    return same == length == other_end - other_begin

@@ -142,6 +142,7 @@ class BoundsCoder(Coder):
         super().__init__(size=1, missing=DROP, unlisted=DROP, drops=True, span=None)
         self._low, self._high = attribute.bounds
         self._clips = attribute.unlisted == "clip"
+        self._bits = 63 - math.frexp(max(abs(self._low), abs(self._high)))[1]
 
     def codes_of_plain(self, array: Any) -> NDArray[Any]:
         numbers = numbers_of(array)
@@ -150,12 +151,21 @@ class BoundsCoder(Coder):
             dropped |= (numbers < self._low) | (numbers > self._high)
         return dropped.astype(self.kind)
 
-    def points(self, array: Any) -> NDArray[np.float64]:
-        """The numbers, moved to the bounds; of no meaning where the code is the mark."""
+    def lattice(self, array: Any) -> NDArray[np.int64]:
+        """The numbers, moved to the bounds and down to a multiple of 2^−bits; of no meaning where the code is the mark.
+
+        The lattice depends on the bounds alone and has 2^63 points up to the larger of them, so that only numbers a
+        thousand times smaller than that are moved at all. Its points are what is counted and told apart.
+        """
         array = plain(array)
         if pa.types.is_dictionary(array.type):
-            return np.append(self.points(array.dictionary), np.nan)[positions(array)]
-        return np.clip(numbers_of(array), self._low, self._high)
+            return np.append(self.lattice(array.dictionary), np.int64(0))[positions(array)]
+        numbers = np.nan_to_num(np.clip(numbers_of(array), self._low, self._high))
+        return np.floor(np.ldexp(numbers, self._bits)).astype(np.int64)
+
+    def points(self, lattice: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The numbers that lattice points are."""
+        return np.ldexp(lattice.astype(np.float64), -self._bits)
 
 
 def coder_of(attribute: Attribute) -> Coder:

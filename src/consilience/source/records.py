@@ -1,11 +1,11 @@
 """Which records count, and where: batches of columns into codes, with one decision for each record.
 
-A record is dropped from every count alike: because it is beyond the first rows of its unit, because a rule of an
-attribute drops it, or because it lies in cells declared impossible. The unit decides first, by the order of rows
-alone, so that what a row says has no influence on which rows of its unit are kept.
+A record is dropped from every count alike: because a rule of an attribute drops it, because it lies in cells declared
+impossible, or because its unit has more rows than it may. That last choice is made among the rows that the others
+leave, by `numerics.unit_rows`, from the codes of *all* attributes, so that it is the same whatever is counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain, ImpossibleCells
-from consilience.numerics.counting import WIDTHS, CodeMatrices, UnitTable
+from consilience.numerics.counting import WIDTHS, CodeMatrices
+from consilience.numerics.unit_rows import Part, UnitRows
 from consilience.source.coding import BoundsCoder, coder_of
 from consilience.source.values import NO_TEXT, bytes_of, nulls, places_among, plain, texts_of
 
@@ -34,18 +35,22 @@ class CodedRecords(NamedTuple):
     """The codes of a batch, and which of its records are kept; the codes of others mean nothing."""
 
     codes: CodeMatrices
+    lattice: NDArray[np.int64]
+    """A row for each continuous attribute: its values as lattice points."""
     kept: NDArray[np.bool_]
 
 
 class RecordCoder:
-    """Codes batches of records for marginals over some of a domain's attributes."""
+    """Codes batches of records for marginals over some of a domain's attributes, and points over continuous ones."""
 
-    def __init__(self, domain: Domain, counted: Sequence[str]) -> None:
+    def __init__(self, domain: Domain, counted: Sequence[str], continuous: Sequence[str] = ()) -> None:
         in_rules = {name for rule in domain.impossible for name in rule.attributes}
         coders = {attribute.name: coder_of(attribute) for attribute in domain.attributes}
         self._coders = {
             name: coder for name, coder in coders.items() if coder.drops or name in in_rules or name in counted
         }
+        self._bounds = {name: coder for name in continuous if isinstance(coder := coders[name], BoundsCoder)}
+        self._order = domain.names
         self._rules = tuple(_Rule(rule, domain) for rule in domain.impossible)
         self._in_rules = in_rules
         rows = [0] * len(WIDTHS)
@@ -61,19 +66,22 @@ class RecordCoder:
         """The columns that decide about the counts."""
         return tuple(self._coders)
 
-    def code(self, batch: Batch, kept: NDArray[np.bool_] | None, threads: Executor) -> CodedRecords:
-        """The codes of a batch, given which rows their units keep (None: all); a task for each column."""
+    def code(self, batch: Batch, threads: Executor) -> CodedRecords:
+        """The codes of a batch; a task for each column."""
         rows = batch.num_rows
         matrices = CodeMatrices.empty(self._rows, rows)
         tasks = threads.map(lambda name: self._code_column(batch, name, matrices), self._coders)
         coded = dict(zip(self._coders, tasks, strict=True))
-        kept = np.ones(rows, dtype=np.bool_) if kept is None else kept.copy()
+        kept = np.ones(rows, dtype=np.bool_)
         for _, dropped in coded.values():
             if dropped is not None:
                 kept &= ~dropped
         for rule in self._rules:
             kept &= ~rule.matches({name: coded[name][0] for name in rule.names})
-        return CodedRecords(matrices, kept)
+        lattice = np.empty((len(self._bounds), rows), dtype=np.int64)
+        for row, (name, coder) in enumerate(self._bounds.items()):
+            lattice[row] = coder.lattice(batch.column(name))
+        return CodedRecords(matrices, lattice, kept)
 
     def _code_column(
         self, batch: Batch, name: str, matrices: CodeMatrices
@@ -89,14 +97,32 @@ class RecordCoder:
             matrices[width][row] = codes
         return (codes if name in self._in_rules else codes[:0]), dropped
 
-    def points(self, batch: Batch, names: Sequence[str], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The points that the kept records are, one row for each, over continuous attributes."""
-        columns = [
-            coder.points(batch.column(name))[kept]
-            for name in names
-            if isinstance(coder := self._coders[name], BoundsCoder)
-        ]
-        return np.stack(columns, axis=1)
+    @property
+    def column_types(self) -> dict[str, np.dtype[Any]]:
+        """The type of each column of codes or lattice points, in the order of the domain."""
+        types = {name: np.dtype(WIDTHS[width]) for name, (width, _) in self.places.items()}
+        types |= dict.fromkeys(self._bounds, np.dtype(np.int64))
+        return {name: types[name] for name in self._order if name in types}
+
+    def columns(self, coded: CodedRecords) -> dict[str, NDArray[Any]]:
+        """Coded records column by column, in the same order."""
+        found = {name: coded.codes[width][row] for name, (width, row) in self.places.items()}
+        found |= dict(zip(self._bounds, coded.lattice, strict=True))
+        return {name: found[name] for name in self.column_types}
+
+    def records(self, columns: dict[str, NDArray[Any]]) -> CodedRecords:
+        """Coded records that are all kept, of columns among which may be more than are needed."""
+        rows = len(next(iter(columns.values())))
+        matrices = CodeMatrices.empty(self._rows, rows)
+        for name, (width, row) in self.places.items():
+            matrices[width][row] = columns[name]
+        lattice = np.array([columns[name] for name in self._bounds], dtype=np.int64).reshape(len(self._bounds), rows)
+        return CodedRecords(matrices, lattice, np.ones(rows, dtype=np.bool_))
+
+    def points(self, coded: CodedRecords) -> NDArray[np.float64]:
+        """The points that the kept records are, one row for each, over the continuous attributes."""
+        rows = zip(self._bounds.values(), coded.lattice, strict=True)
+        return np.stack([coder.points(lattice[coded.kept]) for coder, lattice in rows], axis=1)
 
 
 class _Rule:
@@ -114,24 +140,33 @@ class _Rule:
         return np.logical_and.reduce([self._members[name][codes[name]] for name in self.names])
 
 
-class UnitLimit:
-    """Keeps the first rows of each unit, in the order of the source.
+class BoundedRows:
+    """At most so many rows of each unit that lies in one part of all units."""
 
-    Units are told apart by their texts, compared in full. A row whose unit is missing or has no text is dropped.
-    """
-
-    def __init__(self, limit: int) -> None:
+    def __init__(self, coder: RecordCoder, limit: int, part: Part) -> None:
+        self._coder = coder
         self._limit = limit
-        self._table = UnitTable()
+        self._rows = UnitRows(list(coder.column_types.values()), part)
 
-    def keep(self, units: Any) -> NDArray[np.bool_]:
-        """Which of the next rows are kept, given their units."""
+    @property
+    def nbytes(self) -> int:
+        """The memory taken."""
+        return self._rows.nbytes
+
+    def add(self, units: Any, coded: CodedRecords) -> None:
+        """Add the records that the domain keeps, given their units; those whose unit is missing are never counted."""
         units = plain(units)
         if pa.types.is_null(units.type) or not len(units):
-            return np.zeros(len(units), dtype=np.bool_)
+            return
         if pa.types.is_dictionary(units.type):
             texts = texts_of(plain(units.dictionary)).take(units.indices)
         else:
             texts = texts_of(units)
-        present = ~nulls(texts) & (places_among(texts, [NO_TEXT]) == 1)
-        return self._table.keep_first(*bytes_of(texts), present, self._limit)
+        present = coded.kept & ~nulls(texts) & (places_among(texts, [NO_TEXT]) == 1)
+        self._rows.add(*bytes_of(texts), present, list(self._coder.columns(coded).values()))
+
+    def chosen(self, workers: Executor, *, shares: int, size: int) -> Generator[dict[str, NDArray[Any]]]:
+        """The columns of the rows that are counted, so many rows at a time."""
+        places = self._rows.choose(self._limit, workers, shares=shares)
+        for begin in range(0, len(places), size):
+            yield dict(zip(self._coder.column_types, self._rows.columns(places[begin : begin + size]), strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,19 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.source.refusals import attempt
 
 if TYPE_CHECKING:
+    from consilience.numerics.unit_rows import Part
     from consilience.source.readers import Reader, Required
-    from consilience.source.records import Batch, CodedRecords, RecordCoder
+    from consilience.source.records import Batch, BoundedRows, CodedRecords, RecordCoder
 
 LARGEST_COUNTS = 2 * 2**30
 """The most bytes that the counts of one call may take."""
+
+LARGEST_UNIT_ROWS = 2 * 2**30
+"""The most bytes that the distinct rows of units may take; half as much again is used while they grow."""
+
+UNITS_TOO_LARGE = (
+    "the rows of this table's units do not fit in memory; declare coarser attributes, so that more rows are equal"
+)
 
 CANNOT_COUNT = "the source could not be counted; check that it is whole and unchanged since it was opened"
 
@@ -112,7 +120,7 @@ class Source:
         counts = np.zeros(layout.offsets[-1], dtype=np.int64)
         with ThreadPoolExecutor(threads) as workers:
             shares = layout.shares(threads)
-            for _, (codes, kept) in self._coded(coder, workers):
+            for codes, _, kept in self._coded(coder, workers, threads):
                 tasks = [workers.submit(add_counts, layout, codes, kept, counts, chosen=share) for share in shares]
                 for task in tasks:
                     task.result()
@@ -121,26 +129,58 @@ class Source:
     def _collect_points(self, names: tuple[str, ...]) -> NDArray[np.float64]:
         from consilience.source.records import RecordCoder
 
-        coder = RecordCoder(self._domain, [])
+        coder = RecordCoder(self._domain, [], names)
         with ThreadPoolExecutor(_cores()) as workers:
-            parts = [coder.points(batch, names, coded.kept) for batch, coded in self._coded(coder, workers)]
+            parts = [coder.points(coded) for coded in self._coded(coder, workers, _cores())]
         return np.concatenate([np.empty((0, len(names))), *parts])
 
-    def _coded(self, coder: "RecordCoder", workers: ThreadPoolExecutor) -> "Generator[tuple[Batch, CodedRecords]]":
-        """The batches of the source in order, each with its codes and the decision about its records."""
-        from consilience.source.records import UnitLimit
-
-        names = coder.names or self._domain.names[:1]
-        limit = None
+    def _coded(self, coder: "RecordCoder", workers: ThreadPoolExecutor, threads: int) -> "Generator[CodedRecords]":
+        """The records of the source in batches, coded, with the decision about each of them."""
         if self._unit is not None:
-            names = tuple(dict.fromkeys((*names, self._unit.column)))
-            limit = UnitLimit(self._unit.max_rows)
+            for columns in self._rows_of_units(self._unit, workers, threads):
+                yield coder.records(columns)
+            return
+        names = coder.names or self._domain.names[:1]
         with closing(_read_ahead(self._reader.batches(names))) as batches:
             for batch in batches:
-                first = None
-                if limit is not None and self._unit is not None:
-                    first = limit.keep(batch.column(self._unit.column))
-                yield batch, coder.code(batch, first, workers)
+                yield coder.code(batch, workers)
+
+    def _rows_of_units(
+        self, unit: Unit, workers: ThreadPoolExecutor, threads: int
+    ) -> "Generator[dict[str, NDArray[Any]]]":
+        """The rows that units may have, as columns of all attributes, in batches.
+
+        Where the rows of all units do not fit in the memory meant for them, the source is read again for each half,
+        quarter and so on of the units. Each unit is in one part, so no more of its rows are counted than it may have.
+        """
+        from consilience.numerics.unit_rows import MOST_SPLITS, Part
+        from consilience.source.readers import ROWS_PER_BATCH
+
+        parts = [Part()]
+        while parts:
+            part = parts.pop()
+            rows = self._bounded_rows(unit, part, workers)
+            if rows is not None:
+                yield from rows.chosen(workers, shares=threads, size=ROWS_PER_BATCH)
+            elif part.bits < MOST_SPLITS:
+                parts.extend(part.halves())
+            else:
+                raise TooLarge(UNITS_TOO_LARGE)
+
+    def _bounded_rows(self, unit: Unit, part: "Part", workers: ThreadPoolExecutor) -> "BoundedRows | None":
+        """The rows of the units in a part; None where they do not fit."""
+        from consilience.source.records import BoundedRows, RecordCoder
+
+        continuous = [each.name for each in self._domain.attributes if isinstance(each, Continuous)]
+        coder = RecordCoder(self._domain, self._domain.counted_names, continuous)
+        rows = BoundedRows(coder, unit.max_rows, part)
+        names = tuple(dict.fromkeys((*self._domain.names, unit.column)))
+        with closing(_read_ahead(self._reader.batches(names))) as batches:
+            for batch in batches:
+                rows.add(batch.column(unit.column), coder.code(batch, workers))
+                if rows.nbytes > LARGEST_UNIT_ROWS:
+                    return None
+        return rows
 
 
 def open_table(
@@ -158,8 +198,9 @@ def open_table(
     SQLite database (with `table` or `query`); or a pandas, polars (also lazy) or pyarrow table. Every declared
     attribute needs a column of exactly its name.
 
-    One row is what is protected, with `query` one row of its result. With `unit`, one value of that column is: the
-    first `max_rows_per_unit` rows of each value, in the order of the source, are kept, and rows without one dropped.
+    One row is what is protected, with `query` one row of its result. With `unit`, one value of that column is: at most
+    `max_rows_per_unit` rows of each value are counted, chosen by a hash of the value and those rows alone, and rows
+    without a value are not counted.
     """
     declared_unit = _declared_unit(unit, max_rows_per_unit)
     required: Required = {attribute.name: attribute for attribute in domain.attributes}

@@ -10,7 +10,6 @@ from consilience.numerics.counting import (
     WIDTHS,
     CodeMatrices,
     MarginalLayout,
-    UnitTable,
     add_counts,
     look_up,
     width_of,
@@ -99,48 +98,3 @@ def test_looking_up_is_indexing(kind):
     table = np.arange(200, dtype=np.uint16)[::-1].copy()
     places = np.random.default_rng(0).integers(0, 200, 1000).astype(kind)
     assert np.array_equal(look_up(table, places), table[places])
-
-
-def first_rows(table, units, limit):
-    """The rows a unit table keeps, given units as bytes or None."""
-    text = b"".join(unit or b"" for unit in units)
-    offsets = np.cumsum([0, *(len(unit or b"") for unit in units)], dtype=np.int64)
-    present = np.array([unit is not None for unit in units], dtype=np.bool_)
-    return table.keep_first(np.frombuffer(text, dtype=np.uint8), offsets, present, limit).tolist()
-
-
-def first_rows_slowly(met, units, limit):
-    kept = []
-    for unit in units:
-        met[unit] = met.get(unit, 0) + 1
-        kept.append(unit is not None and met[unit] <= limit)
-    return kept
-
-
-units = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"ab", b"a\x00"]), st.binary(max_size=3))
-
-
-@given(st.lists(st.lists(units, max_size=12), max_size=6), st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
-def test_the_first_rows_of_each_unit_are_kept_across_batches(batches, limit):
-    table, met = UnitTable(), {}
-    for batch in batches:
-        assert first_rows(table, batch, limit) == first_rows_slowly(met, batch, limit)
-
-
-def test_many_units_are_told_apart_while_the_table_grows():
-    rng = np.random.default_rng(3)
-    table, met = UnitTable(), {}
-    for size in (10, 5000, 1, 20_000, 20_000):
-        batch = [str(number).encode() for number in rng.integers(0, 15_000, size)]
-        assert first_rows(table, batch, 2) == first_rows_slowly(met, batch, 2)
-
-
-def test_units_of_equal_hash_are_told_apart(monkeypatch):
-    monkeypatch.setattr(counting, "_keep_first", counting._keep_first.py_func)
-    monkeypatch.setattr(counting, "_place_units", counting._place_units.py_func)
-    monkeypatch.setattr(counting, "_hash", lambda *_: np.uint64(7))
-    monkeypatch.setattr(counting, "announce", lambda *_: None)
-    table, met = UnitTable(), {}
-    for batch in ([b"a", b"b", b"a"], [b"c", b"b", b"a", b"b"], [b"a", b"d", b"c"]):
-        assert first_rows(table, batch, 2) == first_rows_slowly(met, batch, 2)

@@ -209,7 +209,7 @@ def test_no_type_of_column_raises(array):
         assert len(coder_of(attribute).codes(array)) == 2
     bounds = coder_of(Attribute.continuous("x", (0.0, 1.0)))
     assert isinstance(bounds, BoundsCoder)
-    assert len(bounds.points(array)) == 2
+    assert len(bounds.points(bounds.lattice(array))) == 2
 
 
 def test_types_that_can_never_match_are_known_beforehand():
@@ -238,3 +238,22 @@ def test_whole_numbers_far_apart_need_no_table(monkeypatch):
 def test_texts_of_a_plain_array_are_bytes():
     assert texts_of(plain(pa.array([True, None]))).to_pylist() == [b"\xff1", None]
     assert texts_of(plain(pa.array([2.0, math.nan]))).to_pylist() == [b"2", None]
+
+
+@given(
+    st.lists(st.one_of(st.floats(), st.floats(-3, 5), st.just(-0.0)), max_size=20),
+    st.sampled_from([(-3.0, 5.0), (0.0, 1.0), (-1e308, 1e308), (0.0, 5e-324), (1e-300, 2e-300)]),
+)
+def test_points_are_clipped_and_lie_on_a_lattice_that_follows_from_the_bounds(numbers, bounds):
+    coder = coder_of(Attribute.continuous("x", bounds))
+    assert isinstance(coder, BoundsCoder)
+    kept = np.array([number for number in numbers if number == number], dtype=np.float64)
+    lattice = coder.lattice(pa.array(kept))
+    points, clipped = coder.points(lattice), np.clip(kept, *bounds)
+    step = float(coder.points(np.array([1]))[0])
+    assert (points <= clipped).all()
+    assert (clipped - points <= step).all()
+    assert step <= max(abs(bounds[0]), abs(bounds[1])) * 2.0**-62 or step == 5e-324
+    large = np.abs(clipped) >= max(abs(bounds[0]), abs(bounds[1])) / 512
+    assert np.array_equal(points[large], clipped[large])
+    assert not np.signbit(points[points == 0]).any()
