@@ -5,7 +5,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -258,12 +257,9 @@ def test_every_verb_has_help_with_an_example(words: list[str]) -> None:
         assert "Example: consilience " + " ".join(words) in " ".join(shown.output.split())
 
 
-def test_version_and_quick_help() -> None:
-    start = time.perf_counter()
+def test_version_and_help() -> None:
     code, out, _ = call("--help")
-    seconds = time.perf_counter() - start
     assert code == 0
-    assert seconds < 5, "start-up should take a fraction of a second; the limit allows for a busy machine"
     assert call("--version")[1].startswith("consilience ")
     assert "release" in out
 

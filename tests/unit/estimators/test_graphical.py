@@ -1,6 +1,7 @@
 """The estimator `Graphical`, on what is particular to it; the contract tests hold it to what all estimators do."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -177,7 +178,9 @@ def test_a_fit_goes_on_from_an_earlier_one() -> None:
     first = settings.fit(few)
     cold, warm = settings.fit(more), settings.fit(more, start=first)
     assert float(warm.stats["objective"]) == pytest.approx(float(cold.stats["objective"]), rel=5e-3)
-    assert int(warm.stats["oracle_calls"]) < 0.8 * int(cold.stats["oracle_calls"])
+    at_once = replace(settings, max_steps=1)
+    cold, warm = at_once.fit(more), at_once.fit(more, start=first)
+    assert float(warm.stats["objective"]) < 0.1 * float(cold.stats["objective"])
     with pytest.raises(DeclarationError, match="same domain"):
         settings.fit(measured(), start=first)
 

@@ -44,24 +44,19 @@ def measured(
     )
 
 
-def calls_until(objective: float, seen: list[tuple[int, float, float]]) -> int:
-    return next(calls for calls, reached, _ in seen if reached <= objective)
-
-
-def test_a_refit_with_one_more_measurement_takes_far_fewer_calls() -> None:
+def test_a_refit_with_one_more_measurement_is_far_nearer_to_the_optimum_after_as_many_calls() -> None:
     sizes, scopes, values = chain(30, 4, 20_000, seed=0)
     before, rows, costs = measured(sizes, scopes[:-1], values[:-1], 20_000.0)
     first = fit_model(before, rows, costs)
     after, rows, costs = measured(sizes, scopes, values, 20_000.0)
     carried = carry_potentials(before.layout, first.potentials, after.layout)
-    seen_cold: list[tuple[int, float, float]] = []
-    seen_warm: list[tuple[int, float, float]] = []
-    cold = fit_model(after, rows, costs, progress=lambda *each: seen_cold.append(each))
-    warm = fit_model(after, rows, costs, start=carried, progress=lambda *each: seen_warm.append(each))
+    cold = fit_model(after, rows, costs)
+    warm = fit_model(after, rows, costs, start=carried)
     assert warm.status is cold.status is Status.CONVERGED
     assert warm.objective == pytest.approx(cold.objective, rel=2e-3)
-    assert calls_until(1.01 * cold.objective, seen_warm) <= 0.5 * calls_until(1.01 * cold.objective, seen_cold)
-    assert warm.stats["oracle_calls"] < cold.stats["oracle_calls"]
+    soon_cold = fit_model(after, rows, costs, max_steps=20)
+    soon_warm = fit_model(after, rows, costs, start=carried, max_steps=20)
+    assert soon_warm.objective - cold.objective < 0.1 * (soon_cold.objective - cold.objective)
 
 
 def test_impossible_cells_stay_empty_and_the_rest_is_optimal() -> None:
