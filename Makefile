@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Two test processes share two cores: linear algebra with threads of its own would only get in their way.
 export OPENBLAS_NUM_THREADS ?= 1
+# Compiled test modules are kept: without them each process takes ten seconds more to get to its first test.
+export PYTHONDONTWRITEBYTECODE :=
 export CONSILIENCE_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test test-slow check lint types architecture bench reproduce docs clean
+.PHONY: setup demo test test-slow test-portable check lint types architecture bench reproduce docs clean
 
 setup: $(STAMP)
 
@@ -29,6 +31,10 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow
+
+# The quick tests once under each arithmetic of other processors: an hour, for the night.
+test-portable: setup
+	$(BIN)/python tests/portable.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -54,4 +60,4 @@ docs: setup
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .portable demo
