@@ -4,19 +4,21 @@ The tests run every page in a folder of its own (`tests/unit/docs/test_pages.py`
 some of them to show what their commands print.
 """
 
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^ *```(?P<language>\w*)\n(?P<body>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 SHELLS = ("bash", "console", "sh")
 PROGRAMS = ("consilience", "python", "cp")
-SECONDS = 300
+SECONDS, WIDTH = 300, "100"
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
@@ -49,11 +51,11 @@ def run_page(text: str, place: Path) -> Iterator[tuple[str, str]]:
         if language == "python":
             script += block + "\n"
         elif language in SHELLS:
-            _run([sys.executable, "-c", script], place)
+            _run_script(script, place)
             script = ""
             printed = [_run_line(line, place) for line in shell_lines(block) if is_run(line)]
             yield block, printed[-1] if printed else ""
-    _run([sys.executable, "-c", script], place)
+    _run_script(script, place)
 
 
 def _run_line(line: str, place: Path) -> str:
@@ -62,19 +64,52 @@ def _run_line(line: str, place: Path) -> str:
     if ">" in words:
         target = place / words[words.index(">") + 1]
         words = words[: words.index(">")]
-    beside = Path(sys.executable)
-    programs = {"python": str(beside), "consilience": str(beside.with_name("consilience"))}
-    printed = _run([programs.get(words[0], words[0]), *words[1:]], place)
+    if words[0] == "consilience":
+        printed = _run_here(lambda: _command_line(words), line, place)
+    else:
+        printed = _run_beside([sys.executable if words[0] == "python" else words[0], *words[1:]], place)
     if target is None:
         return printed
     target.write_text(printed, encoding="utf-8")
     return ""
 
 
-def _run(command: list[str], place: Path) -> str:
-    if command[1:] == ["-c", ""]:
-        return ""
-    narrow = os.environ | {"COLUMNS": "100"}
+def _run_script(script: str, place: Path) -> None:
+    code = compile(script, "the page's Python blocks", "exec")
+    _run_here(lambda: exec(code, {"__name__": "__main__"}), "the page's Python blocks", place)
+
+
+def _command_line(words: list[str]) -> None:
+    from consilience.cli.main import run
+
+    kept, sys.argv = sys.argv, words
+    try:
+        run()
+    finally:
+        sys.argv = kept
+
+
+def _run_here(action: Callable[[], object], name: str, place: Path) -> str:
+    """What is printed by something that runs in this process, which has loaded already what most pages use."""
+    printed, said, failed = io.StringIO(), io.StringIO(), False
+    kept = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDTH
+    try:
+        with chdir(place), redirect_stdout(printed), redirect_stderr(said):
+            action()
+    except SystemExit as end:
+        failed = bool(end.code)
+    finally:
+        os.environ.pop("COLUMNS")
+        os.environ.update({} if kept is None else {"COLUMNS": kept})
+    if failed:
+        raise RuntimeError(f"{name}\n{printed.getvalue()}\n{said.getvalue()}")
+    return printed.getvalue()
+
+
+def _run_beside(command: list[str], place: Path) -> str:
+    """What a program of its own prints."""
+    narrow = os.environ | {"COLUMNS": WIDTH}
     done = subprocess.run(command, cwd=place, env=narrow, capture_output=True, text=True, check=False, timeout=SECONDS)
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}")

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(*words: str, monkeypatch: pytest.MonkeyPatch | None = None) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of the command, as the shell would see them."""
-    outcome = subprocess.run(
-        [sys.executable, "-m", "consilience.cli.main", *words], capture_output=True, text=True, check=False
-    )
-    return outcome.returncode, outcome.stdout, outcome.stderr
+def call(*words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the command, run in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["consilience", *words])
+        try:
+            run()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, out.getvalue(), err.getvalue()
 
 
 def succeed(*words: str) -> str:
@@ -257,11 +262,18 @@ def test_every_verb_has_help_with_an_example(words: list[str]) -> None:
         assert "Example: consilience " + " ".join(words) in " ".join(shown.output.split())
 
 
-def test_version_and_help() -> None:
-    code, out, _ = call("--help")
+def test_version_help_and_exit_codes_as_the_shell_sees_them() -> None:
+    def call_beside(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "consilience.cli.main", *words]
+        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+        return outcome.returncode, outcome.stdout
+
+    assert call_beside("nonsense")[0] == 2
+    assert call_beside("check", "nothing.toml")[0] == 1
+    code, out = call_beside("--help")
     assert code == 0
-    assert call("--version")[1].startswith("consilience ")
     assert "release" in out
+    assert call("--version")[1].startswith("consilience ")
 
 
 def test_an_unexpected_error_does_not_show_its_text(

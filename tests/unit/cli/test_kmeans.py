@@ -1,11 +1,12 @@
 """`consilience kmeans` end to end: points in, a folder out, nothing spent that was not asked for."""
 
 import csv
+import io
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*words: str) -> tuple[int, str, str]:
-    outcome = subprocess.run(
-        [sys.executable, "-m", "consilience.cli.main", *words], capture_output=True, text=True, check=False
-    )
-    return outcome.returncode, outcome.stdout, outcome.stderr
+    """Exit code, standard output and standard error of the command, run in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["consilience", *words])
+        try:
+            run()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture

@@ -15,19 +15,14 @@ SLOW = (
     "docs/concepts/intervals.md",
     "docs/how-to/answer-any-marginal.md",
     "docs/how-to/ask-questions.md",
-    "docs/how-to/check-files.md",
     "docs/how-to/cluster-points.md",
-    "docs/how-to/evaluate-a-release.md",
     "docs/how-to/make-synthetic-records.md",
-    "docs/how-to/measure-and-estimate.md",
     "docs/how-to/print-tables.md",
-    "docs/how-to/release-a-table.md",
-    "docs/how-to/watch-the-budget.md",
     "docs/how-to/write-a-report.md",
     "docs/reference/release-bundle.md",
     "docs/tutorials/from-csv-to-publication.md",
 )
-"""Pages whose commands take more than ten seconds."""
+"""Pages whose commands take more than two seconds."""
 SHOWN = re.compile(
     r"^```bash\n(?P<block>(?:(?!```).)*)^```\n\n<!-- shown -->\n\n```text\n(?P<text>.*?)^```$", re.M | re.S
 )
