@@ -121,7 +121,10 @@ CASES = {name: measured(cliques) for name, cliques in CLIQUES.items()} | {
 }
 
 
-@pytest.fixture(params=[(method, case) for method in ESTIMATORS for case in CASES], ids=lambda pair: "-".join(pair))
+EVERY_PAIR = [(method, case) for method in ESTIMATORS for case in CASES]
+
+
+@pytest.fixture(scope="module", params=EVERY_PAIR, ids=lambda pair: "-".join(pair))
 def fitted(request: pytest.FixtureRequest) -> Estimate:
     method, case = request.param
     suitable = ESTIMATORS[method].suitability(CASES[case])
