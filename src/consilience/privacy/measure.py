@@ -209,6 +209,7 @@ def _run_charged(
     take_over: bool,
 ) -> MeasurementSet:
     """Check, reserve, draw, commit, and only then return."""
+    noise = SecureNoise()  # refuses a biased sampler before the ledger is touched
     ledger.bind(source.domain.name)
     begun = ledger.knows(release_id)
     if not begun:
@@ -228,7 +229,7 @@ def _run_charged(
             source,
             cost,
             neighbours=neighbours,
-            noise=SecureNoise(),
+            noise=noise,
             release_id=release_id,
             reserve=reserve,
             begun=begun,

@@ -17,6 +17,7 @@ no text of an error is taken from the data.
 
 import math
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,11 @@ class SecureNoise:
     >>> SecureNoise().laplace(np.array([[10, 20], [30, 40]]), 2.0).shape
     (2, 2)
     """
+
+    def __init__(self) -> None:
+        from importlib.metadata import version
+
+        _refuse_biased_samplers(version("opendp"))
 
     @property
     def private(self) -> bool:
@@ -243,6 +249,16 @@ _SAMPLER_FAILED = (
     "the noise sampler failed and nothing was released; its message is withheld because it may quote the data. "
     "Check that the operating system provides entropy, then repeat the request under the same id"
 )
+
+
+def _refuse_biased_samplers(installed: str) -> None:
+    """Refuses OpenDP before 0.14.2: the samplers of 0.14.0 and 0.14.1 are biased, older ones were never tested here."""
+    release = tuple(int(number) for number in re.findall(r"\d+", installed)[:3])
+    if release < (0, 14, 2) or (release == (0, 14, 2) and installed != "0.14.2"):  # the last: pre-releases
+        raise ConsilienceError(
+            f"opendp {installed} is installed, whose noise may miss the law that protects people; at least 0.14.2 is "
+            "needed, and nothing was spent: run pip install 'opendp>=0.14.2'"
+        )
 
 
 def _opendp_features() -> None:

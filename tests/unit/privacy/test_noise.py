@@ -1,6 +1,7 @@
 """Noise keeps shapes and positions, saturates, fails without quoting data, and costs exactly its budget."""
 
 import math
+import re
 import subprocess
 import sys
 import traceback
@@ -189,6 +190,19 @@ def test_a_seed_repeats_simulated_noise_and_nothing_repeats_secure_noise(method:
     assert (getattr(source, method)(zeros, 1e6) != getattr(source, method)(zeros, 1e6)).any()
     secure = SecureNoise()
     assert (getattr(secure, method)(zeros, 1e6) != getattr(secure, method)(zeros, 1e6)).any()
+
+
+@pytest.mark.parametrize("installed", ["0.9.2", "0.13.0", "0.14.0", "0.14.1", "0.14.2.dev20260301", "0.14.2rc1"])
+def test_a_biased_opendp_is_refused_by_name_and_version(monkeypatch: pytest.MonkeyPatch, installed: str):
+    monkeypatch.setattr("importlib.metadata.version", {"opendp": installed}.__getitem__)
+    with pytest.raises(ConsilienceError, match=rf"opendp {re.escape(installed)} .* pip install 'opendp>=0\.14\.2'"):
+        SecureNoise()
+
+
+@pytest.mark.parametrize("installed", ["0.14.2", "0.14.10", "0.15.0", "0.16.0.dev1", "1.0"])
+def test_an_opendp_of_the_floor_or_later_is_taken(monkeypatch: pytest.MonkeyPatch, installed: str):
+    monkeypatch.setattr("importlib.metadata.version", {"opendp": installed}.__getitem__)
+    assert SecureNoise().private
 
 
 def test_a_negative_seed_is_refused():
