@@ -22,8 +22,9 @@ def draft(
 
     drafted, left_out = draft_domain(data, name=name or Path(data).name.partition(".")[0])
     text = (
-        "# DRAFT, read off the data, which is not private. Replace every value and edge by what is publicly known,\n"
-        "# then remove this comment.\n\n" + drafted.to_toml()
+        "# DRAFT, read off the data, which is not private. Go through the attributes one by one: replace every value\n"
+        "# and edge by what is publicly known, then remove the attribute's mark. At last remove the mark below, and\n"
+        "# this comment. Until then nothing can be measured or published with this file.\n\n" + drafted.to_toml()
     )
     if out is None:
         typer.echo(text, nl=False)
@@ -32,7 +33,7 @@ def draft(
         out.write_text(text, encoding="utf-8")
     if left_out:
         note(f"left out, because they look like names or free text: {', '.join(left_out)}")
-    note("this draft was read off the data, which is not private: review every value before you use or share it")
+    note("this draft was read off the data, which is not private: it can be used once you have reviewed every value")
 
 
 @app.command(epilog="Example: consilience domain show data.domain.toml")
@@ -53,6 +54,8 @@ def show(
         labels = ", ".join(attribute.labels[:6]) + (", ..." if attribute.size > 6 else "") if counted else "-"
         size = f"{attribute.size:,}" if counted else "-"
         rows.append([attribute.name, attribute.kind, labels, attribute.missing or "-", attribute.unlisted, size])
+    if domain.left_to_review:
+        typer.echo(f"DRAFT: {domain.left_to_review}")
     typer.echo(f"{domain.name}: {len(domain.attributes)} attributes, {domain.cells:,} cells")
     print_table(["attribute", "kind", "values", "missing", "unlisted", "size"], rows, numeric=1)
     for line in domain.public.describe():
@@ -64,8 +67,9 @@ def show(
 
 @app.command(epilog="Example: consilience domain check data.domain.toml")
 def check(path: Annotated[Path, typer.Argument(help="A domain file.")]) -> None:
-    """Say that a domain file is valid, or what is wrong with it (exit code 1)."""
+    """Say that a domain file is valid, or what is wrong with it or left to review (exit code 1)."""
     from consilience.domain import Domain
 
     domain = Domain.load(path)
+    domain.refuse_draft()
     typer.echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells")

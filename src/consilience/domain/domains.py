@@ -70,6 +70,10 @@ class Domain:
     attributes: tuple[Attribute, ...]
     impossible: tuple[ImpossibleCells, ...] = ()
     public: PublicFacts = field(default_factory=PublicFacts)
+    draft: bool = False
+    """It was read off the data, and no person has said yet that it is public knowledge."""
+    unreviewed: tuple[str, ...] = ()
+    """The attributes of a draft that nobody has gone through yet."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -84,6 +88,7 @@ class Domain:
         for rule in self.impossible:
             self._check_rule(rule)
         _check_public_facts(self)
+        object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
 
     def _check_rule(self, rule: ImpossibleCells) -> None:
         if not rule.codes:
@@ -170,12 +175,35 @@ class Domain:
             allowed[np.ix_(*index)] = False
         return allowed
 
+    @property
+    def left_to_review(self) -> str:
+        """What still marks the domain as a draft, in the words of its file; empty for one that people have reviewed.
+
+        >>> Domain("d", (Attribute.categorical("sex", ["F", "M"]),), draft=True, unreviewed=("sex",)).left_to_review
+        "draft = true, and reviewed = false in 'sex'"
+        """
+        marks = ["draft = true"] if self.draft else []
+        if self.unreviewed:
+            marks.append(f"reviewed = false in {', '.join(map(repr, self.unreviewed))}")
+        return ", and ".join(marks)
+
+    def refuse_draft(self) -> None:
+        """Raise for a draft: what was read off confidential data must be neither used nor published."""
+        if self.left_to_review:
+            raise DeclarationError(
+                f"domain {self.name!r} is a draft that was read off the data, and its values may be confidential: its "
+                f"file still says {self.left_to_review}. Replace what the data happened to hold by what is publicly "
+                "known, then remove these lines"
+            )
+
     def project(self, names: Iterable[str]) -> "Domain":
         """The domain of some of the attributes, in this domain's order, with the rules and facts that still apply."""
         kept = self.ordered(names)
         rules = tuple(rule for rule in self.impossible if set(rule.attributes) <= set(kept))
         margins = tuple(margin for margin in self.public.margins if set(margin.attributes) <= set(kept))
-        return Domain(self.name, tuple(self[name] for name in kept), rules, PublicFacts(self.public.total, margins))
+        unreviewed = tuple(name for name in self.unreviewed if name in kept)
+        facts = PublicFacts(self.public.total, margins)
+        return Domain(self.name, tuple(self[name] for name in kept), rules, facts, self.draft, unreviewed)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -185,8 +213,13 @@ class Domain:
 
     def to_declaration(self) -> dict[str, Any]:
         """The domain as plain data: what a domain file and a measurement file hold."""
-        declared: dict[str, Any] = {"name": self.name}
-        declared["attributes"] = {attribute.name: attribute.to_declaration() for attribute in self.attributes}
+        declared: dict[str, Any] = {"draft": True} if self.draft else {}
+        declared["name"] = self.name
+        declared["attributes"] = {
+            attribute.name: ({"reviewed": False} if attribute.name in self.unreviewed else {})
+            | attribute.to_declaration()
+            for attribute in self.attributes
+        }
         if self.impossible:
             declared["impossible"] = [self._declare_rule(rule) for rule in self.impossible]
         if self.public:
@@ -201,18 +234,21 @@ class Domain:
         """The domain that plain data declares; the inverse of `to_declaration`."""
         declared = Declaration(mapping, where)
         name = declared.text("name")
-        tables = declared.table("attributes")
-        attributes = tuple(attribute_from_declaration(key, tables.table(key)) for key in tables.keys())
+        draft = "draft" in declared and declared.flag("draft")
+        named = declared.table("attributes")
+        tables = {key: named.table(key) for key in named.keys()}
+        unreviewed = tuple(key for key, table in tables.items() if "reviewed" in table and not table.flag("reviewed"))
+        attributes = tuple(attribute_from_declaration(key, table) for key, table in tables.items())
         bare = Domain(name, attributes)
         rules = declared.tables("impossible") if "impossible" in declared else ()
         impossible = tuple(_read_rule(bare, rule) for rule in rules)
         public = _read_facts(declared.table("public")) if "public" in declared else PublicFacts()
         declared.close()
-        return Domain(name, attributes, impossible, public)
+        return Domain(name, attributes, impossible, public, draft, unreviewed)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":
-        """The domain that a TOML file declares."""
+        """The domain that a TOML file declares; a draft is read, and stays one until its file was reviewed."""
         path = Path(path)
         try:
             text = path.read_text(encoding="utf-8-sig")

@@ -44,6 +44,7 @@ class MeasurementSet:
     private: bool = True
 
     def __post_init__(self) -> None:
+        self.domain.refuse_draft()
         object.__setattr__(self, "measurements", tuple(self.measurements))
         object.__setattr__(self, "provenance", plain_mapping(self.provenance, what="the provenance"))
         if not isinstance(self.private, bool):

@@ -179,6 +179,7 @@ def price(
     rows_per_unit: int = 1,
 ) -> DryRun:
     """What the plan would cost and yield on this domain; declarations alone decide it."""
+    domain.refuse_draft()
     cost = budget(epsilon=epsilon, delta=delta, rho=rho)
     relation = check_neighbours(neighbours)
     gate = PricingGate(domain, cost, neighbours=relation, rows_per_unit=rows_per_unit)

@@ -27,7 +27,7 @@ BINS = 10
 
 
 class Draft(NamedTuple):
-    """A drafted domain, and the columns that were left out of it."""
+    """A drafted domain, marked as such and every attribute of it as unreviewed; and the columns left out of it."""
 
     domain: Domain
     left_out: tuple[str, ...]
@@ -78,7 +78,9 @@ def draft_domain(data: str, *, name: str) -> Draft:
     attributes = tuple(attribute for attribute in drafted.values() if attribute is not None)
     if not attributes:
         raise SourceError("no column looks like an attribute; write the domain file by hand")
-    return Draft(Domain(name, attributes), tuple(column for column, found in drafted.items() if found is None))
+    names = tuple(attribute.name for attribute in attributes)
+    domain = Domain(name, attributes, draft=True, unreviewed=names)
+    return Draft(domain, tuple(column for column, found in drafted.items() if found is None))
 
 
 def round_edges(low: float, high: float, *, whole: bool) -> Sequence[float]:

@@ -202,6 +202,7 @@ def open_table(
     `max_rows_per_unit` rows of each value are counted, chosen by a hash of the value and those rows alone, and rows
     without a value are not counted.
     """
+    domain.refuse_draft()
     declared_unit = _declared_unit(unit, max_rows_per_unit)
     required: Required = {attribute.name: attribute for attribute in domain.attributes}
     if declared_unit is not None:

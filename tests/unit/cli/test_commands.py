@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience.cli.main import app, run
+from consilience.errors import DeclarationError
 
 DOMAIN = """
 name = "people"
@@ -193,8 +194,39 @@ def test_domain_commands(place: Path) -> None:
     code, out, err = call("domain", "draft", "people.csv")
     assert code == 0
     assert "not private" in err
-    (place / "drafted.toml").write_text(out)
-    assert "valid" in succeed("domain", "check", "drafted.toml")
+    assert out.count("reviewed = false") == 3
+
+
+def test_a_draft_that_nobody_edited_is_neither_measured_nor_released(place: Path) -> None:
+    succeed("domain", "draft", "people.csv", "--name", "people", "--out", "drafted.toml")
+    before = sorted(each.name for each in place.iterdir())
+    amount, unread = (
+        ("--domain", "drafted.toml", "--epsilon", "1"),
+        "draft = true, and reviewed = false in 'age', 'sex'",
+    )
+    for words in (
+        ("measure", "people.csv", *amount, "--out", "measured.parquet"),
+        ("release", "people.csv", *amount, "--out", "release"),
+        ("release", "people.csv", *amount, "--plan", "1-way", "--simulate", "1", "--out", "release"),
+        ("release", "people.csv", *amount, "--plan", "1-way", "--dry-run"),
+        ("domain", "check", "drafted.toml"),
+    ):
+        outcome = CliRunner().invoke(app, words)
+        assert isinstance(outcome.exception, DeclarationError), words
+        assert unread in str(outcome.exception), words
+    assert sorted(each.name for each in place.iterdir()) == before
+    assert unread in CliRunner().invoke(app, ["domain", "show", "drafted.toml"]).output
+
+
+def test_a_draft_that_a_person_went_through_is_a_domain_like_any_other(place: Path) -> None:
+    succeed("domain", "draft", "people.csv", "--name", "people", "--out", "drafted.toml")
+    drafted = (place / "drafted.toml").read_text()
+    (place / "halfway.toml").write_text(drafted.replace("draft = true\n", "").replace("reviewed = false\n", "", 1))
+    outcome = CliRunner().invoke(app, ["domain", "check", "halfway.toml"])
+    assert "still says reviewed = false in 'sex', 'town'" in str(outcome.exception)
+    (place / "reviewed.toml").write_text(drafted.replace("draft = true\n", "").replace("reviewed = false\n", ""))
+    assert "valid" in CliRunner().invoke(app, ["domain", "check", "reviewed.toml"]).output
+    succeed("release", "people.csv", "--domain", "reviewed.toml", "--epsilon", "1", "--plan", "1-way", "--out", "r")
 
 
 def test_a_bundle_with_a_ledger_in_it_is_refused(place: Path) -> None:
