@@ -56,6 +56,8 @@ class SavedModel:
     status: Status
     stats: Mapping[str, float | int | str]
     arrays: Mapping[str, NDArray[np.float64]]
+    origin: Mapping[str, Any] | None = None
+    """What the file says of the measurements that the estimate was fitted to; None where it says nothing."""
 
 
 @dataclass(frozen=True, eq=False)

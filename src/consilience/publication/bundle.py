@@ -24,20 +24,22 @@ from typing import Any
 
 import numpy as np
 
+from consilience.domain.domains import Domain
 from consilience.domain.files import folder_in_place_of
 from consilience.domain.queries import Query
 from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
-from consilience.estimators.base import Progress
+from consilience.estimators.base import Progress, SavedModel
 from consilience.measurements import MeasurementSet
 from consilience.publication.answers import AnswerTable, answer_table
 from consilience.publication.intervals import intervals
-from consilience.publication.models import load_model, save_model
+from consilience.publication.models import load_model, origin, save_model
 
 FORMAT = "release"
 VERSION = 1
 LARGEST_CSV = 100_000
 """Measured tables with more rows than this stay in the measurement file and are not written as CSV."""
+LONGEST_SHOWN = 200
 MOST_WITH_BARS = 200_000
 """So many rows of all tables together get error bars, in the order of the tables; later tables have none."""
 
@@ -109,11 +111,13 @@ def is_bundle(path: Path) -> bool:
 
 
 def open_release(path: str | os.PathLike[str]) -> Release:
-    """The bundle at a path, checked: every file there with its checksum, and nothing that must not be there."""
+    """The bundle at a path, checked: all files there with their checksums and in agreement, and nothing foreign."""
     directory = Path(path)
     manifest = check_bundle(directory)
     measured = MeasurementSet.load(directory / "measurements.parquet")
-    return Release(directory, manifest, restore(load_model(directory / "model.parquet"), measured))
+    saved = load_model(directory / "model.parquet")
+    _check_agreement(directory, manifest, measured, saved)
+    return Release(directory, manifest, restore(saved, measured))
 
 
 def check_bundle(directory: Path) -> dict[str, Any]:
@@ -142,6 +146,38 @@ def check_bundle(directory: Path) -> dict[str, Any]:
         if _digest(directory / name) != digest:
             raise FileFormatError(f"{name} in {directory} differs from what was released; write the bundle anew")
     return manifest
+
+
+def _check_agreement(directory: Path, manifest: Mapping[str, Any], measured: MeasurementSet, saved: SavedModel) -> None:
+    """Refuse a bundle whose files tell different stories, as they do when one was taken from another release."""
+    try:
+        told = {key: manifest[key] for key in ("dataset", "private")} | dict(manifest["privacy"])
+        told |= {key: manifest["provenance"].get(key) for key in ("release", "ledger")}
+        fit = {key: manifest[key] for key in ("method", "status")}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise FileFormatError(f"{directory / 'release.json'} cannot be read; write the bundle anew") from None
+    told |= {"domain": manifest["domain"]} if "domain" in manifest else {}
+    domain = Domain.load(directory / "domain.toml")
+    known = origin(measured)
+    sides = [
+        ("release.json", told, "measurements.parquet", known),
+        ("model.parquet", saved.origin or {}, "measurements.parquet", known),
+        ("domain.toml", {"dataset": domain.name, "domain": domain.fingerprint}, "measurements.parquet", known),
+        ("release.json", fit, "model.parquet", {"method": dict(saved.method), "status": saved.status.value}),
+    ]
+    for name, one, other_name, other in sides:
+        for key in one:
+            if one[key] != other.get(key):
+                raise FileFormatError(
+                    f"the files of {directory} do not agree: {name} says {key} {_shown(one[key])}, and {other_name} "
+                    f"says {_shown(other.get(key))}; they are of different releases, or were changed: write the bundle "
+                    "anew"
+                )
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "..."
 
 
 def _fill(estimate: Estimate, tables: Sequence[AnswerTable], about: Mapping[str, Any], directory: Path) -> None:
@@ -197,6 +233,7 @@ def _manifest(estimate: Estimate) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "dataset": estimate.domain.name,
+        "domain": estimate.domain.fingerprint,
         "private": estimate.private,
         "tool": f"consilience {version('consilience')}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,4 +1,9 @@
-"""Model files: the numbers of an estimate in one Parquet file, a row for each array."""
+"""Model files: the numbers of an estimate in one Parquet file, a row for each array.
+
+The metadata holds the method, the status, the statistics, and where the estimate comes from: the dataset, its domain's
+fingerprint, the privacy statement, the request, and whether the noise was real. Files of earlier versions lack the
+latter.
+"""
 
 import json
 from pathlib import Path
@@ -11,9 +16,22 @@ from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import SavedModel
+from consilience.measurements import MeasurementSet
 from consilience.numerics.fit import Status
 
 VERSION = "1"
+
+
+def origin(measured: MeasurementSet) -> dict[str, Any]:
+    """What everything that is made from some measurements must agree on with them, as plain data."""
+    return {
+        "dataset": measured.domain.name,
+        "domain": measured.domain.fingerprint,
+        "private": measured.private,
+        **measured.privacy.to_json(),
+        "release": measured.provenance.get("release"),
+        "ledger": measured.provenance.get("ledger"),
+    }
 
 
 def save_model(estimate: Estimate, path: Path) -> None:
@@ -33,6 +51,7 @@ def save_model(estimate: Estimate, path: Path) -> None:
         "consilience.method": json.dumps(dict(estimate.method)),
         "consilience.status": estimate.status.value,
         "consilience.stats": json.dumps(dict(estimate.stats)),
+        "consilience.origin": json.dumps(origin(estimate.measurements)),
     }
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns).replace_schema_metadata(metadata), sink)
@@ -81,9 +100,13 @@ def _read(table: Any) -> SavedModel:
         if not np.isfinite(array).all():
             declared.refuse(f"the array {row['name']!r} has values that are not finite")
         arrays[str(row["name"])] = array
+    said = json.loads(metadata["consilience.origin"]) if "consilience.origin" in declared else None
+    if said is not None:
+        Declaration(said, "origin").flag("private")
     return SavedModel(
         method=json.loads(metadata["consilience.method"]),
         status=Status(metadata["consilience.status"]),
         stats=json.loads(metadata["consilience.stats"]),
         arrays=arrays,
+        origin=said,
     )

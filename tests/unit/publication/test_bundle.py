@@ -1,6 +1,8 @@
 """The release bundle: whole or not at all, checked when opened, and free of what must stay."""
 
+import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,84 @@ def test_a_damaged_bundle_is_refused(fitted, tmp_path: Path, damage: str) -> Non
         check_bundle(path)
     with pytest.raises(FileFormatError):
         open_release(path)
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "bundles"
+
+
+def rewritten(bundle: Path, **changes: object) -> Path:
+    """The bundle with these entries in its manifest, and the checksums of the files that it holds now."""
+    manifest = json.loads((bundle / "release.json").read_text()) | changes
+    digests = {name: hashlib.sha256((bundle / name).read_bytes()).hexdigest() for name in manifest["files"]}
+    (bundle / "release.json").write_text(json.dumps(manifest | {"files": digests}))
+    return bundle
+
+
+STATED = {"neighbours": "add-remove", "unit": "row", "spent": {"epsilon": "0.5"}, "public_facts": [], "notes": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "both_sides"),
+    [
+        ({"private": False}, r"release\.json says private false, and measurements\.parquet says true"),
+        ({"dataset": "other"}, r'release\.json says dataset "other", and measurements\.parquet says "town"'),
+        (
+            {"privacy": STATED | {"spent": {"epsilon": "0.1"}}},
+            r'release\.json says spent {"epsilon": "0.1"}, and measurements\.parquet says {"epsilon": "0.5"}',
+        ),
+        ({"privacy": STATED | {"unit": "person"}}, r'says unit "person", and measurements\.parquet says "row"'),
+        ({"privacy": STATED | {"neighbours": "replace-one"}}, r'neighbours "replace-one", .* says "add-remove"'),
+        ({"provenance": {"release": "mine"}}, r'release "mine", and measurements\.parquet says "request-8beba9'),
+        ({"domain": "0" * 64}, r'release\.json says domain "0+", and measurements\.parquet says "2590d1'),
+        ({"method": {"method": "tree"}}, r'release\.json says method {"method": "tree"}, and model\.parquet says'),
+        ({"status": "converged"}, r'status "converged", and model\.parquet says "least risk"'),
+        ({"privacy": 3}, r"release\.json cannot be read"),
+        ({"provenance": None}, r"release\.json cannot be read"),
+    ],
+    ids=lambda each: "-".join(each) if isinstance(each, dict) else "",
+)
+def test_a_manifest_that_says_other_than_the_measurements_or_the_model_is_refused(
+    changes, both_sides, tmp_path
+) -> None:
+    bundle = Path(shutil.copytree(GOLDEN / "town", tmp_path / "town"))
+    open_release(rewritten(bundle))
+    with pytest.raises(FileFormatError, match=both_sides):
+        open_release(rewritten(bundle, **changes))
+
+
+def people(*, spent: str = "1", unit: str = "row", private: bool = True, domain: Domain = DOMAIN):
+    table = {"age": [1.0, 5.0, 9.0, 13.0]}
+    return estimate(
+        MeasurementSet.from_marginals(
+            domain, table, noise=Laplace(1.0), spent={"epsilon": spent}, unit=unit, private=private
+        )
+    )
+
+
+RENAMED = Domain("people", (DOMAIN["age"], Attribute.categorical("a/b: odd name", ["F", "X"])))
+
+
+@pytest.mark.parametrize(
+    ("other", "file", "both_sides"),
+    [
+        (
+            {"spent": "2"},
+            "model.parquet",
+            r'model\.parquet says spent {"epsilon": "2"}, and measurements\.parquet says',
+        ),
+        ({"unit": "person"}, "model.parquet", r'model\.parquet says unit "person"'),
+        ({"private": False}, "model.parquet", r"model\.parquet says private false"),
+        ({"domain": RENAMED}, "model.parquet", r"model\.parquet says domain"),
+        ({"domain": RENAMED}, "domain.toml", r"domain\.toml says domain"),
+        ({"private": False}, "measurements.parquet", r"release\.json says private true, .* says false"),
+    ],
+    ids=["budget", "unit", "simulated", "domain", "domain file", "measurements"],
+)
+def test_a_file_of_another_release_is_refused(other, file: str, both_sides: str, tmp_path: Path) -> None:
+    bundle = release(people(), tmp_path / "release")
+    shutil.copy(release(people(**other), tmp_path / "other") / file, bundle / file)
+    with pytest.raises(FileFormatError, match=both_sides):
+        open_release(rewritten(bundle))
 
 
 def test_a_model_file_with_other_contents_is_refused(fitted, tmp_path: Path) -> None:
