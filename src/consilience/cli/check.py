@@ -1,7 +1,8 @@
-"""`consilience check`: is this file one of ours, and is it whole?"""
+"""`consilience check`: is this file one of ours, is it whole, and may it be published?"""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,30 +10,65 @@ from consilience.cli import options
 from consilience.cli.console import print_json
 from consilience.errors import FileFormatError
 
+if TYPE_CHECKING:
+    from consilience.measurements import MeasurementSet
+
 EXAMPLE = "Example: consilience check release"
+NOT_SAID = (
+    "PRIVACY NOT KNOWN: a model file of an earlier version does not say whether its noise was simulated. "
+    "Check the bundle or the measurements that it belongs to."
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a file is, and what speaks against publishing it."""
+
+    kind: str
+    summary: str
+    private: bool | None = None
+    """Whether the noise was real; None of files without noise, and where a file does not say."""
+    warning: str = ""
+
+    @property
+    def notice(self) -> str:
+        """What everybody has to know before anything else; empty where there is nothing."""
+        from consilience.measurements.measurement_set import NOT_PRIVATE
+
+        return NOT_PRIVATE if self.private is False else self.warning
 
 
 def check_command(
     path: Annotated[
         Path,
-        typer.Argument(help="A bundle, a ledger, or a file: domain, workload, measurements, model, synthetic."),
+        typer.Argument(help="A bundle, a ledger, or a file: domain, workload, measurements, model, table, synthetic."),
     ],
+    allow_simulated: Annotated[
+        bool, typer.Option("--allow-simulated", help="Exit code 0 for simulated noise, too. It is still NOT PRIVATE.")
+    ] = False,
     json: options.AsJson = False,
 ) -> None:
-    """Say what a file is and that it is valid, or what is wrong with it (exit code 1)."""
-    kind, summary = examine(path)
+    """Say what a file is and that it is valid, or what is wrong with it (exit code 1).
+
+    What must not be published has exit code 1 even if it is valid: simulated noise, and a draft of a domain.
+    """
+    found = examine(path)
     if json:
-        print_json({"file": str(path), "kind": kind, "valid": True, "summary": summary})
+        first = {"notice": found.notice} if found.notice else {}
+        about = {"file": str(path), "kind": found.kind, "valid": True, "summary": found.summary}
+        print_json(first | {"private": found.private} | about)
     else:
-        typer.echo(f"{path}: {kind}, valid. {summary}")
+        typer.echo((f"{found.notice}\n" if found.notice else "") + f"{path}: {found.kind}, valid. {found.summary}")
+    if found.notice and not (allow_simulated and found.private is False):
+        raise typer.Exit(1)
 
 
-def examine(path: Path) -> tuple[str, str]:
-    """The kind of a file and a line about it; a ConsilienceError says what is wrong."""
+def examine(path: Path) -> Finding:
+    """What a file is; a ConsilienceError says what is wrong."""
     if not path.exists():
         raise FileFormatError(f"there is no file {path}")
     if path.is_dir():
-        return _bundle(path)
+        return _folder(path)
     start = _first_bytes(path)
     if start.startswith(b"SQLite format 3"):
         return _ledger(path)
@@ -40,52 +76,103 @@ def examine(path: Path) -> tuple[str, str]:
         return _parquet(path)
     if path.suffix == ".toml":
         return _toml(path)
-    raise FileFormatError(f"{path} is none of our files: no TOML, no Parquet, no ledger, no bundle")
+    return _other_file(path, start)
 
 
 def _first_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            return stream.read(16)
+            return stream.read(64)
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _bundle(path: Path) -> tuple[str, str]:
+def _folder(path: Path) -> Finding:
     from consilience.publication import open_release
+    from consilience.publication.clusters import is_cluster_folder, open_clusters
 
+    if is_cluster_folder(path):
+        clusters, measured = open_clusters(path)
+        summary = f"{measured.domain.name}, {len(clusters.centroids)} clusters."
+        return Finding("clusters", summary + _promise(measured), clusters.private)
     estimate = open_release(path).estimate
-    simulated = "" if estimate.private else " NOT PRIVATE: simulated noise."
-    return "release bundle", f"{estimate.domain.name}, fitted by {estimate.method['method']}.{simulated}"
+    summary = f"{estimate.domain.name}, fitted by {estimate.method['method']}."
+    return Finding("release bundle", summary, estimate.private)
 
 
-def _ledger(path: Path) -> tuple[str, str]:
+def _ledger(path: Path) -> Finding:
     from consilience.privacy.ledger import Ledger
 
     found = Ledger.open(path)
-    return "ledger", f"dataset {found.dataset!r}, {found.total.describe()} in all, {found.remaining_text} remains."
+    summary = f"dataset {found.dataset!r}, {found.total.describe()} in all, {found.remaining_text} remains."
+    return Finding("ledger", summary)
 
 
-def _parquet(path: Path) -> tuple[str, str]:
+def _parquet(path: Path) -> Finding:
     from consilience.measurements import MeasurementSet
-    from consilience.publication.models import is_model, load_model
+    from consilience.publication.models import is_model
     from consilience.publication.record_files import synthetic_file
 
     if is_model(path):
-        saved = load_model(path)
-        return "model file", f"fitted by {saved.method.get('method')}, status {saved.status.value}."
+        return _model(path)
     records = synthetic_file(path)
     if records is not None:
-        return "synthetic records", records
+        return Finding("synthetic records", f"{records[0]:,} rows.", records[1])
     measured = MeasurementSet.load(path)
-    return "measurement file", f"{measured.domain.name}, {len(measured)} measurements. {measured.privacy.describe()}"
+    summary = f"{measured.domain.name}, {len(measured)} measurements."
+    return Finding("measurement file", summary + _promise(measured), measured.private)
 
 
-def _toml(path: Path) -> tuple[str, str]:
+def _promise(measured: "MeasurementSet") -> str:
+    """What real noise promises; simulated noise promises nothing."""
+    return f" {measured.privacy.describe()}" if measured.private else ""
+
+
+def _model(path: Path) -> Finding:
+    from consilience.publication.models import load_model
+
+    saved = load_model(path)
+    summary = f"fitted by {saved.method.get('method')}, status {saved.status.value}."
+    bundle = _bundle_of(path)
+    if saved.origin is None and bundle is not None:
+        return Finding("model file", summary, _folder(bundle).private)
+    private = None if saved.origin is None else bool(saved.origin["private"])
+    return Finding("model file", summary, private, NOT_SAID if private is None else "")
+
+
+def _toml(path: Path) -> Finding:
     from consilience.domain import Domain, Workload
     from consilience.domain.workloads import is_workload_file
 
     if is_workload_file(path):
-        return "workload file", f"{len(Workload.load(path))} queries."
+        return Finding("workload file", f"{len(Workload.load(path))} queries.")
     domain = Domain.load(path)
-    return "domain file", f"{domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells."
+    left = domain.left_to_review
+    return Finding(
+        "domain file",
+        f"{domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells.",
+        warning=f"DRAFT: read off the data, which is not private. Left to review: {left}." if left else "",
+    )
+
+
+def _other_file(path: Path, start: bytes) -> Finding:
+    """A table, known by its mark or by the bundle that it is in."""
+    from consilience.publication.simulated_tables import is_marked
+
+    if is_marked(start):
+        return Finding("comma-separated table", "Its first column says that the noise was simulated.", private=False)
+    bundle = _bundle_of(path)
+    if bundle is not None:
+        whole = _folder(bundle)
+        return Finding("part of a release bundle", whole.summary, whole.private)
+    hint = ""
+    if path.suffix.lower() == ".csv":
+        hint = "; comma-separated text does not say what it is: check the bundle or the file that it was made from"
+    raise FileFormatError(f"{path} is none of our files: no TOML, no Parquet, no ledger, no bundle{hint}")
+
+
+def _bundle_of(path: Path) -> Path | None:
+    """The bundle that a file is in, if it is in one."""
+    from consilience.publication.bundle import is_bundle
+
+    return next((folder for folder in path.absolute().parents[:2] if is_bundle(folder)), None)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
+from consilience.publication.simulated_tables import cell, heading
 
 if TYPE_CHECKING:
     from consilience.publication.intervals import Interval
@@ -91,13 +92,14 @@ class AnswerTable:
         return (*self.columns, *self.numeric_columns, *(() if self.interval is None else ("note",)))
 
     def to_csv(self) -> str:
-        """The answers as comma-separated text, numbers in full."""
+        """The answers as comma-separated text, numbers in full; of simulated noise the first column says so."""
         stream = io.StringIO()
         # By position: an attribute may be called like one of our columns.
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(self.header)
+        writer.writerow([*heading(private=self.private), *self.header])
+        mark = cell(private=self.private)
         for labels, row in zip(self.labels, self.rows(), strict=True):
-            writer.writerow([*labels, *(row[name] for name in self.header[len(self.columns) :])])
+            writer.writerow([*mark, *labels, *(row[name] for name in self.header[len(self.columns) :])])
         return stream.getvalue()
 
     def to_json(self) -> str:

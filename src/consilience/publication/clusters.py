@@ -19,6 +19,7 @@ from consilience.errors import FileFormatError
 from consilience.estimators.clusters import ClusterEstimate
 from consilience.measurements import MeasurementSet
 from consilience.publication.cluster_pictures import draw_clusters, draw_progress
+from consilience.publication.simulated_tables import cell, heading
 
 FILES = frozenset({"centroids.csv", "clusters.json", "measurements.parquet", "clusters.png", "chain.png"})
 
@@ -27,6 +28,19 @@ def is_cluster_folder(path: Path) -> bool:
     """Whether a folder is one of these, with nothing else in it."""
     inside = {each.name for each in path.iterdir()} if path.is_dir() else set[str]()
     return "clusters.json" in inside and inside <= FILES
+
+
+def open_clusters(path: Path) -> tuple[ClusterEstimate, MeasurementSet]:
+    """The clusters of a folder and the noisy rounds they come from, which agree on whether the noise was real."""
+    clusters = ClusterEstimate.load(path / "clusters.json")
+    measured = MeasurementSet.load(path / "measurements.parquet")
+    if clusters.private != measured.private:
+        said = {True: "private", False: "not private"}
+        raise FileFormatError(
+            f"the files of {path} do not agree: clusters.json calls itself {said[clusters.private]}, and "
+            f"measurements.parquet {said[measured.private]}; they are of different runs, or were changed"
+        )
+    return clusters, measured
 
 
 def refuse_other_place(path: Path, *, overwrite: bool) -> None:
@@ -62,15 +76,21 @@ def publish_clusters(
 
 
 def centroid_table(estimate: ClusterEstimate, level: float) -> str:
-    """The clusters as CSV, a line each, with the ends of their intervals."""
+    """The clusters as CSV, a line each, with the ends of their intervals; the first column tells simulated noise."""
     interval = estimate.interval(level)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = ["size", *estimate.attributes]
-    writer.writerow(["cluster", *(f"{name}{end}" for name in names for end in ("", "_low", "_high"))])
+    writer.writerow(
+        [
+            *heading(private=estimate.private),
+            "cluster",
+            *(f"{name}{end}" for name in names for end in ("", "_low", "_high")),
+        ]
+    )
     for k, centroid in enumerate(estimate.centroids):
-        cells: list[float] = [estimate.sizes[k], interval.sizes[0][k], interval.sizes[1][k]]
+        numbers: list[float] = [estimate.sizes[k], interval.sizes[0][k], interval.sizes[1][k]]
         for j, value in enumerate(centroid):
-            cells += [value, interval.centroids[0][k, j], interval.centroids[1][k, j]]
-        writer.writerow([k + 1, *(f"{float(cell):.6g}" for cell in cells)])
+            numbers += [value, interval.centroids[0][k, j], interval.centroids[1][k, j]]
+        writer.writerow([*cell(private=estimate.private), k + 1, *(f"{float(number):.6g}" for number in numbers)])
     return text.getvalue()

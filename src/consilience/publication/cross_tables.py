@@ -20,6 +20,7 @@ from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.publication.answers import AnswerTable, described_interval, outward
+from consilience.publication.simulated_tables import cell, heading
 
 TOTAL = "Total"
 MARK = "*"
@@ -80,16 +81,19 @@ class CrossTable:
         return tuple(tuple(_text(cell, decimals, symmetric=symmetric) for cell in row) for row in self.cells)
 
     def to_csv(self) -> str:
-        """The table as comma-separated text: numbers in full, but cells with intervals as they are printed."""
+        """The table as comma-separated text: numbers in full, but cells with intervals as they are printed.
+
+        Of simulated noise the first column says so.
+        """
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         for place, labels in enumerate(self.header):
             last = place == len(self.header) - 1
-            writer.writerow([*(name if last else "" for name in self.down), *labels])
+            writer.writerow([*heading(private=self.private), *(name if last else "" for name in self.down), *labels])
         numbers = [[int(cell.estimate) if self.whole else cell.estimate for cell in row] for row in self.cells]
         body = numbers if self.interval is None else self.texts()
         for labels, row in zip(self.row_labels, body, strict=True):
-            writer.writerow([*labels, *row])
+            writer.writerow([*cell(private=self.private), *labels, *row])
         return stream.getvalue()
 
     def to_json(self) -> str:

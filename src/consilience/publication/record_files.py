@@ -10,6 +10,7 @@ from consilience.domain.files import file_in_place_of
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
+from consilience.publication.simulated_tables import cell, heading
 from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def write_synthetic(
     """Write what `synthesize` makes to a file whose name ends in .csv or .parquet, and return its path.
 
     Everything is checked before any work. The file takes its place when it is complete. A Parquet file says in its
-    metadata what is promised, and whether the noise was real; CSV has no place for that.
+    metadata what is promised, and whether the noise was real. CSV has no place for that: there a first column says so
+    where the noise was simulated.
     """
     target = Path(path)
     check_target(target, overwrite=overwrite)
@@ -66,19 +68,24 @@ def _write_parquet(made: SyntheticRecords, stream: BinaryIO, progress: Progress 
 
 def _write_csv(made: SyntheticRecords, stream: BinaryIO, progress: Progress | None) -> None:
     """A header, and a line for each record; texts are in quotes where some label needs them."""
+    import pyarrow as pa
     from pyarrow.csv import CSVWriter, WriteOptions
 
-    stream.write(_line(made.schema.names))
-    if len(made.schema.names) == 1:
+    private = made.estimate.private
+    stream.write(_line([*heading(private=private), *made.schema.names]))
+    if private and len(made.schema.names) == 1:
         for batch in made.batches(progress):
             stream.write(b"".join(_line([value]) for value in batch.column(0).to_pylist()))
         return
     labels = [label for attribute in made.estimate.domain.counted for label in attribute.labels]
     style = "needed" if any(QUOTED.intersection(label) or not label for label in labels) else "none"
     plain = _plain_schema(made.schema)
-    with CSVWriter(stream, plain, write_options=WriteOptions(include_header=False, quoting_style=style)) as writer:
+    written = pa.schema([*(pa.field(name, pa.string()) for name in heading(private=private)), *plain])
+    with CSVWriter(stream, written, write_options=WriteOptions(include_header=False, quoting_style=style)) as writer:
         for batch in made.batches(progress):
-            writer.write_batch(batch.cast(plain))
+            marks = [pa.repeat(mark, batch.num_rows) for mark in cell(private=private)]
+            columns = [*marks, *batch.cast(plain).columns]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=written))
 
 
 def _line(values: list[object]) -> bytes:
@@ -99,8 +106,11 @@ def _plain_schema(schema: "pa.Schema") -> "pa.Schema":
     return pa.schema(fields)
 
 
-def synthetic_file(path: Path) -> str | None:
-    """A line about a Parquet file of synthetic records, every page of it read; None where it is something else."""
+def synthetic_file(path: Path) -> tuple[int, bool] | None:
+    """The rows of a Parquet file of synthetic records, every page of it read, and whether the noise was real.
+
+    None where it is something else.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,5 +121,4 @@ def synthetic_file(path: Path) -> str | None:
         rows = sum(batch.num_rows for batch in pq.ParquetFile(path).iter_batches())
     except (pa.ArrowException, OSError):
         raise FileFormatError(f"{path} is no Parquet file, or is cut short; write it anew") from None
-    simulated = "" if metadata.get(b"consilience.private") == b"true" else " NOT PRIVATE: simulated noise."
-    return f"{rows:,} rows.{simulated}"
+    return rows, metadata.get(b"consilience.private") == b"true"

@@ -89,14 +89,14 @@ def test_an_estimate_without_error_bars_is_answered_without(bundle: Path, monkey
     shown = ask(bundle, "by sex", "--interval", "--csv")
     assert shown.exit_code == 0
     assert "no error bars: it cannot be refitted, because of that" in shown.stderr
-    assert shown.stdout.startswith("sex,estimate\n")
+    assert shown.stdout.startswith("NOT PRIVATE,sex,estimate\n")
 
 
 def test_cross_tables_add_up_in_whole_numbers(bundle: Path) -> None:
     shown = ask(bundle, "by age, sex", "by sex, town", "--cross", "--integers", "--csv").stdout
     first, second = (list(csv.reader(io.StringIO(text))) for text in shown.split("\n\n"))
-    assert first[0] == ["age", "F", "M", "Total"]
-    cells = np.array([[int(cell) for cell in row[1:]] for row in first[1:]])
+    assert first[0] == ["NOT PRIVATE", "age", "F", "M", "Total"]
+    cells = np.array([[int(cell) for cell in row[2:]] for row in first[1:]])
     assert np.array_equal(cells[:-1].sum(axis=0), cells[-1])
     assert np.array_equal(cells[:, :-1].sum(axis=1), cells[:, -1])
     assert [int(row[-1]) for row in second[1:3]] == cells[-1, :2].tolist()  # sex has the same totals in both

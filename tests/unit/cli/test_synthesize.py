@@ -73,7 +73,7 @@ def test_simulated_noise_is_said_beside_the_file_and_in_it(bundle: Path, tmp_pat
     release(fitted(private=False), bundle, overwrite=True)
     outcome = call("--out", "play.csv")
     assert "NOT PRIVATE" in outcome.stderr
-    assert Path("play.csv").read_text().startswith("age,sex\n")
+    assert Path("play.csv").read_text().startswith("NOT PRIVATE,age,sex\nsimulated noise,")
     call("--out", "play.parquet")
     assert pq.read_schema("play.parquet").metadata[b"consilience.private"] == b"false"
 
@@ -116,10 +116,10 @@ def test_too_many_rows_are_refused_and_overwriting_is_a_wish(bundle: Path) -> No
 
 
 def test_a_file_of_records_is_checked_page_by_page(bundle: Path) -> None:
-    from consilience.cli.check import examine
+    from consilience.cli.check import Finding, examine
 
     call("--out", "people.parquet", "--rows", "50")
-    assert examine(Path("people.parquet")) == ("synthetic records", "50 rows.")
+    assert examine(Path("people.parquet")) == Finding("synthetic records", "50 rows.", private=True)
     contents = Path("people.parquet").read_bytes()
     Path("cut.parquet").write_bytes(contents[: len(contents) // 2])
     with pytest.raises(ConsilienceError, match="cut short"):
