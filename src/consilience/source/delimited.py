@@ -3,15 +3,14 @@
 The first record is the header. The delimiter is the comma, semicolon, tab or bar with which the header names most
 declared columns; nothing else is guessed, and every value is read as text. Text is UTF-8; whitespace around values is
 dropped, and an empty value is missing. `numerics.delimited` gives the grammar, which has a meaning for every sequence
-of bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs at most
-the records up to the next one.
+of bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs its own
+record alone, unless the next single quote of the file ends a field on a later line.
 """
 
-import csv
 import gzip
-import io
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.errors import SourceError
-from consilience.numerics.delimited import Fields, gather_fields, split_records
+from consilience.numerics.delimited import NOWHERE, Fields, gather_fields, split_records
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
 from consilience.source.records import Batch
 from consilience.source.refusals import attempt, attempt_each
@@ -48,8 +47,8 @@ class DelimitedReader:
         self._refusal = f"{shown} cannot be read; check that every file is whole and that you may read it"
         self._headers: dict[Path, Header] = {}
         for path in paths:
-            beginning = attempt(lambda path=path: _beginning(path), self._refusal)
-            header = read_header(beginning, wanted=tuple(required))
+            start = attempt(lambda path=path: beginning(path), self._refusal)
+            header = read_header(start, wanted=tuple(required))
             if header is None:
                 raise SourceError(
                     f"{shown} does not begin with a header; save it as UTF-8 text whose first line names the columns"
@@ -66,24 +65,35 @@ class DelimitedReader:
                 yield from read_records(file, header, names)
 
 
-def read_header(beginning: bytes, *, wanted: Sequence[str]) -> Header | None:
+def read_header(start: bytes, *, wanted: Sequence[str]) -> Header | None:
     """The header at the beginning of a file, or None where there is no text.
 
     >>> read_header(b"age; sex; region\\n17; F; north\\n", wanted=["age", "sex"])
     Header(delimiter=';', names=('age', 'sex', 'region'))
     """
-    text = beginning.removeprefix(BYTE_ORDER_MARK).decode("utf-8", "surrogateescape")
-    readings = [Header(delimiter, _first_record(text, delimiter)) for delimiter in DELIMITERS]
+    text = start.removeprefix(BYTE_ORDER_MARK)
+    readings = [Header(delimiter, first_record(text, delimiter)) for delimiter in DELIMITERS]
     best = max(readings, key=lambda header: len(set(wanted).intersection(header.names)))
     return None if not best.names or any("\0" in name for name in best.names) else best
 
 
-def _first_record(text: str, delimiter: str) -> tuple[str, ...]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
-    try:
-        return tuple(name.strip() for name in next(filter(None, reader), ()))
-    except csv.Error:
+def first_record(text: bytes, delimiter: str) -> tuple[str, ...]:
+    """The names in the first record, by the grammar of all others."""
+    signs = np.frombuffer(text, dtype=np.uint8)
+    fields = split_records(
+        signs,
+        delimiter=ord(delimiter),
+        slots=np.arange(text.count(delimiter.encode()) + 1),
+        longest=LONGEST_RECORD,
+        limit=1,
+        final=len(text) < LONGEST_RECORD,
+    )
+    if not fields.records:
         return ()
+    there = fields.starts[:, 0] != NOWHERE
+    gathered, offsets = gather_fields(signs, fields.starts[there, 0], fields.ends[there, 0])
+    names = (gathered[begin:end].tobytes() for begin, end in pairwise(offsets))
+    return tuple(name.decode("utf-8", "surrogateescape").strip() for name in names)
 
 
 def read_records(file: BinaryIO, header: Header, names: Sequence[str]) -> Generator[Batch]:
@@ -140,6 +150,7 @@ def _open(path: Path) -> BinaryIO:
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
-def _beginning(path: Path) -> bytes:
+def beginning(path: Path) -> bytes:
+    """The bytes in which the header must end."""
     with _open(path) as file:
-        return file.read(LONGEST_RECORD)
+        return file.read(LONGEST_RECORD + len(BYTE_ORDER_MARK))

@@ -4,9 +4,7 @@ A column of numbers with many values becomes ten bins between round edges; a col
 with many different texts, such as a name or an address, is left out and named.
 """
 
-import csv
 import glob
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,7 +98,7 @@ def round_edges(low: float, high: float, *, whole: bool) -> Sequence[float]:
 
 def _column_names(data: str) -> list[str]:
     """The names of the columns of the first file."""
-    from consilience.source.delimited import DELIMITERS, _beginning
+    from consilience.source.delimited import BYTE_ORDER_MARK, DELIMITERS, beginning, first_record
 
     paths = [data] if Path(data).exists() else sorted(glob.glob(data, recursive=True))
     if not paths:
@@ -109,9 +107,5 @@ def _column_names(data: str) -> list[str]:
         import pyarrow.parquet as pq
 
         return list(pq.read_schema(paths[0]).names)
-    text = _beginning(Path(paths[0])).decode("utf-8-sig", "replace")
-    readings = [
-        next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True), [])
-        for delimiter in DELIMITERS
-    ]
-    return [column.strip() for column in max(readings, key=len)]
+    text = beginning(Path(paths[0])).removeprefix(BYTE_ORDER_MARK)
+    return list(max((first_record(text, delimiter) for delimiter in DELIMITERS), key=len))

@@ -119,6 +119,19 @@ def test_an_open_quote_costs_its_own_record_alone(path, monkeypatch):
     assert cells(counts(path, content)) == {("other", "0..9"): 1, ("1", "10..19"): 100}
 
 
+@pytest.mark.parametrize("stray", [b'"0,5', b'0,"5', b'"0","5', b'"0" 1,5', b'0,"5" and', b'0,5"', b'0"0,5'])
+@pytest.mark.parametrize("after", [b"1,15", b'"1","15"', b'1,"15"', b'"1",15', b'"",""', b'"1 ""one""",15'])
+def test_a_stray_quote_costs_its_own_record_alone(path, stray, after):
+    others = (after + b"\n") * 15_000
+    found = counts(path, b"a,b\n" + others + stray + b"\n" + others)
+    assert np.abs(found - 2 * counts(path, b"a,b\n" + others)).sum() == 1
+
+
+def test_the_header_is_read_by_the_grammar_of_the_records():
+    assert read_header(b'"a "b" c",d\n', wanted=["d"]) == Header(",", ('a "b" c', "d"))
+    assert read_header(b'"a,b\n"0","1"\n', wanted=["b"]) == Header(",", ('"a', "b"))
+
+
 def test_text_in_another_encoding_matches_no_label_and_does_not_raise(path):
     domain = Domain("d", (Attribute.categorical("a", ["Zoë"], unlisted="other"),))
     content = "a\nZoë\n".encode() + "Zoë\n".encode("latin-1")
