@@ -3,11 +3,31 @@
 from decimal import Decimal
 from typing import Any
 
+from collections.abc import Mapping
+
 from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import Declaration, suggestion
 
 MOST_BINS = 1_000_000
 """An attribute declared by from, to and step has at most this many bins."""
+MOST_BINS_TOGETHER = 2_000_000
+"""And all such attributes of a domain together: a few letters stand for each million of them."""
+
+
+def attributes_from_declarations(tables: Mapping[str, Declaration]) -> tuple[Attribute, ...]:
+    """The attributes that the `[attributes.NAME]` tables declare."""
+    attributes: list[Attribute] = []
+    stepped = 0
+    for name, declared in tables.items():
+        attributes.append(attribute_from_declaration(name, declared))
+        if "step" in declared and "edges" not in declared:
+            stepped += attributes[-1].size
+        if stepped > MOST_BINS_TOGETHER:
+            declared.refuse(
+                f"the attributes up to {name!r} have more than {MOST_BINS_TOGETHER:,} bins by 'from', 'to' and 'step'; "
+                "take wider steps"
+            )
+    return tuple(attributes)
 
 
 def attribute_from_declaration(name: str, declared: Declaration) -> Attribute:

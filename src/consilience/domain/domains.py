@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.attribute_tables import attribute_from_declaration
+from consilience.domain.attribute_tables import attributes_from_declarations
 from consilience.domain.attributes import Attribute, Continuous, Numeric
 from consilience.domain.declarations import Declaration, is_number, suggestion
 from consilience.domain.files import write_atomically
@@ -238,7 +238,7 @@ class Domain:
         named = declared.table("attributes")
         tables = {key: named.table(key) for key in named.keys()}
         unreviewed = tuple(key for key, table in tables.items() if "reviewed" in table and not table.flag("reviewed"))
-        attributes = tuple(attribute_from_declaration(key, table) for key, table in tables.items())
+        attributes = attributes_from_declarations(tables)
         bare = Domain(name, attributes)
         rules = declared.tables("impossible") if "impossible" in declared else ()
         impossible = tuple(_read_rule(bare, rule) for rule in rules)

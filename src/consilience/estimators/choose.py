@@ -21,6 +21,7 @@ from consilience.estimators.base import Estimate, Estimator, Progress, SavedMode
 from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.registry import ESTIMATES, ESTIMATORS
 from consilience.measurements import MeasurementSet
+from consilience.measurements.parquet import refusing_what_is_odd
 
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
 PREFERRED_FOR_VIEWS = ("tree", "graphical", "table", "views", "residual", "matrix")
@@ -114,7 +115,8 @@ def restore(saved: SavedModel, measured: MeasurementSet) -> Estimate:
         raise FileFormatError(
             f"the model was fitted by {method!r}, which this version does not know; upgrade consilience"
         )
-    return ESTIMATES[method].restore(saved, measured)
+    with refusing_what_is_odd("the model", "model file"):
+        return ESTIMATES[method].restore(saved, measured)
 
 
 def estimate(

@@ -21,6 +21,7 @@ from consilience.errors import DeclarationError, FileFormatError, MeasurementErr
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
 from consilience.measurements.noise_laws import NoiseLaw
+from consilience.measurements.parquet_sizes import read_bounded
 from consilience.measurements.privacy_statement import PrivacyStatement
 
 if TYPE_CHECKING:
@@ -154,14 +155,12 @@ def _as_arrow(frame: Any, *, text_columns: list[str], value: str) -> "pa.Table":
 def _read_table_file(path: Path, text_columns: list[str], value: str) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.csv as csv
-    import pyarrow.parquet as pq
 
     # One thread: a short program may end while Arrow's threads are still starting, which aborts it.
     try:
         with path.open("rb") as stream:
             if stream.read(4) == b"PAR1":
-                stream.seek(0)
-                return pq.ParquetFile(stream).read(use_threads=False)
+                return read_bounded(path.read_bytes(), where=str(path))
             stream.seek(0)
             types = dict.fromkeys(text_columns, pa.string()) | {value: pa.float64()}
             options = csv.ConvertOptions(column_types=types, strings_can_be_null=False)

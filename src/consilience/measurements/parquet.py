@@ -21,6 +21,7 @@ from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, FileFormatError
 from consilience.measurements.measurement import RESERVED_EXTRA, Measurement
 from consilience.measurements.noise_laws import noise_law
+from consilience.measurements.parquet_sizes import read_bounded
 from consilience.measurements.plain_data import read_json, write_json
 from consilience.measurements.privacy_statement import PrivacyStatement
 
@@ -105,7 +106,7 @@ def from_bytes(content: bytes, *, where: str) -> MeasurementFile:
 
 
 @contextmanager
-def refusing_what_is_odd(where: str) -> Iterator[None]:
+def refusing_what_is_odd(where: str, what: str = "measurement file") -> Iterator[None]:
     """Turn whatever the contents of a file can provoke into a refusal that names the file.
 
     Bytes that were damaged or made up reach deep into Arrow and NumPy; these are the errors those raise on such input.
@@ -123,9 +124,9 @@ def refusing_what_is_odd(where: str) -> Iterator[None]:
         raise FileFormatError(
             f"{where} is damaged: its Parquet contents cannot be read ({_first_line(error)}); copy it again"
         ) from None
-    except (ValueError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError, RecursionError) as error:
         raise FileFormatError(
-            f"{where} holds something that no measurement file may hold ({type(error).__name__}: {_first_line(error)})"
+            f"{where} holds something that no {what} may hold ({type(error).__name__}: {_first_line(error)})"
         ) from None
 
 
@@ -250,14 +251,13 @@ def _read_table(content: bytes, where: str) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    names = pq.ParquetFile(pa.BufferReader(content)).schema_arrow.names
     for name in COLUMNS:
-        if name not in source.schema_arrow.names:
+        if name not in names:
             raise FileFormatError(
                 f"{where} lacks the column {name!r}; a measurement file has the columns {', '.join(COLUMNS)}"
             )
-    # A short program may end while Arrow's threads are still starting, which aborts it; one thread is fast enough here.
-    table = source.read(columns=list(COLUMNS), use_threads=False)
+    table = read_bounded(content, where=where, columns=COLUMNS)
     arrays = []
     for field in _schema():
         column = table.column(field.name)

@@ -6,17 +6,21 @@ latter.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.domain.declarations import Declaration
 from consilience.domain.files import write_atomically
-from consilience.errors import ConsilienceError, FileFormatError
+from consilience.errors import FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import SavedModel
 from consilience.measurements import MeasurementSet
+from consilience.measurements.parquet import refusing_what_is_odd
+from consilience.measurements.parquet_sizes import read_bounded
 from consilience.numerics.fit import Status
 
 VERSION = "1"
@@ -60,21 +64,14 @@ def save_model(estimate: Estimate, path: Path) -> None:
 
 def load_model(path: Path) -> SavedModel:
     """What `save_model` wrote; anything else is refused."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        with pq.ParquetFile(path) as file:  # unlike `read_table`, it imports neither datasets nor pandas
-            table = file.read(use_threads=False)
+        content = path.read_bytes()
     except FileNotFoundError:
         raise FileFormatError(f"there is no model file {path}") from None
-    except (pa.ArrowException, OSError):
-        raise FileFormatError(f"{path} is no Parquet file, or is cut short; write the bundle anew") from None
-    try:
-        return _read(table)
-    except (KeyError, TypeError, ValueError, RecursionError, ConsilienceError) as error:
-        reason = f": {error}" if isinstance(error, ConsilienceError) else ""
-        raise FileFormatError(f"{path} is not a consilience model file of version {VERSION}{reason}") from None
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}") from None
+    with refusing_what_is_odd(str(path), "model file"):
+        return _read(content, str(path))
 
 
 def is_model(path: Path) -> bool:
@@ -84,29 +81,46 @@ def is_model(path: Path) -> bool:
 
     try:
         metadata = pq.read_schema(path).metadata or {}
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):
         return False
     return metadata.get(b"consilience.format") == b"model"
 
 
-def _read(table: Any) -> SavedModel:
-    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    declared = Declaration(metadata, "model file")
+def _read(content: bytes, where: str) -> SavedModel:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = pq.ParquetFile(pa.BufferReader(content)).metadata.metadata or {}
+    metadata = {key.decode(): value.decode() for key, value in found.items() if key.startswith(b"consilience.")}
+    declared = Declaration(metadata, where)
     if declared.text("consilience.format") != "model" or declared.text("consilience.version") != VERSION:
         declared.refuse(f"expected a model of version {VERSION}, found {metadata.get('consilience.version')!r}")
-    arrays = {}
-    for row in table.to_pylist():
-        array = np.array(row["values"], dtype=np.float64).reshape(row["shape"])
-        if not np.isfinite(array).all():
-            declared.refuse(f"the array {row['name']!r} has values that are not finite")
-        arrays[str(row["name"])] = array
-    said = json.loads(metadata["consilience.origin"]) if "consilience.origin" in declared else None
+    said = json.loads(declared.text("consilience.origin")) if "consilience.origin" in declared else None
     if said is not None:
         Declaration(said, "origin").flag("private")
     return SavedModel(
-        method=json.loads(metadata["consilience.method"]),
-        status=Status(metadata["consilience.status"]),
-        stats=json.loads(metadata["consilience.stats"]),
-        arrays=arrays,
+        method=_object_of(declared, "consilience.method"),
+        status=Status(declared.text("consilience.status")),
+        stats=_object_of(declared, "consilience.stats"),
+        arrays=_arrays(read_bounded(content, where=where, columns=("name", "shape", "values")), declared),
         origin=said,
     )
+
+
+def _object_of(declared: Declaration, key: str) -> dict[str, Any]:
+    found = json.loads(declared.text(key))
+    return found if isinstance(found, dict) else declared.refuse(f"{key!r} must be a JSON object")
+
+
+def _arrays(table: Any, declared: Declaration) -> dict[str, NDArray[np.float64]]:
+    """The arrays by their names, each of the shape that it declares."""
+    arrays = {}
+    for name, shape, cell in zip(*(table.column(name) for name in ("name", "shape", "values")), strict=True):
+        sizes = [int(size) for size in shape.as_py()]
+        array = np.array(np.from_dlpack(cell.values), dtype=np.float64)  # `to_numpy` would import pandas
+        if min(sizes, default=1) < 0 or math.prod(sizes) != array.size:
+            declared.refuse(f"the array {name.as_py()!r} has {array.size:,} values for the shape {sizes}")
+        if not np.isfinite(array).all():
+            declared.refuse(f"the array {name.as_py()!r} has values that are not finite")
+        arrays[str(name.as_py())] = array.reshape(sizes)
+    return arrays

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -10,6 +11,7 @@ from consilience.domain.files import file_in_place_of
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
+from consilience.measurements.parquet_sizes import check_contents
 from consilience.publication.simulated_tables import cell, heading
 from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIXES = (".csv", ".parquet")
+LARGEST_GROWTH = 1000
+"""A file of records may hold this many times its own size: the same label over and over takes next to nothing."""
 QUOTED = frozenset(',"\r\n')
 
 
@@ -118,7 +122,11 @@ def synthetic_file(path: Path) -> tuple[int, bool] | None:
         metadata = pq.read_schema(path).metadata or {}
         if metadata.get(b"consilience.format") != b"synthetic records":
             return None
-        rows = sum(batch.num_rows for batch in pq.ParquetFile(path).iter_batches())
-    except (pa.ArrowException, OSError):
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            check_contents(content, pq.read_metadata(path), where=str(path), growth=LARGEST_GROWTH)
+        texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
+        reader = pq.ParquetFile(path, read_dictionary=texts)
+        rows = sum(batch.num_rows for batch in reader.iter_batches(use_threads=False))
+    except (pa.ArrowException, OSError, ValueError):
         raise FileFormatError(f"{path} is no Parquet file, or is cut short; write it anew") from None
     return rows, metadata.get(b"consilience.private") == b"true"

@@ -302,3 +302,10 @@ def test_anything_anywhere_in_a_workload_is_accepted_or_refused_in_our_words(pat
 def test_a_query_names_the_place_of_its_mistake() -> None:
     with pytest.raises(DeclarationError, match=r"^measurement 3\.factors\[0\]: 'label' must be a text, found 3$"):
         Query.from_json({"factors": [{"kind": "value", "attribute": "a", "label": 3}]}, where="measurement 3")
+
+
+def test_a_few_letters_that_declare_many_millions_of_bins_are_refused() -> None:
+    stepped = {"kind": "numeric", "from": 0, "to": 900_000, "step": 1}
+    declared = {"name": "d", "attributes": {f"a{i}": stepped for i in range(500)}}
+    with pytest.raises(DeclarationError, match="more than 2,000,000 bins"):
+        Domain.from_declaration(declared)
