@@ -5,6 +5,7 @@ guessed from all of them.
 """
 
 from collections.abc import Generator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
@@ -95,5 +96,16 @@ def _pandas_array(series: Any) -> Any:
         codes = native.cat.codes.to_numpy()
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), categories)
     if native.dtype == object:
-        return array_of_values(series.to_list(), missing=series.is_null().to_list())
-    return series.to_arrow()
+        values = series.to_list()
+        return array_of_values(values, missing=_missing(series, values))
+    array = series.to_arrow()
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _missing(series: Any, values: list[Any]) -> list[bool]:
+    try:
+        return series.is_null().to_list()
+    except ArithmeticError:  # a signalling NaN refuses to be compared: its like are found one by one
+        signalling = [isinstance(value, Decimal) and value.is_nan() for value in values]
+        others = series.to_native().mask(signalling, None)
+        return others.isna().tolist()

@@ -13,6 +13,9 @@ from consilience.source.refusals import attempt, attempt_each
 
 parquet: Any = pyarrow.parquet
 
+BYTES_AT_ONCE = 2**20
+"""Bytes of each column that are read from disk at once."""
+
 
 class ParquetReader:
     """Reads Parquet files in the order given; texts arrive as dictionaries, as Parquet stores them."""
@@ -34,7 +37,10 @@ class ParquetReader:
 
     def _batches(self, names: Sequence[str]) -> Generator[Batch]:
         for path in self._paths:
-            with parquet.ParquetFile(path, read_dictionary=self._texts[path]) as file:
+            # Buffering ahead would hold the whole file, and reading without a buffer whole columns of a row group.
+            with parquet.ParquetFile(
+                path, read_dictionary=self._texts[path], pre_buffer=False, buffer_size=BYTES_AT_ONCE
+            ) as file:
                 yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(names), use_threads=False)
 
 
