@@ -1,9 +1,8 @@
 """From the `[attributes.NAME]` tables of a domain file to attributes."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
-
-from collections.abc import Mapping
 
 from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import Declaration, suggestion
