@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from consilience.cli.main import run
 from consilience.domain import Domain
 from consilience.domain.attributes import Hierarchy, Numeric
 
@@ -198,16 +199,18 @@ class TestTheDemo:
             assert str(Path("demo") / name) in printed
             assert (folder / "demo" / name).exists()
 
-    def test_the_commands_it_suggests_work_and_the_last_is_refused(self, printed: str, folder: Path) -> None:
+    def test_the_commands_it_suggests_work_and_the_last_is_refused(
+        self, printed: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(folder)
         _, _, last_section = printed.partition("Try:")
         commands = [line.strip() for line in last_section.splitlines() if line.startswith("  ")]
         assert len(commands) == 6
         for command in commands:
-            words = shlex.split(command)[1:]
-            done = subprocess.run(
-                [sys.executable, "-m", "consilience.cli.main", *words], cwd=folder, capture_output=True, check=False
-            )
-            assert done.returncode == (1 if command == commands[-1] else 0), command
+            monkeypatch.setattr(sys, "argv", shlex.split(command))
+            with pytest.raises(SystemExit) as ended:
+                run()
+            assert ended.value.code == (1 if command == commands[-1] else 0), command
 
     def test_a_second_demo_removes_the_first_and_says_so(self, tmp_path: Path) -> None:
         said = io.StringIO()

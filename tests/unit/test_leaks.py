@@ -6,12 +6,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from consilience.cli.main import run
 
 CANARIES = ["CANARY-9f3e", "Zebra Street 77", "918273645", "canary@secret.example", "0.123987456"]
 ROWS = 48_619
@@ -70,10 +74,35 @@ def start(place: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def call(place: Path, *words: str) -> tuple[int, str]:
+def call_beside(place: Path, *words: str) -> tuple[int, str]:
+    """Exit code and everything printed by a process of its own."""
     process = start(place, *words)
     out, err = process.communicate(timeout=120)
     return process.returncode, out + err
+
+
+def call(place: Path, *words: str) -> tuple[int, str]:
+    """Exit code and everything printed by the command in this process, what libraries print themselves included."""
+    kept, code = [os.dup(1), os.dup(2)], 0
+    with tempfile.TemporaryFile("w+", dir=place.parent) as printed, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("TMPDIR", str(place / "temporary"))
+        patch.setenv("HOME", str(place))
+        patch.setattr(tempfile, "tempdir", None)
+        patch.setattr(sys, "argv", ["consilience", *words])
+        try:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
+            with redirect_stdout(printed), redirect_stderr(printed):
+                run()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        finally:
+            for stream, descriptor in enumerate(kept, start=1):
+                os.dup2(descriptor, stream)
+                os.close(descriptor)
+        printed.seek(0)
+        return code, printed.read()
 
 
 def secrets_in(text: str) -> list[str]:
@@ -95,7 +124,7 @@ RELEASE = ["release", "data/people.csv", "--domain", "people.domain.toml", "--ep
 
 
 def test_nothing_leaks_from_a_release(place: Path) -> None:
-    code, printed = call(place, *RELEASE)
+    code, printed = call_beside(place, *RELEASE)
     assert code == 0, printed
     for words in (["answer", "release", "by sex"], ["check", "release"], ["ledger", "show", "data/people.csv"]):
         code, more = call(place, *words)
@@ -161,6 +190,7 @@ FAILURES = [
 def test_nothing_leaks_from_a_broken_source(place: Path, kind: str) -> None:
     code, printed = call(place, *broken(place, kind))
     assert code == 1, printed
+    assert "\nconsilience: " in printed
     assert "Traceback" not in printed
     assert "internal error" not in printed
     check_nothing_leaked(place, printed)
