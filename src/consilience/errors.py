@@ -5,20 +5,27 @@ declarations, measurements and files describe public things and say everything. 
 confidential data: it names the declared column or the kind of file, never a value, a row or a count.
 """
 
+import re
+
 LONGEST_MESSAGE = 2000
 """Characters that fit on a screen. What is quoted from a file may be of any length."""
+
+LONG_WORD = re.compile(r"(\S{60})\S{140,}(\S{20})")
 
 
 class ConsilienceError(Exception):
     """The root of all errors that consilience raises on purpose.
 
-    A message that quotes too much loses its middle: what was wrong stands at its beginning, the next step at its end.
+    Words of hundreds of letters are shortened, and a message that is still too long loses its middle: what was wrong
+    stands at its beginning, the next step at its end.
 
     >>> len(str(ConsilienceError(f"the name {'x' * 10_000!r} is too long; shorten it")))
-    2000
+    114
     """
 
     def __init__(self, message: str = "", *details: object) -> None:
+        if len(message) > LONGEST_MESSAGE:
+            message = LONG_WORD.sub(r"\1…\2", message)
         if len(message) > LONGEST_MESSAGE:
             message = message[: LONGEST_MESSAGE - 603] + " … " + message[-600:]
         super().__init__(message, *details)
