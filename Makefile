@@ -1,7 +1,15 @@
 # Everything runs inside .venv, which `make setup` builds from pyproject.toml alone.
-PYTHON ?= python3
+# Another interpreter has an environment of its own: make check PYTHON=python3.13 VENV=.venv-3.13
+ifeq ($(OS),Windows_NT)
+  PYTHON ?= python
+  PROGRAMS := Scripts
+else
+  PYTHON ?= python3
+  PROGRAMS := bin
+endif
 VENV := .venv
-BIN := $(VENV)/bin
+VERSIONS := constraints.txt
+BIN := $(VENV)/$(PROGRAMS)
 STAMP := $(VENV)/.installed
 # Two test processes share two cores: linear algebra with threads of its own would only get in their way.
 export OPENBLAS_NUM_THREADS ?= 1
@@ -9,18 +17,18 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 export CONSILIENCE_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test test-slow test-portable check lint types architecture bench reproduce docs clean
+.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce docs clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(VERSIONS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[dev]"
 	touch $(STAMP)
 
 # Benchmarks compare with other solvers, which nothing else needs.
 $(VENV)/.peers: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[bench]"
 	touch $(VENV)/.peers
 
 demo: setup
@@ -35,6 +43,16 @@ test-slow: setup
 # The quick tests once under each arithmetic of other processors: an hour, for the night.
 test-portable: setup
 	$(BIN)/python tests/portable.py
+
+# The quick tests with the lowest version of everything that pyproject.toml declares, but for the linters. Their compiled
+# kernels stay apart: numba would throw away those of another version.
+test-lowest: .venv-lowest.txt
+	NUMBA_CACHE_DIR=$(abspath .venv-lowest/kernels) $(MAKE) --no-print-directory test VENV=.venv-lowest VERSIONS=.venv-lowest.txt
+
+.venv-lowest.txt: pyproject.toml
+	$(PYTHON) -c "import tomllib; \
+	project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; \
+	print(*(each.replace('>=', '==') for each in project['dependencies'] + extras['plots'] + extras['test']), sep='\n')" > $@
 
 lint: setup
 	$(BIN)/ruff check .
@@ -61,3 +79,5 @@ docs: setup
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .portable demo
+
+	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis demo

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -228,6 +227,6 @@ def test_nothing_leaks_from_wrong_requests(place: Path) -> None:
 def test_nothing_leaks_from_a_killed_release(place: Path, delay: float) -> None:
     process = start(place, *RELEASE)
     time.sleep(delay)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     out, err = process.communicate()
     check_nothing_leaked(place, out + err)

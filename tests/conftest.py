@@ -1,0 +1,38 @@
+"""Tests that rest on what only some systems have are skipped on the others, each with its reason."""
+
+import sys
+
+import pytest
+
+# A benchmark reads its peak memory from a module that Windows does not have.
+collect_ignore_glob = ["unit/benchmarks/*"] if sys.platform == "win32" else []
+
+FORKS = "it forks a process that has threads, which only Linux bears"
+PROC = "it tells a process from a later one with the same number, or from a zombie, which takes Linux's /proc"
+ENDED = "Windows does not say whether another process has ended, so its reservation counts as alive"
+MODES = "Windows has no permission bits"
+
+LINUX_ALONE = {
+    "test_measuring_crashes.py": FORKS,
+    "test_record_sums_crashes.py": FORKS,
+    "test_resumed_mechanisms.py": FORKS,
+    "test_a_ledger_object_serves_forked_processes": FORKS,
+    "test_a_living_process_keeps_its_reservation_and_a_dead_one_loses_it": PROC,
+    "test_a_recycled_process_id_does_not_keep_a_reservation": PROC,
+}
+NOT_WINDOWS = {
+    "test_ledger_crashes.py": ENDED,
+    "test_a_process_id_that_nobody_has_is_dead": ENDED,
+    "test_without_a_start_time_a_running_process_counts_as_the_owner": ENDED,
+    "test_leaving_a_lost_reservation_does_not_release_its_heir": ENDED,
+    "test_new_files_get_the_permissions_of_any_new_file": MODES,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reasons = {} if sys.platform == "linux" else LINUX_ALONE
+    if sys.platform == "win32":
+        reasons = reasons | NOT_WINDOWS
+    for item in items:
+        for name in {item.path.name, item.name.partition("[")[0]} & reasons.keys():
+            item.add_marker(pytest.mark.skip(reason=reasons[name]))
