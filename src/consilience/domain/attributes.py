@@ -19,6 +19,8 @@ from consilience.errors import DeclarationError
 
 DROP = -1
 """The code of a value whose record is dropped."""
+MOST_LEVELS = 100
+"""Levels of the deepest hierarchy; the work on it grows with them."""
 
 
 @dataclass(frozen=True)
@@ -332,8 +334,7 @@ class Hierarchy(Attribute):
         self._refuse_clip()
         self._refuse_duplicates([child for child, _ in self.parents], "value")
         inner = {parent for _, parent in self.parents}
-        for child, _ in self.parents:
-            self.path(child)
+        self._check_levels()
         for rule in (self.missing, self.unlisted):
             if rule in inner:
                 raise DeclarationError(
@@ -345,16 +346,30 @@ class Hierarchy(Attribute):
     def _parent_of(self) -> dict[str, str]:
         return dict(self.parents)
 
+    def _check_levels(self) -> None:
+        """Refuse a parent above itself, and more levels than anybody can mean."""
+        known: dict[str, int] = {}
+        for child, _ in self.parents:
+            walked = [child]
+            while walked[-1] not in known and walked[-1] in self._parent_of:
+                walked.append(self._parent_of[walked[-1]])
+                if len(walked) > len(self.parents) + 1:
+                    raise DeclarationError(
+                        f"attribute {self.name!r}: {walked[-1]!r} is its own ancestor; parents must form a tree"
+                    )
+            level = known.get(walked[-1], 0)
+            known |= {node: level + steps for steps, node in enumerate(reversed(walked))}
+            if known[child] >= MOST_LEVELS:
+                raise DeclarationError(
+                    f"attribute {self.name!r}: {child!r} has {known[child]} values above it, and a hierarchy has at "
+                    f"most {MOST_LEVELS} levels"
+                )
+
     def path(self, node: str) -> tuple[str, ...]:
         """The node and its ancestors, up to its root."""
         nodes = [node]
         while nodes[-1] in self._parent_of:
-            above = self._parent_of[nodes[-1]]
-            if above in nodes:
-                raise DeclarationError(
-                    f"attribute {self.name!r}: {above!r} is its own ancestor; parents must form a tree"
-                )
-            nodes.append(above)
+            nodes.append(self._parent_of[nodes[-1]])
         return tuple(nodes)
 
     @cached_property

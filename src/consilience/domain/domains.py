@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attribute_tables import attributes_from_declarations
-from consilience.domain.attributes import Attribute, Continuous, Numeric
+from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Numeric
 from consilience.domain.declarations import Declaration, is_number, suggestion
-from consilience.domain.files import write_atomically
-from consilience.errors import DeclarationError, FileFormatError
+from consilience.domain.files import read_toml, write_atomically
+from consilience.domain.spelling import visible
+from consilience.errors import DeclarationError
 
 
 @dataclass(frozen=True)
@@ -249,20 +249,10 @@ class Domain:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":
         """The domain that a TOML file declares; a draft is read, and stays one until its file was reviewed."""
-        path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            raise FileFormatError(
-                f"there is no domain file {path}; draft one with `consilience domain draft`"
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileFormatError(f"{path} cannot be read as a text file: {type(error).__name__}") from None
-        try:
-            mapping = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FileFormatError(f"{path} is not valid TOML: {error}") from None
-        return Domain.from_declaration(mapping, where=path.name)
+        mapping = read_toml(path, what="domain file", hint="draft one with `consilience domain draft`")
+        domain = Domain.from_declaration(mapping, where=Path(path).name)
+        _refuse_invisible(domain, Path(path).name)
+        return domain
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the domain as a TOML file."""
@@ -273,6 +263,23 @@ class Domain:
         import tomli_w
 
         return tomli_w.dumps(self.to_declaration())
+
+
+def _refuse_invisible(domain: Domain, where: str) -> None:
+    """Refuse names and labels that a terminal or a page would not show as they are.
+
+    They are refused where a person declares them. Measurement files are read whatever their labels; what shows them
+    makes such signs visible.
+    """
+    for attribute in domain.attributes:
+        shown = [] if isinstance(attribute, Continuous) else attribute.labels
+        parents = [parent for _, parent in attribute.parents] if isinstance(attribute, Hierarchy) else []
+        for text in (domain.name, attribute.name, *shown, *parents):
+            if visible(text) != text:
+                raise DeclarationError(
+                    f"{where}: {text!r} holds a control character; write names and labels with letters, digits, signs "
+                    "and spaces"
+                )
 
 
 def _read_rule(domain: Domain, declared: Declaration) -> ImpossibleCells:

@@ -1,14 +1,49 @@
-"""Writing files and folders whole or not at all."""
+"""Reading declared files, and writing files and folders whole or not at all."""
 
 import os
-import shutil
+import re
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from consilience.errors import FileFormatError
+
+GROWING = ".consilience-"
+"""What folders are called in which files grow before they take their place."""
+LARGEST_TOML = 2**26
+DEEPEST_TOML = 100
+
+_KEY = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![A-Za-z0-9_-])(?:{_KEY}[ \t]*+\.[ \t]*+){{{DEEPEST_TOML}}}")
+
+
+def read_toml(path: str | os.PathLike[str], *, what: str, hint: str) -> dict[str, Any]:
+    """What a TOML file declares; `what` it should be and a `hint` are for the messages.
+
+    Dotted keys are counted before they are read: the reader's time grows with the square of their length.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TOML + 1)
+        if len(content) > LARGEST_TOML:
+            raise FileFormatError(f"{path} is larger than {LARGEST_TOML / 1e6:,.0f} MB, which no {what} is")
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except FileNotFoundError:
+        raise FileFormatError(f"there is no {what} {path}; {hint}") from None
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{path} cannot be read as a text file: {type(error).__name__}") from None
+    try:
+        if not _DEEP_KEY.search(text):
+            return tomllib.loads(text)
+    except RecursionError:
+        pass
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not valid TOML: {error}") from None
+    raise FileFormatError(f"{path} is nested too deeply for a {what}; check that it is one")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -26,7 +61,7 @@ def file_in_place_of(target: Path) -> Iterator[BinaryIO]:
     """A new file to fill: it takes the target's place when the block ends well, and goes away when it does not."""
     try:
         with tempfile.TemporaryDirectory(
-            prefix=f".{target.name}.", dir=target.absolute().parent, ignore_cleanup_errors=True
+            prefix=GROWING, dir=target.absolute().parent, ignore_cleanup_errors=True
         ) as folder:
             growing = Path(folder) / "new"
             with growing.open("wb") as stream:
@@ -35,8 +70,7 @@ def file_in_place_of(target: Path) -> Iterator[BinaryIO]:
                 os.fsync(stream.fileno())
             growing.replace(target)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise FileFormatError(f"cannot write {target}: {reason}; check the folder and its permissions") from None
+        _refuse_to_write(target, error)
 
 
 @contextmanager
@@ -46,16 +80,27 @@ def folder_in_place_of(target: Path) -> Iterator[Path]:
     It grows beside the target. What was at the target is moved aside first, and removed only when the new one is there.
     """
     parent = target.absolute().parent
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
     try:
-        yield building
-        building.chmod(0o755)
-        if target.exists():
-            retired = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=parent))
-            os.replace(target, retired / "old")
-            os.replace(building, target)
-            shutil.rmtree(retired)
-        else:
-            os.replace(building, target)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=GROWING, dir=parent, ignore_cleanup_errors=True) as folder:
+            building, retired = Path(folder) / "new", Path(folder) / "old"
+            building.mkdir()
+            yield building
+            if target.exists():
+                os.replace(target, retired)
+            try:
+                os.replace(building, target)
+            except OSError:
+                if retired.exists():
+                    os.replace(retired, target)
+                raise
+    except OSError as error:
+        _refuse_to_write(target, error)
+
+
+def _refuse_to_write(target: Path, error: OSError) -> NoReturn:
+    reason = error.strerror or str(error) or type(error).__name__
+    raise FileFormatError(
+        f"cannot write {target}: {reason}; nothing of it was left behind: check the folder, its permissions and the "
+        "space on its disk"
+    ) from None

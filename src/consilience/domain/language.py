@@ -39,6 +39,8 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')"""
     r"""|(?P<operator>>=|<=|!=|[=<>(),|])|(?P<word>(?:[^\s=<>(),|"'!]|!(?!=))+))"""
 )
+LONGEST_SHOWN = 200
+"""Letters of a query that messages show."""
 _COMPARISONS = ("=", ">=", "<=", "<", ">", "!=", "in")
 
 
@@ -102,7 +104,8 @@ class _Parser:
         return tokens
 
     def refuse(self, message: str) -> NoReturn:
-        raise DeclarationError(f'cannot read the query {self.text!r}: {message}; an example is "age=25..34 by sex"')
+        shown = self.text if len(self.text) <= LONGEST_SHOWN else self.text[: LONGEST_SHOWN - 3] + "..."
+        raise DeclarationError(f'cannot read the query {shown!r}: {message}; an example is "age=25..34 by sex"')
 
     def peek(self, *texts: str) -> bool:
         if self.at >= len(self.tokens):

@@ -36,10 +36,11 @@ class Query:
     factors: tuple[tuple[str, Factor], ...]
 
     def __post_init__(self) -> None:
-        names = [name for name, _ in self.factors]
-        for name in names:
-            if names.count(name) > 1:
+        seen: set[str] = set()
+        for name, _ in self.factors:
+            if name in seen:
                 raise DeclarationError(f"the query names the attribute {name!r} twice; combine its conditions into one")
+            seen.add(name)
 
     @staticmethod
     def of(factors: Mapping[str, Factor]) -> "Query":

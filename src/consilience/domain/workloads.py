@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,9 @@ from consilience.domain.attributes import Numeric
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Prefix
+from consilience.domain.files import read_toml
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError, FileFormatError
+from consilience.errors import DeclarationError
 
 
 @dataclass(frozen=True)
@@ -88,19 +88,13 @@ class Workload:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Workload":
         """The workload of a TOML file: `[[queries]]` tables with `ask = "age by sex"` and an optional `weight`."""
-        try:
-            mapping = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise FileFormatError(f"{path} cannot be read as a workload file: {error}") from None
+        mapping = read_toml(path, what="workload file", hint="check the path")
         return Workload.from_json(mapping, where=Path(path).name)
 
 
 def is_workload_file(path: Path) -> bool:
     """True of a TOML file that lists queries."""
-    try:
-        return "queries" in tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return False
+    return "queries" in read_toml(path, what="domain or workload file", hint="check the path")
 
 
 def attribute_sets(domain: Domain, ways: int, among: Sequence[str] | None = None) -> list[tuple[str, ...]]:

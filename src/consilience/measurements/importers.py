@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from consilience.domain import Attribute, Domain, Neighbours, Query
 from consilience.domain.attributes import Numeric
 from consilience.domain.declarations import format_number, label_text, suggestion
+from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
@@ -210,6 +211,9 @@ def _code(attribute: Attribute, value: object) -> int:
     for text in _texts_of(value):
         if text in attribute.codes_by_label:
             return attribute.codes_by_label[text]
+        written = text.removeprefix("'")
+        if text == guarded(written) and written in attribute.codes_by_label:
+            return attribute.codes_by_label[written]
         if isinstance(attribute, Numeric):
             found = _bins(attribute, text)
             if len(found) == 1:

@@ -56,6 +56,8 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     >>> plan_from_text("marginals age,sex; income").to_json()["marginals"]
     [['age', 'sex'], ['income']]
     """
+    if re.search(r"\b\d{19,}\b", text):
+        raise DeclarationError(f"the plan {text[:60]!r} has a number of more than 18 digits; give a smaller one")
     words = text.strip().split(maxsplit=1)
     name = words[0].lower() if words else ""
     rest = words[1] if len(words) > 1 else ""

@@ -4,14 +4,15 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.publication.simulated_tables import cell, heading
@@ -95,7 +96,7 @@ class AnswerTable:
         """The answers as comma-separated text, numbers in full; of simulated noise the first column says so."""
         stream = io.StringIO()
         # By position: an attribute may be called like one of our columns.
-        writer = csv.writer(stream, lineterminator="\n")
+        writer = CsvWriter(stream)
         writer.writerow([*heading(private=self.private), *self.header])
         mark = cell(private=self.private)
         for labels, row in zip(self.labels, self.rows(), strict=True):
@@ -112,6 +113,16 @@ class AnswerTable:
             document |= described_interval(self.interval)
         answers = [{name: _plain(value) for name, value in row.items()} for row in self.rows()]
         return json.dumps(document | {"answers": answers}, indent=2, ensure_ascii=False)
+
+
+class CsvWriter:
+    """Writes lines of CSV in which no text is a formula to a spreadsheet; see `spelling.guarded`."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._writer = csv.writer(stream, lineterminator="\n")
+
+    def writerow(self, cells: Iterable[object]) -> None:
+        self._writer.writerow([guarded(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
 def described_interval(interval: "Interval") -> dict[str, Any]:

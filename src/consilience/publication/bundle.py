@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -40,6 +41,8 @@ VERSION = 1
 LARGEST_CSV = 100_000
 """Measured tables with more rows than this stay in the measurement file and are not written as CSV."""
 LONGEST_SHOWN = 200
+LONGEST_NAME = 80
+"""Bytes of a table's file name without its ending. File systems take 255, and some of them encrypt."""
 MOST_WITH_BARS = 200_000
 """So many rows of all tables together get error bars, in the order of the tables; later tables have none."""
 
@@ -77,7 +80,6 @@ def release(
     if interval is not None:
         tables = _with_bars(estimate, tables, interval, refits, seed, progress)
         about["intervals"] = {"level": interval, "refits": refits, "seed": seed}
-    target.parent.mkdir(parents=True, exist_ok=True)
     with folder_in_place_of(target) as building:
         _fill(estimate, tables, about, building)
     return target
@@ -135,6 +137,9 @@ def check_bundle(directory: Path) -> dict[str, Any]:
     present = {str(each.relative_to(directory)) for each in directory.rglob("*") if not each.is_dir()} - {
         "release.json"
     }
+    for name in sorted(present):
+        if (directory / name).is_symlink() or not (directory / name).is_file():
+            raise FileFormatError(f"{directory} holds {name}, which is no plain file; remove it before you publish")
     for name in sorted(present - set(files)):
         raise FileFormatError(
             f"{directory} holds {name}, which is no part of the release; a bundle must not hold a ledger, a source or "
@@ -218,13 +223,22 @@ def _with_bars(
 
 
 def _file_name(query: Query, taken: set[str]) -> str:
-    """A file name from the query's own words, unique within the bundle."""
-    words = re.sub(r"[^\w.-]+", "-", query.describe()).strip("-.")[:80] or "table"
+    """A file name from the query's own words, unique within the bundle; a digest stands for what is too long."""
+    described = query.describe()
+    words = re.sub(r"[^\w.-]+", "-", described).strip("-.") or "table"
+    if len(words.encode()) > LONGEST_NAME:
+        digest = hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        words = f"{words.encode()[: LONGEST_NAME - 13].decode(errors='ignore').rstrip('-.')}-{digest}"
     name, copy = f"{words}.csv", 2
-    while name.lower() in taken:
+    while _alike(name) in taken:
         name, copy = f"{words}-{copy}.csv", copy + 1
-    taken.add(name.lower())
+    taken.add(_alike(name))
     return name
+
+
+def _alike(name: str) -> str:
+    """Equal for names that some file systems take for the same."""
+    return unicodedata.normalize("NFKC", name.casefold())
 
 
 def _manifest(estimate: Estimate) -> dict[str, Any]:
@@ -246,4 +260,5 @@ def _manifest(estimate: Estimate) -> dict[str, Any]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

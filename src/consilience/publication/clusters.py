@@ -9,7 +9,6 @@
 The folder is written beside its place and renamed, so that it is there whole or not at all.
 """
 
-import csv
 import io
 import os
 from pathlib import Path
@@ -18,6 +17,7 @@ from consilience.domain.files import folder_in_place_of
 from consilience.errors import FileFormatError
 from consilience.estimators.clusters import ClusterEstimate
 from consilience.measurements import MeasurementSet
+from consilience.publication.answers import CsvWriter
 from consilience.publication.cluster_pictures import draw_clusters, draw_progress
 from consilience.publication.simulated_tables import cell, heading
 
@@ -79,7 +79,7 @@ def centroid_table(estimate: ClusterEstimate, level: float) -> str:
     """The clusters as CSV, a line each, with the ends of their intervals; the first column tells simulated noise."""
     interval = estimate.interval(level)
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = CsvWriter(text)
     names = ["size", *estimate.attributes]
     writer.writerow(
         [

@@ -4,7 +4,6 @@ Totals are sums of the very numbers shown, so that they agree with them by const
 record that the table is about lies in one of its cells, and the answers are counts.
 """
 
-import csv
 import io
 import itertools
 import json
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
-from consilience.publication.answers import AnswerTable, described_interval, outward
+from consilience.publication.answers import AnswerTable, CsvWriter, described_interval, outward
 from consilience.publication.simulated_tables import cell, heading
 
 TOTAL = "Total"
@@ -86,7 +85,7 @@ class CrossTable:
         Of simulated noise the first column says so.
         """
         stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
+        writer = CsvWriter(stream)
         for place, labels in enumerate(self.header):
             last = place == len(self.header) - 1
             writer.writerow([*heading(private=self.private), *(name if last else "" for name in self.down), *labels])

@@ -1,17 +1,18 @@
 """Files of synthetic records: CSV or Parquet, written in batches, whole or not at all."""
 
-import csv
 import io
 import os
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from consilience.domain.files import file_in_place_of
+from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.parquet_sizes import check_contents
+from consilience.publication.answers import CsvWriter
 from consilience.publication.simulated_tables import cell, heading
 from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
 
@@ -45,6 +46,8 @@ def write_synthetic(
     check_target(target, overwrite=overwrite)
     made = prepare(estimate, rows, seed=seed, spread=spread, memory_limit=memory_limit)
     write = _write_csv if target.suffix.lower() == ".csv" else _write_parquet
+    if write is _write_csv:
+        _refuse_alike(made)
     with file_in_place_of(target) as stream:
         write(made, stream, progress)
     return target
@@ -81,22 +84,44 @@ def _write_csv(made: SyntheticRecords, stream: BinaryIO, progress: Progress | No
         for batch in made.batches(progress):
             stream.write(b"".join(_line([value]) for value in batch.column(0).to_pylist()))
         return
-    labels = [label for attribute in made.estimate.domain.counted for label in attribute.labels]
+    labels = [guarded(label) for attribute in made.estimate.domain.counted for label in attribute.labels]
     style = "needed" if any(QUOTED.intersection(label) or not label for label in labels) else "none"
     plain = _plain_schema(made.schema)
     written = pa.schema([*(pa.field(name, pa.string()) for name in heading(private=private)), *plain])
     with CSVWriter(stream, written, write_options=WriteOptions(include_header=False, quoting_style=style)) as writer:
         for batch in made.batches(progress):
+            arrays = [_without_formulas(array) for array in batch.columns]
             marks = [pa.repeat(mark, batch.num_rows) for mark in cell(private=private)]
-            columns = [*marks, *batch.cast(plain).columns]
+            columns = [*marks, *pa.RecordBatch.from_arrays(arrays, plain.names).cast(plain).columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=written))
+
+
+def _refuse_alike(made: SyntheticRecords) -> None:
+    """Refuse labels of which one is written into CSV as another one is declared."""
+    for attribute in made.estimate.domain.counted:
+        for label in attribute.labels:
+            if guarded(label) != label and guarded(label) in attribute.codes_by_label:
+                raise DeclarationError(
+                    f"attribute {attribute.name!r}: in CSV {label!r} is written {guarded(label)!r}, so that no "
+                    "spreadsheet takes it for a formula, and that is a value of its own; write .parquet"
+                )
 
 
 def _line(values: list[object]) -> bytes:
     """One line as any reader takes it: a missing value that stands alone is written as two quotes, not as no line."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
+    CsvWriter(text).writerow(values)
     return text.getvalue().encode()
+
+
+def _without_formulas(array: Any) -> Any:
+    """A column of labels as it is written into CSV; other columns as they are."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(array.type):
+        return array
+    labels = pa.array([guarded(label) for label in array.dictionary.to_pylist()], pa.string())
+    return pa.DictionaryArray.from_arrays(array.indices, labels)
 
 
 def _plain_schema(schema: "pa.Schema") -> "pa.Schema":

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
+from consilience.domain.spelling import guarded
 from consilience.numerics.counting import WIDTHS, look_up, width_of
 from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, places_among, plain, positions, texts_of
 
@@ -86,7 +87,7 @@ class Coder(ABC):
 
 
 class LabelCoder(Coder):
-    """Codes by the texts of labels, for categorical attributes and hierarchies."""
+    """Codes by the texts of labels, for categorical attributes and hierarchies; also as our CSV files write them."""
 
     def __init__(self, attribute: Attribute) -> None:
         missing, unlisted = attribute.missing_code, attribute.unlisted_code
@@ -100,9 +101,12 @@ class LabelCoder(Coder):
         )
         known = attribute.codes_by_label
         truths = next((pair for pair in TRUTH_LABELS if known.keys() & set(pair)), TRUTH_LABELS[0])
-        self._texts = [label.encode("utf-8", "surrogatepass") for label in attribute.labels] + [*TRUTH_TEXTS]
+        written = {guarded(label): code for label, code in known.items() if guarded(label) not in known}
+        texts = [label.encode("utf-8", "surrogatepass") for label in (*attribute.labels, *written)]
+        self._texts = [*texts, *TRUTH_TEXTS]
         truth_codes = [known.get(text, self.unlisted) for text in truths]
-        self._code_at = np.array([*range(self.size), *truth_codes, self.unlisted], dtype=self.kind)
+        codes = [*range(self.size), *written.values(), *truth_codes, self.unlisted]
+        self._code_at = np.array(codes, dtype=self.kind)
 
     def codes_of_plain(self, array: Any) -> NDArray[Any]:
         return np.take(self._code_at, places_among(texts_of(array), self._texts), mode="clip")

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from consilience.domain.spelling import guarded
 from consilience.errors import SourceError
 from consilience.numerics.delimited import NOWHERE, Fields, gather_fields, split_records
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
@@ -72,7 +73,9 @@ def read_header(start: bytes, *, wanted: Sequence[str]) -> Header | None:
     Header(delimiter=';', names=('age', 'sex', 'region'))
     """
     text = start.removeprefix(BYTE_ORDER_MARK)
-    readings = [Header(delimiter, first_record(text, delimiter)) for delimiter in DELIMITERS]
+    meant = {guarded(name): name for name in wanted if guarded(name) not in wanted}  # as our own files write them
+    records = [(delimiter, first_record(text, delimiter)) for delimiter in DELIMITERS]
+    readings = [Header(delimiter, tuple(meant.get(name, name) for name in names)) for delimiter, names in records]
     best = max(readings, key=lambda header: len(set(wanted).intersection(header.names)))
     return None if not best.names or any("\0" in name for name in best.names) else best
 

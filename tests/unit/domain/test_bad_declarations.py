@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from consilience.domain import Domain, Query, Workload
+from consilience.domain import Attribute, Domain, Query, Workload
 from consilience.domain.attribute_tables import MOST_BINS
+from consilience.domain.workloads import is_workload_file
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError
 
 AGE = "[attributes.age]\nkind = 'numeric'\nedges = [0, 18, 65, 120]\n"
@@ -158,7 +159,7 @@ NOT_TOML: dict[str, tuple[bytes, list[str]]] = {
     "a CSV file": (b"age,sex\n1,F\n", ["not valid TOML"]),
     "key twice": (b"name = 'a'\nname = 'b'\n", ["not valid TOML"]),
     "number too long": (b"name = " + b"9" * 5000, ["not valid TOML"]),
-    "nested too deep": (b"name = " + b"[" * 10_000, ["not valid TOML"]),
+    "nested too deep": (b"name = " + b"[" * 10_000, ["nested too deeply"]),
 }
 
 
@@ -309,3 +310,59 @@ def test_a_few_letters_that_declare_many_millions_of_bins_are_refused() -> None:
     declared = {"name": "d", "attributes": {f"a{i}": stepped for i in range(500)}}
     with pytest.raises(DeclarationError, match="more than 2,000,000 bins"):
         Domain.from_declaration(declared)
+
+
+@pytest.mark.parametrize("sign", ["\x00", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u202e", "\u2066", "\n", "\t"])
+@pytest.mark.parametrize("place", ["name", "attribute", "value", "missing", "parent"])
+def test_control_characters_are_refused_in_domain_files_and_read_in_measurements(sign, place, tmp_path: Path) -> None:
+    import tomli_w
+
+    texts = dict.fromkeys(["name", "attribute", "value", "missing", "parent"], "fine") | {place: f"a{sign}b"}
+    declared = {
+        "name": texts["name"],
+        "attributes": {
+            texts["attribute"]: {"kind": "categorical", "values": [texts["value"]], "missing": texts["missing"]},
+            "h": {"kind": "hierarchy", "parents": {"x": texts["parent"]}},
+        },
+    }
+    path = tmp_path / "d.toml"
+    path.write_text(tomli_w.dumps(declared), encoding="utf-8")
+    with pytest.raises(DeclarationError, match="control character") as caught:
+        Domain.load(path)
+    assert sign not in str(caught.value)
+    assert Domain.from_declaration(declared).name == texts["name"]
+
+
+@pytest.mark.parametrize("kind", [Domain, Workload])
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 100_000, "a = " + "{a=" * 100_000, ".".join("a" * 20_000) + " = 1", '"a" . ' * 20_000 + "b = 1"],
+)
+def test_deeply_nested_files_are_refused_at_once(kind, text, tmp_path: Path) -> None:
+    path = tmp_path / "d.toml"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match="nested too deeply"):
+        kind.load(path)
+    with pytest.raises(FileFormatError, match="nested too deeply"):
+        is_workload_file(path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no endless file")
+def test_an_endless_file_is_refused() -> None:
+    with pytest.raises(FileFormatError, match="larger than 67 MB"):
+        Domain.load("/dev/zero")
+
+
+def test_a_hierarchy_of_very_many_levels_is_refused_at_once() -> None:
+    with pytest.raises(DeclarationError, match="at most 100 levels"):
+        Attribute.hierarchy("h", {str(i): str(i + 1) for i in range(50_000)})
+    assert len(Attribute.hierarchy("h", {str(i): str(i + 1) for i in range(99)}).nodes) == 100
+
+
+def test_a_query_of_very_many_attributes_is_refused_at_once_in_few_words() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        Query.parse("by " + ", ".join(f"x{i}" for i in range(20_000))).bind(Domain.from_sizes({"a": 2}))
+    assert len(str(caught.value)) < 500
+    with pytest.raises(DeclarationError) as caught:
+        Query.parse("(" * 100_000)
+    assert len(str(caught.value)) < 500

@@ -182,8 +182,6 @@ ODD_NAMES = [
     "[attributes]",
     "#",
     "\\",
-    "tab\there",
-    "line\nbreak",
     "日本",
     "𝔘",
     "drop",

@@ -67,7 +67,7 @@ def test_a_failure_leaves_nothing_behind(fitted, tmp_path: Path, monkeypatch: py
         raise OSError("no space left")
 
     monkeypatch.setattr("consilience.publication.bundle.save_model", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(FileFormatError, match="no space"):
         release(fitted, tmp_path / "release")
     assert list(tmp_path.iterdir()) == []
 
