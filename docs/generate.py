@@ -28,7 +28,7 @@ def command_reference() -> str:
         "",
         "Generated from the commands' own help by `make docs`.",
         "",
-        "Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage.",
+        "Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage, 130 stopped by Ctrl-C.",
         "",
     ]
     for words, command in _all_commands(root, ["consilience"]):

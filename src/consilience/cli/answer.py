@@ -1,5 +1,6 @@
 """`consilience answer`: ask an estimate what a person would type."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.answer_texts import print_answers
-from consilience.cli.console import announce_compilation, note, progress
+from consilience.cli.console import announce_compilation, echo, note, progress
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def answer_command(
         for table in tables:
             print_answers(table)
     elif out is None:
-        typer.echo(_text(tables, form), nl=False)
+        show = echo if form == "json" or sys.stdout.isatty() else typer.echo  # CSV in a pipe is data, left as it is
+        show(_text(tables, form), nl=False)
     else:
         write_atomically(out, _text(tables, form).encode())
         note(f"wrote {out}")

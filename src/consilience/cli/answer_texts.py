@@ -6,9 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
-from consilience.cli.console import print_table
+from consilience.cli.console import echo, print_table
 
 if TYPE_CHECKING:
     from consilience.publication import AnswerTable, CrossTable
@@ -91,4 +89,4 @@ def _number(value: float, decimals: int) -> str:
 def _print_legend(*, wide: bool, noise_only: bool) -> None:
     lines = [MARK_LEGEND] * wide + [NOISE_LEGEND] * noise_only
     if lines:
-        typer.echo("\n".join(lines) + "\n")
+        echo("\n".join(lines) + "\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import print_json
+from consilience.cli.console import echo, print_json
 from consilience.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def check_command(
         about = {"file": str(path), "kind": found.kind, "valid": True, "summary": found.summary}
         print_json(first | {"private": found.private} | about)
     else:
-        typer.echo((f"{found.notice}\n" if found.notice else "") + f"{path}: {found.kind}, valid. {found.summary}")
+        echo((f"{found.notice}\n" if found.notice else "") + f"{path}: {found.kind}, valid. {found.summary}")
     if found.notice and not (allow_simulated and found.private is False):
         raise typer.Exit(1)
 

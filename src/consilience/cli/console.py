@@ -2,19 +2,79 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+
+from consilience.domain.spelling import visible
+from consilience.errors import ConsilienceError
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from consilience.privacy.ledger import Ledger
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, by a name that no library takes for its own matter."""
+
+
+@contextmanager
+def stopping_at_interrupt() -> Iterator[None]:
+    """Raise `Interrupted` at the first Ctrl-C within the block; the next one does what it always did."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(*_: object) -> NoReturn:
+        signal.signal(signal.SIGINT, before)
+        raise Interrupted
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_charged: "list[tuple[Ledger, Decimal]]" = []
+"""The ledger that the running command charges, and what was spent of it before."""
+
+
+def watch_spending(ledger: "Ledger | None") -> None:
+    """Remember what is spent now, to be able to say later what this command spent."""
+    _charged[:] = [] if ledger is None else [(ledger, ledger.spent)]
+
+
+def what_was_recorded() -> list[str]:
+    """What to know after a command ended early: what it spent, and how to go on. Nothing where it spent nothing."""
+    if not _charged:
+        return []
+    ledger, before = _charged[0]
+    place = shown_path(Path(ledger.path))
+    try:
+        if ledger.spent == before:
+            return []
+        left = f"{ledger.remaining_text} remains"
+    except ConsilienceError:
+        left = f"see `consilience ledger show {place}`"
+    return [
+        f"The budget of this request is spent and recorded in {place} ({left}). Repeat the same command to go on: what "
+        "was recorded is used again, and nothing is charged twice."
+    ]
 
 
 def refuse(message: str) -> NoReturn:
     """Say why nothing was done, and leave with exit code 1."""
-    typer.echo(f"consilience: {message}", err=True)
+    note(f"consilience: {message}")
     sys.exit(1)
 
 
@@ -30,7 +90,16 @@ def report_bug(error: Exception) -> NoReturn:
 
 def note(message: str) -> None:
     """A line about what is going on, for people."""
-    typer.echo(message, err=True)
+    echo(message, err=True)
+
+
+def echo(message: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text in which nothing is an order to the terminal: files may hold labels that were made to be one."""
+    typer.echo(_harmless(message), err=err, nl=nl)
+
+
+def _harmless(text: str) -> str:
+    return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def shown_path(path: Path) -> str:
@@ -39,7 +108,7 @@ def shown_path(path: Path) -> str:
 
 
 def print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def print_table(
@@ -50,10 +119,13 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    rows = [[_harmless(part) for part in row] for row in rows]
+    table = Table(
+        title=None if title is None else _harmless(title), box=SIMPLE_HEAD, title_justify="left", pad_edge=False
+    )
     for position, name in enumerate(header):
         right = position >= len(header) - numeric
-        table.add_column(name, justify="right" if right else "left", no_wrap=right)
+        table.add_column(_harmless(name), justify="right" if right else "left", no_wrap=right)
     for row in rows:
         table.add_row(*row)
     wide = max([len(part) for row in [header, *rows] for part in row], default=0) * len(header) + 20

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import note, print_json, print_table
+from consilience.cli.console import echo, note, print_json, print_table
 
 app = typer.Typer(help="Draft, show or check a domain file.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -55,14 +55,14 @@ def show(
         size = f"{attribute.size:,}" if counted else "-"
         rows.append([attribute.name, attribute.kind, labels, attribute.missing or "-", attribute.unlisted, size])
     if domain.left_to_review:
-        typer.echo(f"DRAFT: {domain.left_to_review}")
-    typer.echo(f"{domain.name}: {len(domain.attributes)} attributes, {domain.cells:,} cells")
+        echo(f"DRAFT: {domain.left_to_review}")
+    echo(f"{domain.name}: {len(domain.attributes)} attributes, {domain.cells:,} cells")
     print_table(["attribute", "kind", "values", "missing", "unlisted", "size"], rows, numeric=1)
     for line in domain.public.describe():
-        typer.echo(f"public fact: {line}")
+        echo(f"public fact: {line}")
     if domain.impossible:
         count = len(domain.impossible)
-        typer.echo(f"impossible cells: {count} {'rule' if count == 1 else 'rules'}")
+        echo(f"impossible cells: {count} {'rule' if count == 1 else 'rules'}")
 
 
 @app.command(epilog="Example: consilience domain check data.domain.toml")
@@ -72,4 +72,4 @@ def check(path: Annotated[Path, typer.Argument(help="A domain file.")]) -> None:
 
     domain = Domain.load(path)
     domain.refuse_draft()
-    typer.echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells")
+    echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells")

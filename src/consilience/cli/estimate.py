@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, note, print_json, progress
+from consilience.cli.console import announce_compilation, echo, note, print_json, progress
 from consilience.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -88,8 +88,6 @@ def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
         )
         return
     method = fitted.method
-    typer.echo(
-        f"fitted by {method['method']}: {method['reason']}" if "reason" in method else f"fitted by {method['method']}"
-    )
-    typer.echo(f"status: {_status(fitted)}")
-    typer.echo(f"wrote the release bundle {out}")
+    echo(f"fitted by {method['method']}: {method['reason']}" if "reason" in method else f"fitted by {method['method']}")
+    echo(f"status: {_status(fitted)}")
+    echo(f"wrote the release bundle {out}")

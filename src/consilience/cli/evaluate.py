@@ -7,7 +7,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.answer import open_estimate
-from consilience.cli.console import note
+from consilience.cli.console import echo, note
 
 EXAMPLE = "Example: consilience evaluate release data.csv --domain data.domain.toml --workload wanted.toml"
 
@@ -36,4 +36,4 @@ def evaluate_command(
     source = options.open_source(data, declared, table=table, query=sql, unit=unit, max_rows=max_rows)
     found = evaluate(estimate, source, wanted)
     note(NOTICE)
-    typer.echo(found.to_json() if json else found.table())
+    echo(found.to_json() if json else found.table())

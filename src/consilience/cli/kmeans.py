@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, note, print_json, print_table, progress
+from consilience.cli.console import announce_compilation, echo, note, print_json, print_table, progress
 from consilience.cli.measure import Request, show_preview
 from consilience.errors import DeclarationError
 
@@ -214,8 +214,8 @@ def _publish(
         print_json(_summary(found, measured, out, level))
         return
     _show(found, level)
-    typer.echo(measured.privacy.describe())
-    typer.echo(f"wrote {out}: centroids.csv, clusters.json, measurements.parquet{', two pictures' if pictures else ''}")
+    echo(measured.privacy.describe())
+    echo(f"wrote {out}: centroids.csv, clusters.json, measurements.parquet{', two pictures' if pictures else ''}")
 
 
 def _summary(found: "ClusterEstimate", measured: "MeasurementSet", out: Path, level: float) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _show(found: "ClusterEstimate", level: float) -> None:
         header += [name, percent]
     print_table(header, rows, numeric=len(header) - 1)
     if len(found.attributes) > MOST_SHOWN:
-        typer.echo(f"{len(found.attributes) - MOST_SHOWN} more attributes are in centroids.csv")
+        echo(f"{len(found.attributes) - MOST_SHOWN} more attributes are in centroids.csv")
     _say_how_it_went(found)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import print_json, print_table
+from consilience.cli.console import echo, print_json, print_table
 
 app = typer.Typer(help="Create a ledger, or show what has been spent.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -24,7 +24,7 @@ def create(
     from consilience.privacy.ledger import Ledger
 
     made = Ledger.create(path, dataset=dataset, total=budget(epsilon=epsilon, delta=delta, rho=rho))
-    typer.echo(f"created {path} for {dataset!r} with {made.total.describe()}")
+    echo(f"created {path} for {dataset!r} with {made.total.describe()}")
 
 
 @app.command(epilog="Example: consilience ledger show data.csv.ledger")
@@ -59,7 +59,7 @@ def show(
             }
         )
         return
-    typer.echo(f"dataset {found.dataset!r}: {found.total.describe()} in all, {found.remaining_text} remains")
+    echo(f"dataset {found.dataset!r}: {found.total.describe()} in all, {found.remaining_text} remains")
     if entries:
         rows = [[each.id, each.state, each.created, each.description, decimal_text(each.cost)] for each in entries]
         print_table(["id", "state", "created", "plan", found.total.additive_unit], rows, numeric=1)

@@ -1,7 +1,7 @@
 """The command line: one file per verb, thin over the library.
 
-Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage. Heavy imports happen inside the verbs, so
-that `--help` answers at once.
+Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage, 130 stopped by Ctrl-C. Heavy imports happen
+inside the verbs, so that `--help` answers at once.
 """
 
 import os
@@ -23,7 +23,14 @@ from consilience.cli import (
     report,
     synthesize,
 )
-from consilience.cli.console import refuse, report_bug
+from consilience.cli.console import (
+    Interrupted,
+    note,
+    refuse,
+    report_bug,
+    stopping_at_interrupt,
+    what_was_recorded,
+)
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
@@ -65,11 +72,18 @@ def _options(
 
 
 def run() -> None:
-    """Run the command line; errors become one clear text and exit code 1, never a traceback with data in it."""
+    """Run the command line; errors become one clear text and exit code 1, never a traceback with data in it.
+
+    Ctrl-C tells what was spent and how to go on, with exit code 130. The second one ends the process as usual.
+    """
     try:
-        app()
+        with stopping_at_interrupt():
+            app()
     except ConsilienceError as error:
-        refuse(str(error))
+        refuse(" ".join([str(error), *what_was_recorded()]))
+    except Interrupted:
+        note(" ".join(["consilience: stopped.", *(what_was_recorded() or ["Nothing was spent."])]))
+        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

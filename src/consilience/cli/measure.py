@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, note, print_json, print_table, progress, shown_path
+from consilience.cli.console import (
+    announce_compilation,
+    echo,
+    note,
+    print_json,
+    print_table,
+    progress,
+    shown_path,
+    watch_spending,
+)
 
 if TYPE_CHECKING:
     from consilience.domain import Domain
@@ -57,6 +66,7 @@ class Request:
         book = None
         if self.simulate is None:
             book = options.open_ledger(source, self.ledger, asked=priced.budget, total=self.total)
+        watch_spending(book)
         announce_compilation()
         amounts: Any = self.amounts
         with progress() as show:
@@ -138,7 +148,7 @@ def measure_command(
     if json:
         print_json(summary | {"privacy": measured.privacy.to_json(), "provenance": dict(measured.provenance)})
     else:
-        typer.echo(f"wrote {len(measured)} measurements to {out}")
+        echo(f"wrote {len(measured)} measurements to {out}")
 
 
 def show_preview(shown: "DryRun", *, json: bool) -> None:
@@ -156,12 +166,12 @@ def show_preview(shown: "DryRun", *, json: bool) -> None:
             }
         )
         return
-    typer.echo(f"would spend {shown.budget.describe()} ({shown.neighbours}) on {shown.answers:,} noisy numbers")
+    echo(f"would spend {shown.budget.describe()} ({shown.neighbours}) on {shown.answers:,} noisy numbers")
     for line in shown.notes:
-        typer.echo(line)
+        echo(line)
     cells = [
         [row["query"], f"{row['answers']:,}", row["noise"], f"{row['scale']:.6g}", f"{row['stddev']:.6g}"]
         for row in rows
     ]
     print_table(["query", "answers", "noise", "scale", "stddev"], cells, numeric=2)
-    typer.echo("nothing was touched: no data, no ledger")
+    echo("nothing was touched: no data, no ledger")

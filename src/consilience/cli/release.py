@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import progress
+from consilience.cli.console import echo, progress
 from consilience.cli.estimate import check_wishes, show_estimate, write_bundle
 from consilience.cli.measure import Request, show_preview
 from consilience.errors import DeclarationError
@@ -82,4 +82,4 @@ def release_command(
     show_estimate(fitted, out, json=json)
     if not json:
         first = fitted.domain.counted_names[0]
-        typer.echo(f'ask it: consilience answer {out} "by {first}"')
+        echo(f'ask it: consilience answer {out} "by {first}"')

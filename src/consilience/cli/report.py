@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, note, print_json, progress
+from consilience.cli.console import announce_compilation, echo, note, print_json, progress
 from consilience.errors import FileFormatError
 
 EXAMPLE = "Example: consilience report release"
@@ -51,8 +51,8 @@ def report_command(
         )
         return
     if made.facts.no_intervals is not None:
-        typer.echo(f"no error bars: {made.facts.no_intervals}")
-    typer.echo(diagnosis.verdict)
+        echo(f"no error bars: {made.facts.no_intervals}")
+    echo(diagnosis.verdict)
     if not diagnosis.noise.as_declared:
-        typer.echo(diagnosis.next_step)
-    typer.echo(f"wrote {written}{'' if out is not None else f' and {2 * len(made.pictures)} pictures beside it'}")
+        echo(diagnosis.next_step)
+    echo(f"wrote {written}{'' if out is not None else f' and {2 * len(made.pictures)} pictures beside it'}")

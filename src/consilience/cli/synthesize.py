@@ -7,7 +7,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.answer import open_estimate
-from consilience.cli.console import announce_compilation, note, print_json, progress
+from consilience.cli.console import announce_compilation, echo, note, print_json, progress
 from consilience.errors import DeclarationError
 
 EXAMPLE = "Example: consilience synthesize release --out people.csv"
@@ -54,4 +54,4 @@ def synthesize_command(
     if json:
         print_json({"file": str(out), "rows": asked.rows, "seed": seed, "spread": spread, "private": estimate.private})
         return
-    typer.echo(f"wrote {asked.rows:,} synthetic records to {out}")
+    echo(f"wrote {asked.rows:,} synthetic records to {out}")
