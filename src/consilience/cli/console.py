@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from consilience.domain.spelling import visible
 from consilience.errors import ConsilienceError
 
 if TYPE_CHECKING:
@@ -99,6 +98,8 @@ def echo(message: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def _harmless(text: str) -> str:
+    from consilience.domain.spelling import visible
+
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
