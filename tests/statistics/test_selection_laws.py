@@ -26,7 +26,13 @@ SCORES = np.array([0] * 9 + [32, 18, 18] + [0] * 9 + [18, 18, 32])
 BINS = np.unique(SCORES, return_inverse=True)[1] + 3 * (np.arange(SCORES.size) >= SCORES.size // 2)
 
 selectors = pytest.mark.parametrize("selector", get_args(Selector))
-sources = pytest.mark.parametrize("make", [SecureNoise, lambda: SimulatedNoise(21)], ids=["secure", "simulated"])
+sources = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(SecureNoise, id="secure"),
+        pytest.param(lambda: SimulatedNoise(21), id="simulated", marks=pytest.mark.slow),
+    ],
+)
 
 
 def _selected(scores: NDArray[np.int64], selector: Selector, noise: NoiseSource, *, draws: int) -> NDArray[np.intp]:

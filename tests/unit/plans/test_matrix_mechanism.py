@@ -46,8 +46,17 @@ PLANS = {
 PREFIXES = np.tril(np.ones((SIZE, SIZE)))
 
 
-@pytest.mark.parametrize("name", PLANS)
-@pytest.mark.parametrize("amounts", [{"epsilon": 0.5}, {"rho": 0.05}])
+QUICK = [("p-identity", "epsilon"), ("low-rank", "rho")]
+
+
+@pytest.mark.parametrize(
+    ("name", "amounts"),
+    [
+        pytest.param(name, amounts, marks=() if (name, *amounts) in QUICK else pytest.mark.slow)
+        for name in PLANS
+        for amounts in ({"epsilon": 0.5}, {"rho": 0.05})
+    ],
+)
 def test_answers_have_the_derived_error_and_not_one_a_fifth_off(name: str, amounts: dict[str, float]) -> None:
     """Measured through the gate with its own noise, fitted by least squares; bias and variance both show."""
     plan, cost = PLANS[name], budget(**amounts)

@@ -154,7 +154,7 @@ def check_no_secret_on_disk(folder: Path, kills: int) -> None:
             assert struct.pack("<d", count) not in content
 
 
-@pytest.mark.parametrize("kills", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [16, pytest.param(200, marks=pytest.mark.slow)])
 def test_killed_and_concurrent_measuring_keeps_the_books(tmp_path: Path, kills: int) -> None:
     prepare(tmp_path, kills)
     survive(tmp_path, kills)
