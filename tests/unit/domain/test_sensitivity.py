@@ -35,10 +35,10 @@ def brute_force(
         added = base.copy()
         added[cell] += 1
         tables.append(answers(added))
-    pairs = [(answers(base), after) for after in tables]
+    moves = [np.array(tables) - answers(base)]
     if neighbours == "replace-one":  # by a record in another cell, or by one that the domain drops
-        pairs += list(itertools.combinations(tables, 2))
-    return max((float(np.linalg.norm(before - after, norm)) for before, after in pairs), default=0.0)
+        moves += [np.array(tables) - before for before in tables]
+    return float(np.linalg.norm(np.concatenate(moves), norm, axis=1).max(initial=0.0))
 
 
 def random_domain(rng: np.random.Generator) -> Domain:
@@ -92,7 +92,9 @@ def random_stack(seed: int) -> tuple[list[BoundQuery], list[float]]:
     return queries, rng.uniform(0.1, 3, len(queries)).tolist()
 
 
-@pytest.mark.parametrize("seed", [*range(80), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(80, 200))])
+@pytest.mark.parametrize(
+    "seed", [*range(100), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 200))]
+)
 def test_sensitivities_equal_brute_force_over_all_neighbours(seed: int) -> None:
     queries, weights = random_stack(seed)
     for (norm, neighbours), scales in itertools.product(CASES, [None, weights]):
