@@ -183,7 +183,11 @@ def test_a_relative_path_keeps_its_meaning(tmp_path: Path, monkeypatch: pytest.M
 # --- damaged and foreign files -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"", b"name,age\nAda,36\n", b"SQLite format 3\x00", os.urandom(9000)])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"name,age\nAda,36\n", b"SQLite format 3\x00", os.urandom(9000)],
+    ids=["empty", "csv", "header-alone", "random-bytes"],  # two test processes must agree on the names
+)
 def test_a_file_that_is_no_database_is_refused_and_kept(path: Path, content: bytes):
     path.write_bytes(content)
     with pytest.raises(FileFormatError, match="not a sound ledger"):
