@@ -142,6 +142,18 @@ class Budget:
         amount = _DOWN.divide(Decimal(product.numerator), Decimal(product.denominator))
         return budget(epsilon=amount) if self.additive_unit == "epsilon" else budget(rho=amount)
 
+    def for_group(self, size: int) -> Budget:
+        """What this budget comes to between tables that are so many neighbours apart: kε, or k²ρ.
+
+        >>> budget(rho=0.1).for_group(2).describe()
+        'rho 0.4'
+        """
+        if size == 1:
+            return self
+        if self.additive_unit == "epsilon":
+            return budget(epsilon=_EXACT.multiply(self.amount, size))
+        return budget(rho=_EXACT.multiply(self.amount, size * size))
+
     def describe(self) -> str:
         """The budget as a reader meets it in messages and reports, long numbers shortened."""
         declared = ", ".join(f"{name} {shortened(value)}" for name, value in self._declared())

@@ -13,44 +13,27 @@ second handle would drop SQLite's locks.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
+import shutil
 import sqlite3
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import ROUND_DOWN, ROUND_UP, Decimal, InvalidOperation
+from decimal import ROUND_DOWN, ROUND_UP, Decimal
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Any
 
-from consilience.errors import BudgetExceeded, DeclarationError, FileFormatError, LedgerError
-from consilience.privacy.budgets import (
-    LARGEST_CHARGE,
-    MOST_PLACES,
-    AdditiveUnit,
-    Budget,
-    Number,
-    budget,
-    decimal_text,
-    exact_difference,
-    exact_sum,
-    shortened,
-)
-from consilience.privacy.ledger_file import connected, create_file, damaged, now, reading, writing
+from consilience.errors import BudgetExceeded, LedgerError
+from consilience.privacy.budgets import AdditiveUnit, Budget, Number, budget, decimal_text, shortened
+from consilience.privacy.ledger_chain import seal, verify_everything, verify_steps
+from consilience.privacy.ledger_entries import LedgerEntry, LedgerState, read_state
+from consilience.privacy.ledger_file import create_file, now, reading, refuse_damage, version_of, writing
 from consilience.privacy.owners import Owner, refuse_living_owner
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """One charge: what for, what it cost in the ledger's additive unit, and whether it was completed."""
-
-    id: str
-    description: str
-    cost: Decimal
-    budget: Budget
-    state: Literal["reserved", "committed"]
-    created: str
-    completed: str | None
+from consilience.privacy.protection import Protection, steps_between, why_not_convertible
+from consilience.privacy.reservations import Reservation, require_text
 
 
 @dataclass(frozen=True)
@@ -63,12 +46,15 @@ class Ledger:
         object.__setattr__(self, "path", Path(self.path).absolute())
 
     @classmethod
-    def create(cls, path: str | Path, *, dataset: str, total: Budget) -> Ledger:
-        """A new ledger at `path`, which no other process had created before."""
-        _require_text("dataset", dataset)
+    def create(cls, path: str | Path, *, dataset: str, total: Budget, protection: Protection | None = None) -> Ledger:
+        """A new ledger at `path`, which no other process had created before.
+
+        Without a protection it is bound to that of its first charge.
+        """
+        require_text("dataset", dataset)
         ledger = cls(Path(path))
         try:
-            create_file(ledger.path, dataset=dataset, total=total)
+            create_file(ledger.path, dataset=dataset, total=total, protection=protection)
         except FileExistsError as error:
             raise LedgerError(
                 f"{ledger.path} exists already; open it with Ledger.open, or choose another path"
@@ -93,7 +79,7 @@ class Ledger:
         given = any(number is not None for number in (epsilon, delta, rho))
         total = budget(epsilon=epsilon, delta=delta, rho=rho) if given else None
         if dataset is not None:
-            _require_text("dataset", dataset)
+            require_text("dataset", dataset)
         if not os.path.exists(ledger.path):
             if total is None:
                 raise LedgerError(
@@ -107,59 +93,70 @@ class Ledger:
     @property
     def uid(self) -> str:
         """A random name that tells this ledger from every other; measurement sets that carry it may be merged."""
-        with connected(self.path) as connection:
-            (found,) = connection.execute("SELECT uid FROM ledger").fetchone()
-        return str(found)
+        return self._state().uid
 
     @property
     def dataset(self) -> str | None:
         """The name of the dataset that the ledger is bound to, if any yet."""
-        with connected(self.path) as connection:
-            return _header(connection, self.path)[0]
+        return self._state().dataset
 
     @property
     def total(self) -> Budget:
         """The budget that the ledger was created with."""
-        with connected(self.path) as connection:
-            return _header(connection, self.path)[1]
+        return self._state().total
+
+    @property
+    def protection(self) -> Protection | None:
+        """The unit, its rows and the neighbours to which all charges refer; None before the first charge."""
+        return self._state().protection
 
     @property
     def spent(self) -> Decimal:
         """The sum of all charges, reserved or committed, in the additive unit of the total."""
-        with connected(self.path) as connection:
-            return _spent(connection, self.path)
+        return self._state().spent
 
     @property
     def remaining(self) -> Decimal:
         """What may still be charged, in the additive unit of the total."""
-        with connected(self.path) as connection, reading(connection):
-            return exact_difference(_header(connection, self.path)[1].amount, _spent(connection, self.path))
+        return self._state().remaining
 
     @property
     def remaining_text(self) -> str:
         """What may still be charged, as people say it; never more than there is."""
-        return f"{self.total.additive_unit} {shortened(self.remaining, rounding=ROUND_DOWN)}"
+        state = self._state()
+        return f"{state.total.additive_unit} {shortened(state.remaining, rounding=ROUND_DOWN)}"
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """All charges, oldest first."""
-        with connected(self.path) as connection:
-            rows = connection.execute(
-                "SELECT id, description, cost, budget, state, created, completed FROM entries ORDER BY rowid"
-            ).fetchall()
-        return tuple(
-            LedgerEntry(name, description, _read_cost(cost, self.path), _read_budget(text, self.path), *rest)
-            for name, description, cost, text, *rest in rows
-        )
+        return self._state().entries
+
+    def entry(self, id: str) -> LedgerEntry | None:  # noqa: A002
+        """The charge of this id, if there was one."""
+        return self._state().entry(id)
+
+    def _state(self) -> LedgerState:
+        with reading(self.path) as connection:
+            return read_state(connection, self.path)
+
+    def salted(self, text: str) -> str:
+        """A digest of the text that nobody can guess at without this ledger: what may be published of a secret."""
+        secret = self._state().secret
+        if secret is None:  # a ledger of format 1 gets its secret with the first write
+            with writing(self.path) as connection:
+                secret = read_state(connection, self.path).secret
+        return hmac.new(str(secret).encode(), text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
     def bind(self, dataset: str) -> None:
         """The ledger belongs to `dataset` from now on; one that belongs to another refuses."""
-        _require_text("dataset", dataset)
-        with connected(self.path) as connection, writing(connection):
-            bound = _header(connection, self.path)[0]
-            if bound is None:
-                connection.execute("UPDATE ledger SET dataset = ?", (dataset,))
-            elif bound != dataset:
-                raise LedgerError(_other_dataset(self.path, bound, dataset))
+        require_text("dataset", dataset)
+        if self.dataset is None:
+            with writing(self.path) as connection:
+                if read_state(connection, self.path).dataset is None:
+                    connection.execute("UPDATE ledger SET dataset = ?", (dataset,))
+                    seal(connection)
+        bound = self.dataset
+        if bound is not None and bound != dataset:
+            raise LedgerError(_other_dataset(self.path, bound, dataset))
 
     def reserve(
         self,
@@ -168,169 +165,137 @@ class Ledger:
         fingerprint: str,
         cost: Budget,
         description: str,
+        source: Mapping[str, Any] | None = None,
+        protection: Protection = Protection(),  # noqa: B008 (frozen: one row, add-remove)
+        convert: bool = False,
         take_over: bool = False,
     ) -> Reservation:
         """The right to draw noise for `id`, charged durably; for an id known already, uncharged.
 
         A completed id is replayed. A reservation whose owner died or gave up is taken over with what it had
         recorded; `take_over` vouches that an owner on another machine, which cannot be seen from here, ended.
+        `convert` accepts the cost under what the ledger protects, where the request protects something else.
         """
-        _require_text("id", id)
-        _require_text("fingerprint", fingerprint)
-        _require_text("description", description, empty=True)
+        require_text("id", id)
+        require_text("fingerprint", fingerprint)
+        require_text("description", description, empty=True)
         owner = Owner.this_process()
-        with connected(self.path) as connection, writing(connection):
-            known = connection.execute(
-                "SELECT fingerprint, budget, state, owner_token, owner_host, owner_process, owner_started"
-                " FROM entries WHERE id = ?",
-                (id,),
-            ).fetchone()
+        with writing(self.path) as connection:
+            state = read_state(connection, self.path)
+            known = state.entry(id)
             if known is None:
-                self._charge(connection, id, fingerprint, cost, description)
+                charge = self._affordable(state, cost, protection, convert=convert)
+                self._charge(connection, state, (id, fingerprint, description, source), cost, charge, protection)
             else:
-                known_fingerprint, known_budget, state, *known_owner = known
-                if known_fingerprint != fingerprint or _read_budget(known_budget, self.path) != cost:
-                    raise LedgerError(_other_contents(self.path, id))
-                if state == "committed":
-                    return Reservation(self, id, token=None)
-                refuse_living_owner(self.path, id, Owner(*known_owner), take_over=take_over)
+                self._refuse_other_contents(known, fingerprint, cost, source)
+                verify_steps(connection, id, self.path)
+                if known.state == "committed":
+                    return Reservation(self.path, id, token=None)
+                refuse_living_owner(self.path, id, _owner_of(connection, id), take_over=take_over)
             connection.execute(
-                "UPDATE entries SET owner_token = ?, owner_host = ?, owner_process = ?, owner_started = ? WHERE id = ?",
+                "UPDATE entries NOT INDEXED SET owner_token = ?, owner_host = ?, owner_process = ?, owner_started = ?"
+                " WHERE id = ?",
                 (owner.token, owner.host, owner.process, owner.started, id),
             )
-        return Reservation(self, id, token=owner.token)
+            seal(connection, id)
+        return Reservation(self.path, id, token=owner.token)
 
     def knows(self, id: str) -> bool:  # noqa: A002
         """Whether the id was ever reserved here."""
-        with connected(self.path) as connection:
-            return connection.execute("SELECT 1 FROM entries WHERE id = ?", (id,)).fetchone() is not None
+        return self.entry(id) is not None
 
-    def check(self, cost: Budget) -> None:
-        """Refuse a cost that does not fit now; `reserve` decides it for good."""
-        with connected(self.path) as connection, reading(connection):
-            self._affordable(connection, cost)
+    def check(
+        self,
+        cost: Budget,
+        *,
+        protection: Protection = Protection(),  # noqa: B008
+        convert: bool = False,
+        size: int = 0,
+    ) -> None:
+        """Refuse a cost that does not fit now, or `size` bytes of values; `reserve` decides about the cost for good."""
+        self._affordable(self._state(), cost, protection, convert=convert)
+        free = shutil.disk_usage(self.path.parent).free
+        if size > free:
+            raise LedgerError(
+                f"the noisy values would take about {size / 1e9:,.1f} GB in {self.path}, and {free / 1e9:,.1f} GB are "
+                "free there; nothing was spent: make room, or measure less"
+            )
 
-    def _affordable(self, connection: sqlite3.Connection, cost: Budget) -> Decimal:
+    def _affordable(self, state: LedgerState, cost: Budget, protection: Protection, *, convert: bool) -> Decimal:
         """What the cost charges, in the ledger's additive unit; refused where less remains."""
-        total = _header(connection, self.path)[1]
-        charge = cost.cost_in(total.unit)
-        remaining = exact_difference(total.amount, _spent(connection, self.path))
-        if charge > remaining:
-            raise BudgetExceeded(_exceeded(self.path, cost, charge=charge, remaining=remaining, total=total))
+        bound = protection if state.protection is None else state.protection
+        steps = steps_between(bound, protection)
+        if steps is None or (bound != protection and not convert):
+            raise LedgerError(_other_protection(self.path, bound, protection, cost, state.total, steps))
+        charge = cost.for_group(steps).cost_in(state.total.unit)
+        if charge > state.remaining:
+            raise BudgetExceeded(
+                _exceeded(self.path, cost, charge=charge, remaining=state.remaining, total=state.total)
+            )
         return charge
 
     def _charge(
-        self, connection: sqlite3.Connection, entry: str, fingerprint: str, cost: Budget, description: str
+        self,
+        connection: sqlite3.Connection,
+        state: LedgerState,
+        request: tuple[str, str, str, Mapping[str, Any] | None],
+        cost: Budget,
+        charge: Decimal,
+        protection: Protection,
     ) -> None:
-        if _header(connection, self.path)[0] is None:
+        if state.dataset is None:
             raise LedgerError(f"{self.path} is not bound to a dataset yet; call bind with its name first")
-        charge = self._affordable(connection, cost)
+        protected = json.dumps(protection.to_json())
+        if state.protection is None:
+            connection.execute("UPDATE ledger SET protection = ?", (protected,))
+        *words, source = request
+        budgeted, charged = json.dumps(cost.to_json()), decimal_text(charge)
+        identity = None if source is None else json.dumps(source, sort_keys=True)
         connection.execute(
-            "INSERT INTO entries (id, fingerprint, description, budget, cost, state, created)"
-            " VALUES (?, ?, ?, ?, ?, 'reserved', ?)",
-            (entry, fingerprint, description, json.dumps(cost.to_json()), decimal_text(charge), now()),
+            "INSERT INTO entries"
+            " (id, fingerprint, description, budget, cost, state, created, source, protection, steps) VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?, '')",
+            (*words, budgeted, charged, now(), identity, protected),
         )
+
+    def _refuse_other_contents(
+        self, known: LedgerEntry, fingerprint: str, cost: Budget, source: Mapping[str, Any] | None
+    ) -> None:
+        if known.fingerprint != fingerprint or known.budget != cost:
+            raise LedgerError(_other_contents(self.path, known.id, "plan, domain, budget, neighbours or unit"))
+        if source is not None and known.source is not None and known.source != source:
+            raise LedgerError(_other_contents(self.path, known.id, "source (file, table or query)"))
+        if source is not None and known.source is None and (source.get("table") or source.get("query")):
+            raise LedgerError(
+                f"{known.id!r} was recorded in {self.path} by an earlier version, which did not note the table or "
+                "query it was for, so that nobody can tell whether it is this one; give the request another id: it is "
+                "measured anew, and charged"
+            )
+        if known.state == "failed":
+            raise LedgerError(
+                f"the source failed while it was read for {known.id!r}, and {self.path} keeps that charge, because the "
+                "failure itself may have told something; correct the source or the query and give the request another "
+                "id: it is charged anew"
+            )
 
     def _check(self, *, dataset: str | None, total: Budget | None) -> None:
         """The file is sound, and is the ledger that the caller means."""
-        with connected(self.path) as connection, reading(connection):
-            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()
-            (page_size,) = connection.execute("PRAGMA page_size").fetchone()
-            # SQLite reads a last page that was cut short as if zeros followed.
-            if verdict != ("ok",) or os.stat(self.path).st_size % page_size:
-                raise FileFormatError(damaged(self.path))
-            bound, stored = _header(connection, self.path)
-            _spent(connection, self.path)
-        if dataset is not None and bound is not None and dataset != bound:
-            raise LedgerError(_other_dataset(self.path, bound, dataset))
-        if total is not None and total != stored:
+        with reading(self.path) as connection:
+            refuse_damage(connection, self.path)
+            if version_of(connection, self.path) > 1:
+                verify_everything(connection, self.path)
+            state = read_state(connection, self.path)
+        if dataset is not None and state.dataset is not None and dataset != state.dataset:
+            raise LedgerError(_other_dataset(self.path, state.dataset, dataset))
+        if total is not None and total != state.total:
             raise LedgerError(
-                f"the total of {self.path} is {stored.describe()}, and {total.describe()} was given; "
+                f"the total of {self.path} is {state.total.describe()}, and {total.describe()} was given; "
                 "leave the total out to use the stored one: it never changes"
             )
 
 
-class Reservation:
-    """The right to draw noise for one id, and the noisy values recorded under it.
-
-    Leaving its `with` block without `complete()` gives the right up, so that a retry of the id can take it
-    over; the budget stays spent.
-    """
-
-    def __init__(self, ledger: Ledger, entry: str, *, token: str | None) -> None:
-        self.ledger = ledger
-        self.id = entry
-        self.replayed = token is None
-        """Whether the id was completed before: everything is recorded and nothing may be drawn."""
-        self._token = token
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._release()
-        except LedgerError as failure:
-            if error is None:
-                raise
-            error.add_note(f"the reservation of {self.id!r} could not be given up: {failure}")
-
-    def recorded(self, step: int) -> tuple[str, str] | None:
-        """The request fingerprint and the noisy payload of a step that was recorded, else None."""
-        with connected(self.ledger.path) as connection:
-            return connection.execute(
-                "SELECT fingerprint, payload FROM steps WHERE entry = ? AND step = ?", (self.id, step)
-            ).fetchone()
-
-    def record(self, step: int, *, fingerprint: str, payload: str) -> None:
-        """The noisy payload of the step is on disk when this returns; only then may anyone see it."""
-        _require_text("fingerprint", fingerprint)
-        _require_text("payload", payload, empty=True)
-        with connected(self.ledger.path) as connection, writing(connection):
-            self._require_ownership(connection)
-            known = connection.execute("SELECT 1 FROM steps WHERE entry = ? AND step = ?", (self.id, step)).fetchone()
-            if known is not None:
-                raise LedgerError(
-                    f"step {step} of {self.id!r} is recorded already; use recorded({step}), draw nothing new"
-                )
-            connection.execute(
-                "INSERT INTO steps (entry, step, fingerprint, payload) VALUES (?, ?, ?, ?)",
-                (self.id, step, fingerprint, payload),
-            )
-
-    def complete(self) -> None:
-        """The entry is committed, and every later request of this id is answered from it."""
-        if self.replayed:
-            return
-        with connected(self.ledger.path) as connection, writing(connection):
-            self._require_ownership(connection)
-            connection.execute(
-                "UPDATE entries SET state = 'committed', completed = ?, owner_token = NULL WHERE id = ?",
-                (now(), self.id),
-            )
-        self._token = None
-
-    def _release(self) -> None:
-        if self._token is None:
-            return
-        with connected(self.ledger.path) as connection, writing(connection):
-            connection.execute(
-                "UPDATE entries SET owner_token = NULL WHERE id = ? AND owner_token = ?",
-                (self.id, self._token),
-            )
-        self._token = None
-
-    def _require_ownership(self, connection: sqlite3.Connection) -> None:
-        row = connection.execute("SELECT state, owner_token FROM entries WHERE id = ?", (self.id,)).fetchone()
-        if row is not None and row[0] == "committed":
-            raise LedgerError(f"{self.id!r} is completed in {self.ledger.path}; its values can only be read")
-        if self._token is None or row is None or row[1] != self._token:
-            raise LedgerError(
-                f"this reservation of {self.id!r} in {self.ledger.path} was given up, or taken over by "
-                "another process; discard what was drawn and reserve the id again"
-            )
+def _owner_of(connection: sqlite3.Connection, entry: str) -> Owner:
+    columns = "owner_token, owner_host, owner_process, owner_started"
+    return Owner(*connection.execute(f"SELECT {columns} FROM entries NOT INDEXED WHERE id = ?", (entry,)).fetchone())
 
 
 def _exceeded(path: Path, cost: Budget, *, charge: Decimal, remaining: Decimal, total: Budget) -> str:
@@ -345,50 +310,33 @@ def _exceeded(path: Path, cost: Budget, *, charge: Decimal, remaining: Decimal, 
     )
 
 
-def _header(connection: sqlite3.Connection, path: Path) -> tuple[str | None, Budget]:
-    row = connection.execute("SELECT dataset, total FROM ledger").fetchone()
-    if row is None or not isinstance(row[0], str | None):
-        raise FileFormatError(damaged(path))
-    return row[0], _read_budget(row[1], path)
-
-
-def _spent(connection: sqlite3.Connection, path: Path) -> Decimal:
-    return exact_sum(_read_cost(cost, path) for (cost,) in connection.execute("SELECT cost FROM entries"))
-
-
-def _read_cost(text: object, path: Path) -> Decimal:
-    try:
-        cost = Decimal(text) if isinstance(text, str) else Decimal("NaN")
-    except InvalidOperation:
-        cost = Decimal("NaN")
-    exponent = cost.as_tuple().exponent
-    if not isinstance(exponent, int) or cost <= 0 or cost > LARGEST_CHARGE or exponent < -MOST_PLACES:
-        raise FileFormatError(damaged(path))
-    return cost
-
-
-def _read_budget(text: object, path: Path) -> Budget:
-    try:
-        return Budget.from_json(json.loads(str(text)))
-    except (ValueError, TypeError, AttributeError, DeclarationError) as error:
-        raise FileFormatError(damaged(path)) from error
-
-
-def _other_contents(path: Path, entry: str) -> str:
+def _other_protection(
+    path: Path, bound: Protection, asked: Protection, cost: Budget, total: Budget, steps: int | None
+) -> str:
+    words = (
+        f"{path} protects {bound.describe()}, and this request would protect {asked.describe()}: their costs do not "
+        "add up"
+    )
+    if steps is None:
+        return (
+            f"{words}, and no finite cost follows, because {why_not_convertible(bound, asked)}; ask for what the "
+            "ledger protects, or use a ledger of its own"
+        )
+    unit: AdditiveUnit = total.additive_unit
+    charge = f"{unit} {shortened(cost.for_group(steps).cost_in(total.unit), rounding=ROUND_UP)}"
+    rule = "the same" if steps == 1 else f"{steps if unit == 'epsilon' else steps**2} times as much"
     return (
-        f"{entry!r} is in {path} with other contents: its plan, domain or budget differ from those of this "
+        f"{words}. Between neighbours of the ledger it would cost {charge}, {rule}: repeat with --convert "
+        "(convert=True) to be charged that, or ask for what the ledger protects"
+    )
+
+
+def _other_contents(path: Path, entry: str, differing: str) -> str:
+    return (
+        f"{entry!r} is in {path} with other contents: its {differing} differ from those of this "
         "request; choose another id, or repeat the first request unchanged"
     )
 
 
 def _other_dataset(path: Path, bound: str, dataset: str) -> str:
     return f"{path} is the ledger of {bound!r}, not of {dataset!r}; use the ledger of {dataset!r}"
-
-
-def _require_text(name: str, value: str, *, empty: bool = False) -> None:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise LedgerError(f"the {name} is not valid Unicode text; spell it without stray bytes") from error
-    if not value and not empty:
-        raise LedgerError(f"the {name} is empty; give it some text")

@@ -1,4 +1,9 @@
-"""The ledger's SQLite file: created whole or not at all, opened durably, its errors translated."""
+"""The ledger's SQLite file: created whole or not at all, opened durably, its errors translated.
+
+Format 2 added to format 1 what a request protects and of which source, a secret, and the digests of `ledger_chain`. A
+file of format 1 is read as it is, and brought to format 2 in the transaction of its first write: it is always one or
+the other.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,11 @@ from pathlib import Path
 
 from consilience.errors import FileFormatError, LedgerError
 from consilience.privacy.budgets import Budget
+from consilience.privacy.ledger_chain import chain_everything, damaged, seal
+from consilience.privacy.protection import Protection
 
 BUSY_SECONDS = 20.0
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 APPLICATION_ID = 0x434E534C  # "CNSL"
 
 _SCHEMA = """
@@ -50,6 +57,26 @@ CREATE TABLE steps (
 );
 """
 
+_ADDED_BY_FORMAT_2 = """
+ALTER TABLE ledger ADD COLUMN protection TEXT;
+ALTER TABLE ledger ADD COLUMN secret TEXT;
+ALTER TABLE ledger ADD COLUMN digest TEXT;
+ALTER TABLE entries ADD COLUMN source TEXT;
+ALTER TABLE entries ADD COLUMN protection TEXT;
+ALTER TABLE entries ADD COLUMN failed TEXT;
+ALTER TABLE entries ADD COLUMN steps TEXT;
+ALTER TABLE entries ADD COLUMN digest TEXT;
+ALTER TABLE steps ADD COLUMN digest TEXT;
+CREATE TABLE more_payload (
+    entry TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (entry, step, part)
+);
+"""
+"""A payload begins in its step and goes on here, in parts that SQLite can hold."""
+
 _UNUSABLE_HERE = {
     sqlite3.SQLITE_AUTH,
     sqlite3.SQLITE_CANTOPEN,
@@ -60,13 +87,13 @@ _UNUSABLE_HERE = {
 }
 
 
-def create_file(path: Path, *, dataset: str | None, total: Budget) -> None:
+def create_file(path: Path, *, dataset: str | None, total: Budget, protection: Protection | None = None) -> None:
     """A complete ledger appears at `path` in one step, or FileExistsError and nothing."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
     try:
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            _fill_new_file(unfinished, dataset=dataset, total=total)
+            _fill_new_file(unfinished, dataset=dataset, total=total, protection=protection)
             _publish(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -80,16 +107,26 @@ def create_file(path: Path, *, dataset: str | None, total: Budget) -> None:
         ) from error
 
 
-def _fill_new_file(path: Path, *, dataset: str | None, total: Budget) -> None:
-    with opened(path) as connection:
+def _fill_new_file(path: Path, *, dataset: str | None, total: Budget, protection: Protection | None) -> None:
+    with _opened(path) as connection:
         connection.execute("PRAGMA journal_mode = MEMORY")  # no side file: nobody else knows this name
-        connection.executescript(
-            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT_VERSION}; {_SCHEMA}"
-        )
+        connection.executescript(f"PRAGMA application_id = {APPLICATION_ID}; {_SCHEMA}")
         connection.execute(
             "INSERT INTO ledger (only_row, uid, dataset, total, created) VALUES (1, ?, ?, ?, ?)",
             (uuid.uuid4().hex, dataset, json.dumps(total.to_json()), now()),
         )
+        _bring_to_format_2(connection)
+        if protection is not None:
+            connection.execute("UPDATE ledger SET protection = ?", (json.dumps(protection.to_json()),))
+        seal(connection)
+
+
+def _bring_to_format_2(connection: sqlite3.Connection) -> None:
+    for statement in _ADDED_BY_FORMAT_2.split(";")[:-1]:
+        connection.execute(statement)
+    connection.execute("UPDATE ledger SET secret = ?", (uuid.uuid4().hex + uuid.uuid4().hex,))
+    chain_everything(connection)
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
 
 def _publish(unfinished: Path, path: Path) -> None:
@@ -117,7 +154,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A durable connection to an existing file, with SQLite's errors translated."""
     address = f"{path.as_uri()}?mode=rw"
     with (
@@ -128,45 +165,63 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         # default rollback journal keeps a ledger in one file; what a killed process left half done, the next undoes.
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.row_factory = sqlite3.Row
         yield connection
 
 
 @contextmanager
-def connected(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection for one operation to a file that is known to be a ledger of a version we can read."""
-    with opened(path) as connection:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID or version < 1:
-            raise FileFormatError(damaged(path))
-        if version > FORMAT_VERSION:
-            raise FileFormatError(
-                f"{path} is a ledger of format {version}, and this version of consilience reads format "
-                f"{FORMAT_VERSION}; install a newer consilience"
-            )
-        yield connection
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """One transaction whose statements all see the same state of a ledger of a version we can read."""
+    with _opened(path) as connection:
+        connection.execute("BEGIN")
+        try:
+            version_of(connection, path)
+            yield connection
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
 @contextmanager
-def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that locks out other writers from its first statement, and is durable at its end."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """One transaction that locks out other writers from its first statement, and is durable at its end.
+
+    A ledger of an earlier format is brought to this one first. Whoever writes, seals what was written.
+    """
+    with _opened(path) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if version_of(connection, path) == 1:
+                refuse_damage(connection, path)
+                _bring_to_format_2(connection)
+            yield connection
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
-@contextmanager
-def reading(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction whose statements all see the same state of the file."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
+    """The format of the file, refused where it is no ledger or one of a later version."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID or version < 1:
+        raise FileFormatError(damaged(path))
+    if version > FORMAT_VERSION:
+        raise FileFormatError(
+            f"{path} is a ledger of format {version}, and this version of consilience reads formats up to "
+            f"{FORMAT_VERSION}; install a newer consilience"
+        )
+    return version
+
+
+def refuse_damage(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file whose pages do not fit together, or that was cut short."""
+    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()
+    (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+    # SQLite reads a last page that was cut short as if zeros followed.
+    if tuple(verdict) != ("ok",) or os.stat(path).st_size % page_size:
+        raise FileFormatError(damaged(path))
 
 
 @contextmanager
@@ -186,16 +241,13 @@ def _translated_errors(path: Path) -> Iterator[None]:
                 f"{path} cannot be used: {error}; check that the file exists, that it and its directory are "
                 "writable, and that the disk is not full"
             ) from error
+        if code == sqlite3.SQLITE_TOOBIG:
+            raise LedgerError(
+                f"the id or the plan of this request is too long for {path}; nothing was changed: shorten it"
+            ) from error
         raise FileFormatError(damaged(path)) from error
     except UnicodeDecodeError as error:  # SQLite quotes damaged text in a message that Python cannot decode
         raise FileFormatError(damaged(path)) from error
-
-
-def damaged(path: Path) -> str:
-    return (
-        f"{path} is not a sound ledger of consilience: it is foreign, truncated or damaged; "
-        "check the path, or restore the ledger from a backup"
-    )
 
 
 def now() -> str:

@@ -1,0 +1,107 @@
+"""What a request costs under another unit: the factors of the table, against every pair of small tables."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import combinations_with_replacement, product
+from math import inf
+
+import pytest
+
+from consilience.privacy.budgets import budget
+from consilience.privacy.protection import Protection, steps_between
+
+Table = tuple[tuple[int, ...], ...]
+"""For each unit its rows, sorted; a row is a value. A unit without rows is not in the table."""
+
+
+def tables(units: int, rows: int) -> list[Table]:
+    """All tables of so many units with at most so many rows of two values each."""
+    one = [held for size in range(rows + 1) for held in combinations_with_replacement(range(2), size)]
+    return list(product(one, repeat=units))
+
+
+def with_unit(table: Table, unit: int, rows: tuple[int, ...]) -> Table:
+    return tuple(rows if place == unit else held for place, held in enumerate(table))
+
+
+def rows_removed(table: Table) -> Iterable[Table]:
+    for unit, held in enumerate(table):
+        for place in range(len(held)):
+            yield with_unit(table, unit, held[:place] + held[place + 1 :])
+
+
+def units_removed(table: Table) -> Iterable[Table]:
+    return (with_unit(table, unit, ()) for unit, held in enumerate(table) if held)
+
+
+def neighbours(everything: list[Table], protection: Protection) -> dict[Table, set[Table]]:
+    """The neighbours of each table, by the definition: one is removed or added, or one is removed and another added."""
+    removed: Callable[[Table], Iterable[Table]] = rows_removed if protection.unit is None else units_removed
+    below = {table: set(removed(table)) for table in everything}
+    above: dict[Table, set[Table]] = {table: set() for table in everything}
+    for table, smaller in below.items():
+        for each in smaller:
+            above[each].add(table)
+    if protection.neighbours == "add-remove":
+        return {table: below[table] | above[table] for table in everything}
+    return {table: {other for each in below[table] for other in above[each]} - {table} for table in everything}
+
+
+def distances(start: Table, edges: dict[Table, set[Table]]) -> dict[Table, int]:
+    found, waiting = {start: 0}, deque([start])
+    while waiting:
+        table = waiting.popleft()
+        for other in edges[table] - found.keys():
+            found[other] = found[table] + 1
+            waiting.append(other)
+    return found
+
+
+def most_steps(bound: Protection, asked: Protection, *, units: int = 3, rows: int = 2) -> float:
+    """The most steps of the asked kind between two neighbours of the bound kind, over all small tables."""
+    everything = tables(units, rows)
+    steps, pairs = neighbours(everything, asked), neighbours(everything, bound)
+    worst: float = 0
+    for table in everything:
+        reached = distances(table, steps)
+        worst = max([worst, *(reached.get(other, inf) for other in pairs[table])])
+    return worst
+
+
+ROW, REPLACED_ROW = Protection(), Protection(neighbours="replace-one")
+PERSON, REPLACED_PERSON = Protection("person", 2), Protection("person", 2, "replace-one")
+KINDS = [ROW, REPLACED_ROW, PERSON, REPLACED_PERSON]
+
+
+@pytest.mark.parametrize("asked", KINDS, ids=Protection.describe)
+@pytest.mark.parametrize("bound", KINDS, ids=Protection.describe)
+def test_the_factor_is_the_largest_distance_between_neighbours_of_the_ledger(bound: Protection, asked: Protection):
+    claimed = steps_between(bound, asked)
+    if claimed is not None:
+        assert most_steps(bound, asked) == claimed
+    elif bound.unit is not None and asked.unit is None and asked.neighbours == "add-remove":
+        few, more = (most_steps(bound, asked, units=2, rows=rows) for rows in (2, 4))
+        assert more == 2 * few  # there is no finite factor: it grows with the rows that a unit has
+    else:
+        assert most_steps(bound, asked) == inf
+
+
+def test_how_many_rows_of_a_unit_are_counted_does_not_change_what_is_protected():
+    assert steps_between(Protection("person", 1), Protection("person", 7)) == 1
+    assert steps_between(Protection("person", 7), Protection("person", 1)) == 1
+
+
+def test_units_of_two_columns_have_no_factor():
+    assert steps_between(Protection("person"), Protection("household")) is None
+
+
+def test_a_group_of_k_costs_k_times_epsilon_and_k_squared_times_rho():
+    assert budget(epsilon="0.1").for_group(4) == budget(epsilon="0.4")
+    assert budget(rho="0.1").for_group(4) == budget(rho="1.6")
+    approximate = budget(epsilon=1, delta=1e-9)
+    assert approximate.for_group(2).amount == 4 * approximate.amount
+    assert approximate.for_group(1) == approximate
+
+
+def test_pure_epsilon_costs_a_ledger_of_rho_the_same_whichever_is_converted_first():
+    assert budget(epsilon=1).for_group(2).cost_in("rho") == 4 * budget(epsilon=1).cost_in("rho")
