@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from consilience.domain import Attribute, Domain
 from consilience.source import Source
+from consilience.source.identity import SourceIdentity
 
 
 class CountedTable(Source):
@@ -16,7 +17,7 @@ class CountedTable(Source):
     __slots__ = ("_counts",)
 
     def __init__(self, domain: Domain, counts: NDArray[np.int64]) -> None:
-        super().__init__(cast(Any, None), domain, unit=None, ledger_path=None)
+        super().__init__(cast(Any, None), domain, unit=None, identity=SourceIdentity())
         self._counts = counts.astype(np.int64).reshape(domain.shape)
 
     @staticmethod
@@ -24,6 +25,10 @@ class CountedTable(Source):
         """A table with one numeric attribute of one bin for each count."""
         ordered = Attribute.numeric(attribute, np.arange(counts.size + 1).tolist())
         return CountedTable(Domain(name, (ordered,)), counts)
+
+    @property
+    def runs_code(self) -> bool:
+        return False
 
     def exact_counts(
         self, marginals: Sequence[tuple[str, ...]], *, threads: int | None = None

@@ -22,6 +22,7 @@ from benchmarks.problems.data_folder import find_data
 from consilience.domain import Attribute, Domain
 from consilience.numerics.clustering import Region
 from consilience.source import Source
+from consilience.source.identity import SourceIdentity
 
 Points = NDArray[np.float64]
 
@@ -85,8 +86,12 @@ class PointTable(Source):
     __slots__ = ("_points",)
 
     def __init__(self, named: NamedPoints) -> None:
-        super().__init__(cast(Any, None), named.domain, unit=None, ledger_path=None)
+        super().__init__(cast(Any, None), named.domain, unit=None, identity=SourceIdentity())
         self._points = named.points
+
+    @property
+    def runs_code(self) -> bool:
+        return False
 
     def exact_points(self, names: Sequence[str]) -> Points:
         places = [self.domain.names.index(name) for name in names]

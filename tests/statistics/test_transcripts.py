@@ -157,6 +157,8 @@ def domain_of(total: int | None) -> Domain:
 class CountedOnce:
     """A source whose counts are kept, for many runs on the same table."""
 
+    runs_code = False
+
     def __init__(self, source: Source) -> None:
         self.domain, self.max_rows_per_unit = source.domain, source.max_rows_per_unit
         self._source = source

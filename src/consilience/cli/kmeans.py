@@ -63,8 +63,10 @@ def kmeans_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
+    convert: options.Convert = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that this command wrote.")] = False,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw.")] = True,
     dry_run: options.DryRunOnly = False,
@@ -91,6 +93,8 @@ def kmeans_command(
             sql=sql,
             simulate=simulate,
             take_over=take_over,
+            convert=convert,
+            name=name,
         )
     if dry_run:
         if asked is None:

@@ -1,12 +1,17 @@
 """`consilience ledger`: create a ledger, and see what has been spent."""
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, print_json, print_table
+
+if TYPE_CHECKING:
+    from consilience.privacy.ledger_entries import LedgerEntry
+    from consilience.privacy.protection import Protection
 
 app = typer.Typer(help="Create a ledger, or show what has been spent.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -18,13 +23,32 @@ def create(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     rho: options.Rho = None,
+    unit: options.UnitColumn = None,
+    max_rows: options.MaxRows = None,
+    neighbours: Annotated[
+        str | None, typer.Option("--neighbours", help="add-remove or replace-one; by default as the first request.")
+    ] = None,
 ) -> None:
-    """Create a ledger with a total budget, which is set once."""
+    """Create a ledger with a total budget, which is set once. What it protects is set here or by its first request."""
     from consilience.privacy.budgets import budget
     from consilience.privacy.ledger import Ledger
 
-    made = Ledger.create(path, dataset=dataset, total=budget(epsilon=epsilon, delta=delta, rho=rho))
-    echo(f"created {path} for {dataset!r} with {made.total.describe()}")
+    total, protection = budget(epsilon=epsilon, delta=delta, rho=rho), _protection(unit, max_rows, neighbours)
+    Ledger.create(path, dataset=dataset, total=total, protection=protection)
+    protects = "" if protection is None else f", to protect {protection.describe()}"
+    echo(f"created {path} for {dataset!r} with {total.describe()}{protects}")
+
+
+def _protection(unit: str | None, max_rows: int | None, neighbours: str | None) -> "Protection | None":
+    from consilience.domain.sensitivity import check_neighbours
+    from consilience.privacy.protection import Protection
+    from consilience.source.tables import declared_unit
+
+    if unit is None and max_rows is None and neighbours is None:
+        return None
+    relation = check_neighbours(neighbours or "add-remove")
+    declared = declared_unit(unit, max_rows)
+    return Protection(neighbours=relation) if declared is None else Protection(*declared, neighbours=relation)
 
 
 @app.command(epilog="Example: consilience ledger show data.csv.ledger")
@@ -35,15 +59,15 @@ def show(
     from consilience.privacy.budgets import decimal_text
     from consilience.privacy.ledger import Ledger
 
-    beside = path.with_name(path.name + ".ledger")
-    found = Ledger.open(beside if beside.exists() else path)
-    entries = found.entries()
+    found = Ledger.open(_place(path))
+    entries, protection = found.entries(), found.protection
     if json:
         print_json(
             {
                 "dataset": found.dataset,
                 "total": found.total.to_json(),
                 "unit": found.total.additive_unit,
+                "protection": None if protection is None else protection.to_json(),
                 "spent": decimal_text(found.spent),
                 "remaining": decimal_text(found.remaining),
                 "entries": [
@@ -51,6 +75,9 @@ def show(
                         "id": entry.id,
                         "state": entry.state,
                         "cost": decimal_text(entry.cost),
+                        "budget": entry.budget.to_json(),
+                        "protection": None if entry.protection is None else entry.protection.to_json(),
+                        "source": entry.source,
                         "created": entry.created,
                         "description": entry.description,
                     }
@@ -60,6 +87,37 @@ def show(
         )
         return
     echo(f"dataset {found.dataset!r}: {found.total.describe()} in all, {found.remaining_text} remains")
+    echo(f"protects {'what its first request will' if protection is None else protection.describe()}")
     if entries:
-        rows = [[each.id, each.state, each.created, each.description, decimal_text(each.cost)] for each in entries]
-        print_table(["id", "state", "created", "plan", found.total.additive_unit], rows, numeric=1)
+        mixed = any(entry.protection != protection for entry in entries)
+        header = ["id", "state", "created", "source", "plan", *(["protects"] if mixed else [])]
+        rows = [
+            [each.id, each.state, each.created, _source(each), each.description]
+            + ([_protects(each)] if mixed else [])
+            + [decimal_text(each.cost)]
+            for each in entries
+        ]
+        print_table([*header, found.total.additive_unit], rows, numeric=1)
+    unknown = sum(entry.protection is None for entry in entries)
+    if unknown:
+        echo(
+            f"{unknown} of these were charged by an earlier version, which did not record the unit and the neighbours: "
+            "the sum is a guarantee only if they protect the same"
+        )
+
+
+def _source(entry: "LedgerEntry") -> str:
+    if entry.source is None:
+        return "not recorded"
+    named = [entry.source.get(name) for name in ("name", "table", "query")]
+    return " ".join([*entry.source.get("files", ["in memory"]), *(name for name in named if name)])
+
+
+def _protects(entry: "LedgerEntry") -> str:
+    return "not recorded" if entry.protection is None else entry.protection.describe()
+
+
+def _place(path: Path) -> Path:
+    """The ledger itself, or the one beside the data of that name."""
+    beside = [given.with_name(given.name + ".ledger") for given in (path, Path(os.path.realpath(path)))]
+    return next((place for place in beside if place.exists()), path)

@@ -21,7 +21,10 @@ from consilience.cli.console import (
 if TYPE_CHECKING:
     from consilience.domain import Domain
     from consilience.measurements import MeasurementSet
+    from consilience.privacy.budgets import Budget
+    from consilience.privacy.ledger import Ledger
     from consilience.privacy.measure import DryRun, Plan
+    from consilience.source import Source
 
 EXAMPLE = (
     "Example: consilience measure data.csv --domain data.domain.toml --epsilon 0.5 --out data.measurements.parquet"
@@ -47,6 +50,8 @@ class Request:
     sql: str | None
     simulate: int | None
     take_over: bool
+    convert: bool
+    name: str | None
 
     def price(self) -> "DryRun":
         """What the request would cost and yield; neither data nor ledger is touched."""
@@ -61,11 +66,18 @@ class Request:
 
         priced = self.price()
         source = options.open_source(
-            self.data, priced.domain, table=self.table, query=self.sql, unit=self.unit, max_rows=self.max_rows
+            self.data,
+            priced.domain,
+            table=self.table,
+            query=self.sql,
+            unit=self.unit,
+            max_rows=self.max_rows,
+            name=self.name,
         )
         book = None
         if self.simulate is None:
             book = options.open_ledger(source, self.ledger, asked=priced.budget, total=self.total)
+            self._say_what_is_known(source, book, priced.budget)
         watch_spending(book)
         announce_compilation()
         amounts: Any = self.amounts
@@ -78,6 +90,7 @@ class Request:
                 neighbours=self.neighbours,
                 id=self.id,
                 take_over=self.take_over,
+                convert=self.convert,
                 simulate=self.simulate,
                 progress=show,
             )
@@ -89,8 +102,19 @@ class Request:
                 "and nothing was spent. For fresh noise give it another --id"
             )
         else:
-            note(f"spent {priced.budget.describe()}; {book.remaining_text} remains in {shown_path(book.path)}")
+            charged = book.entry(measured.provenance["release"])
+            cost = f", charged as {charged.charged.describe()}" if charged is not None and charged.charged else ""
+            note(f"spent {priced.budget.describe()}{cost}; {book.remaining_text} remains in {shown_path(book.path)}")
         return measured
+
+    def _say_what_is_known(self, source: "Source", book: "Ledger", cost: "Budget") -> None:
+        """Before anything is spent: the same request of another source was charged already, and this one will be."""
+        from consilience.privacy.measure import charged_elsewhere
+
+        if self.id is None:
+            for entry in charged_elsewhere(source, self.plan, book, cost, self.neighbours):
+                told = ", ".join(f"{name} {value!r}" for name, value in (entry.source or {}).items() if value)
+                note(f"the ledger holds this request for another source ({told}); for this one it is charged anew")
 
 
 def measure_command(
@@ -110,8 +134,10 @@ def measure_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
+    convert: options.Convert = False,
     dry_run: options.DryRunOnly = False,
     json: options.AsJson = False,
 ) -> None:
@@ -135,6 +161,8 @@ def measure_command(
         sql,
         simulate,
         take_over,
+        convert,
+        name,
     )
     if dry_run:
         show_preview(asked.price(), json=json)

@@ -53,6 +53,15 @@ SourceTable = Annotated[str | None, typer.Option("--table", help="The table of a
 SourceQuery = Annotated[
     str | None, typer.Option("--sql", help="A query of a database; one row of its result is protected.")
 ]
+SourceName = Annotated[
+    str | None, typer.Option("--name", help="What published files call this source; by default the domain's name.")
+]
+Convert = Annotated[
+    bool,
+    typer.Option(
+        "--convert", help="The ledger protects another unit or relation: charge what this costs under its own."
+    ),
+]
 Simulate = Annotated[
     int | None,
     typer.Option("--simulate", help="A seed for simulated noise: NOT PRIVATE, and stamped so on every file."),
@@ -100,21 +109,27 @@ def chosen_plan(
 
 
 def open_source(
-    data: str, domain: "Domain", *, table: str | None, query: str | None, unit: str | None, max_rows: int | None
+    data: str,
+    domain: "Domain",
+    *,
+    table: str | None,
+    query: str | None,
+    unit: str | None,
+    max_rows: int | None,
+    name: str | None = None,
 ) -> "Source":
     """The source that the command line names."""
     from consilience.source import open_table
 
-    return open_table(data, domain, table=table, query=query, unit=unit, max_rows_per_unit=max_rows)
+    return open_table(data, domain, table=table, query=query, unit=unit, max_rows_per_unit=max_rows, name=name)
 
 
 def open_ledger(source: "Source", path: Path | None, *, asked: "Budget", total: float | None) -> "Ledger":
     """The ledger of the source, created on first use with the total that was asked for, or with this first request."""
     from consilience.privacy.ledger import Ledger
+    from consilience.privacy.ledger_places import ledger_place
 
-    place = path or source.default_ledger_path
-    if place is None:
-        raise LedgerError("this source has no place of its own for a ledger; name one with --ledger")
+    place = path or ledger_place(source)
     if Path(place).exists():
         if total is not None:
             given = Ledger.open(place).total

@@ -32,8 +32,10 @@ def release_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
+    convert: options.Convert = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
@@ -64,6 +66,8 @@ def release_command(
         sql,
         simulate,
         take_over,
+        convert,
+        name,
     )
     if dry_run:
         show_preview(asked.price(), json=json)

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
-from consilience.errors import LedgerError, MeasurementError
+from consilience.errors import ConsilienceError, LedgerError, MeasurementError, SourceError
 from consilience.measurements import Measurement
 from consilience.numerics.linear_maps import Kronecker
 from consilience.privacy.budgets import Budget
-from consilience.privacy.ledger import Reservation
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.pricing import Price, PricedQuery, price_queries
@@ -34,6 +33,7 @@ from consilience.privacy.record_statistics import (
     exact_sums,
     price_statistics,
 )
+from consilience.privacy.reservations import Reservation
 from consilience.privacy.run_accounts import RunAccount
 from consilience.privacy.scores import Score
 from consilience.privacy.selection import Selector, epsilon_for_rho, select
@@ -43,6 +43,7 @@ Progress = Callable[[str, int, int], None]
 """Told (what is going on, how much of it is done, out of how much); only publicly known sizes."""
 
 Candidate = TypeVar("Candidate")
+T = TypeVar("T")
 
 LARGEST_KEPT_POINTS = 2 * 2**30
 """Points of up to this many bytes (8 for each coordinate) are kept from one step to the next; more are read again."""
@@ -169,7 +170,9 @@ class DataGate:
 
     `reserve` opens the reservation that pays for the run; without it nothing is recorded, as in a simulation. A request
     that the ledger knows (`begun`) is opened first, to be replayed. A new one is opened after the first counting
-    succeeded and before its noise is drawn, so that a source that cannot be read costs nothing.
+    succeeded and before its noise is drawn, so that a file or a table that cannot be read costs nothing. Where reading
+    runs code (a query, a view, a lazy plan) it is opened before the first row is read, since whether that code fails
+    says something about the rows: such a failure keeps its charge, and the request cannot be made again.
     """
 
     def __init__(
@@ -269,7 +272,7 @@ class DataGate:
         """The records as points, read once for all rounds of a run as long as they fit in the memory meant for it."""
         if names in self._points:
             return self._points[names]
-        points = self._source.exact_points(names)
+        points = self._read(lambda: self._source.exact_points(names))
         if points.nbytes <= LARGEST_KEPT_POINTS:
             self._points = {names: points}
         return points
@@ -280,7 +283,7 @@ class DataGate:
         Rounds that select among the same candidates ask for the same counts. Kept counts cannot be written to.
         """
         missing = [names for names in dict.fromkeys(marginals) if names not in self._counts]
-        counted = dict(zip(missing, self._source.exact_counts(missing), strict=True)) if missing else {}
+        counted = dict(zip(missing, self._counted(missing), strict=True)) if missing else {}
         found = [self._counts[names] if names in self._counts else counted[names] for names in marginals]
         kept = sum(table.nbytes for table in (*self._counts.values(), *counted.values()))
         if kept <= LARGEST_KEPT_COUNTS:
@@ -288,6 +291,25 @@ class DataGate:
                 table.flags.writeable = False
             self._counts |= counted
         return found
+
+    def _counted(self, marginals: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
+        if self._source.runs_code:
+            self._source.check_size(marginals)  # what declarations alone refuse costs nothing
+        return self._read(lambda: self._source.exact_counts(marginals))
+
+    def _read(self, action: Callable[[], T]) -> T:
+        """What reading the source gives; paid for before, where reading runs code."""
+        if not self._source.runs_code:
+            return action()
+        self._pay()
+        try:
+            return action()
+        except ConsilienceError as error:
+            if self._reservation is None:
+                raise
+            self._reservation.fail()
+            refusal = f"{error}; the charge stays, because a query, view or plan that fails tells something"
+        raise SourceError(refusal)
 
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
@@ -318,7 +340,7 @@ class DataGate:
 
     def _divide(self, rule: PartitionRule, budget: Budget) -> list[int]:
         self._progress("counting", 0, 1)
-        counts = self._source.exact_counts([(rule.attribute,)])[0]
+        counts = self._counted([(rule.attribute,)])[0]
         self._pay()
         # Any ε-private mechanism is ε²/2-zCDP (Bun, Steinke 2016, Prop. 1.4), the rule behind every selector but one.
         epsilon = math.nextafter(_epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
@@ -376,6 +398,11 @@ class DataGate:
         if self._reservation is None:
             return None
         found = self._reservation.recorded(self._step)
+        if found is None and self._reservation.replayed:
+            raise LedgerError(
+                f"release {self._release_id!r} was completed without a step {self._step}; the plan or its software "
+                "changed since: use a new id, which is charged anew"
+            )
         if found is None:
             return None
         fingerprint, payload = found

@@ -29,7 +29,7 @@ from typing import Any
 from consilience.errors import BudgetExceeded, LedgerError
 from consilience.privacy.budgets import AdditiveUnit, Budget, Number, budget, decimal_text, shortened
 from consilience.privacy.ledger_chain import seal, verify_everything, verify_steps
-from consilience.privacy.ledger_entries import LedgerEntry, LedgerState, read_state
+from consilience.privacy.ledger_entries import LedgerEntry, LedgerHeader, LedgerState, read_header, read_state
 from consilience.privacy.ledger_file import create_file, now, reading, refuse_damage, version_of, writing
 from consilience.privacy.owners import Owner, refuse_living_owner
 from consilience.privacy.protection import Protection, steps_between, why_not_convertible
@@ -93,22 +93,22 @@ class Ledger:
     @property
     def uid(self) -> str:
         """A random name that tells this ledger from every other; measurement sets that carry it may be merged."""
-        return self._state().uid
+        return self._header().uid
 
     @property
     def dataset(self) -> str | None:
         """The name of the dataset that the ledger is bound to, if any yet."""
-        return self._state().dataset
+        return self._header().dataset
 
     @property
     def total(self) -> Budget:
         """The budget that the ledger was created with."""
-        return self._state().total
+        return self._header().total
 
     @property
     def protection(self) -> Protection | None:
         """The unit, its rows and the neighbours to which all charges refer; None before the first charge."""
-        return self._state().protection
+        return self._header().protection
 
     @property
     def spent(self) -> Decimal:
@@ -134,27 +134,43 @@ class Ledger:
         """The charge of this id, if there was one."""
         return self._state().entry(id)
 
+    def elsewhere(self, fingerprint: str, source: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:
+        """Charges for the same request of other sources."""
+        return tuple(
+            entry
+            for entry in self.entries()
+            if entry.fingerprint == fingerprint
+            and entry.source is not None
+            and told_apart_by(entry.source) != told_apart_by(source)
+        )
+
+    def _header(self) -> LedgerHeader:
+        with reading(self.path) as connection:
+            return read_header(connection, self.path)
+
     def _state(self) -> LedgerState:
         with reading(self.path) as connection:
             return read_state(connection, self.path)
 
     def salted(self, text: str) -> str:
         """A digest of the text that nobody can guess at without this ledger: what may be published of a secret."""
-        secret = self._state().secret
+        secret = self._header().secret
         if secret is None:  # a ledger of format 1 gets its secret with the first write
             with writing(self.path) as connection:
-                secret = read_state(connection, self.path).secret
+                read_state(connection, self.path)  # what is chained now, is sound
+                secret = read_header(connection, self.path).secret
         return hmac.new(str(secret).encode(), text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
     def bind(self, dataset: str) -> None:
         """The ledger belongs to `dataset` from now on; one that belongs to another refuses."""
         require_text("dataset", dataset)
-        if self.dataset is None:
+        bound = self.dataset
+        if bound is None:
             with writing(self.path) as connection:
-                if read_state(connection, self.path).dataset is None:
+                bound = read_state(connection, self.path).dataset
+                if bound is None:
                     connection.execute("UPDATE ledger SET dataset = ?", (dataset,))
                     seal(connection)
-        bound = self.dataset
         if bound is not None and bound != dataset:
             raise LedgerError(_other_dataset(self.path, bound, dataset))
 
@@ -253,7 +269,8 @@ class Ledger:
         identity = None if source is None else json.dumps(source, sort_keys=True)
         connection.execute(
             "INSERT INTO entries"
-            " (id, fingerprint, description, budget, cost, state, created, source, protection, steps) VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?, '')",
+            " (id, fingerprint, description, budget, cost, state, created, source, protection, steps)"
+            " VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?, '')",
             (*words, budgeted, charged, now(), identity, protected),
         )
 
@@ -262,7 +279,7 @@ class Ledger:
     ) -> None:
         if known.fingerprint != fingerprint or known.budget != cost:
             raise LedgerError(_other_contents(self.path, known.id, "plan, domain, budget, neighbours or unit"))
-        if source is not None and known.source is not None and known.source != source:
+        if source is not None and known.source is not None and told_apart_by(known.source) != told_apart_by(source):
             raise LedgerError(_other_contents(self.path, known.id, "source (file, table or query)"))
         if source is not None and known.source is None and (source.get("table") or source.get("query")):
             raise LedgerError(
@@ -293,6 +310,11 @@ class Ledger:
             )
 
 
+def told_apart_by(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells a recorded source from others: all but the directory in which its ledger lay."""
+    return {name: value for name, value in source.items() if name != "directory"}
+
+
 def _owner_of(connection: sqlite3.Connection, entry: str) -> Owner:
     columns = "owner_token, owner_host, owner_process, owner_started"
     return Owner(*connection.execute(f"SELECT {columns} FROM entries NOT INDEXED WHERE id = ?", (entry,)).fetchone())
@@ -302,7 +324,7 @@ def _exceeded(path: Path, cost: Budget, *, charge: Decimal, remaining: Decimal, 
     # The request is rounded up and the rest down, so that the shortened numbers never seem to fit.
     unit: AdditiveUnit = total.additive_unit
     asked = f"{unit} {shortened(charge, rounding=ROUND_UP)}"
-    declared = "" if cost.unit == unit else f" ({cost.describe()})"
+    declared = "" if cost.unit == unit and cost.amount == charge else f" ({cost.describe()})"
     rest = shortened(remaining, rounding=ROUND_DOWN)
     return (
         f"asked for {asked}{declared}, {rest} of {shortened(total.amount)} remains in {path}; "

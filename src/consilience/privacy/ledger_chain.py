@@ -16,7 +16,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 
 from consilience.errors import FileFormatError
@@ -52,18 +52,19 @@ def seal(connection: sqlite3.Connection, *entries: str) -> None:
 
 def verified_rows(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Row, list[sqlite3.Row]]:
     """The header and all entries of a ledger of format 2, oldest first; refused where the chain is broken."""
-    verify_header(connection, path)
+    header = verify_header(connection, path)
     rows = connection.execute(f"SELECT {_ENTRY_COLUMNS} FROM entries NOT INDEXED ORDER BY rowid").fetchall()
     if any(row["digest"] != _entry_digest(row) for row in rows):
         raise FileFormatError(broken(path))
-    return connection.execute(f"SELECT {', '.join(HEADER)} FROM ledger").fetchone(), rows
+    return header, rows
 
 
-def verify_header(connection: sqlite3.Connection, path: Path) -> None:
-    """The header, and which entries there are, are as they were sealed."""
-    stored = connection.execute("SELECT digest FROM ledger").fetchone()
-    if stored is None or stored[0] != _ledger_digest(connection):
+def verify_header(connection: sqlite3.Connection, path: Path) -> sqlite3.Row:
+    """The header as it was sealed, together with which entries there are."""
+    header = connection.execute(f"SELECT {', '.join(HEADER)}, digest FROM ledger").fetchone()
+    if header is None or header["digest"] != _ledger_digest(connection):
         raise FileFormatError(broken(path))
+    return header
 
 
 def verify_entry(connection: sqlite3.Connection, entry: str, path: Path) -> sqlite3.Row:
@@ -172,7 +173,13 @@ def _ledger_digest(connection: sqlite3.Connection) -> str:
 
 
 def _entry_digest(row: sqlite3.Row) -> str:
-    return digest("entry", *(row[name] for name in ENTRY))
+    return _digest_of_entry(*row[: len(ENTRY)])
+
+
+# All entries are checked before every charge, and most of them have not changed since the last one.
+@lru_cache(maxsize=8192, typed=True)
+def _digest_of_entry(*values: object) -> str:
+    return digest("entry", *values)
 
 
 def _step_digest(entry: str, step: int, fingerprint: str, parts: Iterable[object]) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from consilience.errors import DeclarationError, FileFormatError
-from consilience.privacy.budgets import Budget, exact_difference, exact_sum
-from consilience.privacy.ledger_chain import damaged, verified_rows
+from consilience.privacy.budgets import Budget, Unit, exact_difference, exact_sum
+from consilience.privacy.ledger_chain import damaged, verified_rows, verify_header
 from consilience.privacy.ledger_file import version_of
 from consilience.privacy.protection import Protection, steps_between
 
@@ -39,14 +41,20 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True)
-class LedgerState:
-    """All that a ledger holds but its noisy values, as one transaction saw it."""
+class LedgerHeader:
+    """What was said once about the whole ledger."""
 
     uid: str
     dataset: str | None
     total: Budget
     protection: Protection | None
     secret: str | None
+
+
+@dataclass(frozen=True)
+class LedgerState(LedgerHeader):
+    """All that a ledger holds but its noisy values, as one transaction saw it."""
+
     entries: tuple[LedgerEntry, ...]
 
     @property
@@ -61,44 +69,67 @@ class LedgerState:
         return next((entry for entry in self.entries if entry.id == name), None)
 
 
+def read_header(connection: sqlite3.Connection, path: Path) -> LedgerHeader:
+    """The header of the ledger as it was sealed."""
+    header = (
+        _header_of_format_1(connection, path) if version_of(connection, path) == 1 else verify_header(connection, path)
+    )
+    with _refusing_damage(path):
+        return LedgerHeader(**_values(header))
+
+
 def read_state(connection: sqlite3.Connection, path: Path) -> LedgerState:
     """The state of the ledger: its chain unbroken, and every cost what its budget comes to."""
     if version_of(connection, path) == 1:
-        header, rows = _rows_of_format_1(connection, path)
+        header = _header_of_format_1(connection, path)
+        rows = connection.execute("SELECT * FROM entries NOT INDEXED ORDER BY rowid").fetchall()
     else:
         header, rows = verified_rows(connection, path)
+    with _refusing_damage(path):
+        values = _values(header)
+        names = tuple(rows[0].keys()) if rows else ()
+        entries = tuple(_entry(names, tuple(row), values["total"].unit, values["protection"]) for row in rows)
+        return LedgerState(**values, entries=entries)
+
+
+def _header_of_format_1(connection: sqlite3.Connection, path: Path) -> sqlite3.Row:
+    header = connection.execute("SELECT * FROM ledger").fetchone()
+    if header is None or "digest" in header.keys():  # a ledger that has a chain is not read without it
+        raise FileFormatError(damaged(path))
+    return header
+
+
+@contextmanager
+def _refusing_damage(path: Path) -> Iterator[None]:
     try:
-        return _state(dict(header), [dict(row) for row in rows])
+        yield
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation, DeclarationError) as error:
         raise FileFormatError(damaged(path)) from error
 
 
-def _rows_of_format_1(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Row, list[sqlite3.Row]]:
-    header = connection.execute("SELECT * FROM ledger").fetchone()
-    if header is None or "digest" in header.keys():  # a ledger that has a chain is not read without it
-        raise FileFormatError(damaged(path))
-    return header, connection.execute("SELECT * FROM entries NOT INDEXED ORDER BY rowid").fetchall()
-
-
-def _state(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> LedgerState:
-    dataset, secret, protection = header["dataset"], header.get("secret"), _protection(header.get("protection"))
-    if not isinstance(dataset, str | None):
+def _values(header: sqlite3.Row) -> dict[str, Any]:
+    found = dict(header)
+    if not isinstance(found["dataset"], str | None):
         raise TypeError("the dataset is no text")
-    total = Budget.from_json(json.loads(header["total"]))
-    entries = tuple(_entry(row, total, protection) for row in rows)
-    return LedgerState(str(header["uid"]), dataset, total, protection, secret, entries)
+    return {
+        "uid": str(found["uid"]),
+        "dataset": found["dataset"],
+        "total": Budget.from_json(json.loads(found["total"])),
+        "protection": _protection(found.get("protection")),
+        "secret": found.get("secret"),
+    }
 
 
-def _entry(row: Mapping[str, Any], total: Budget, bound: Protection | None) -> LedgerEntry:
+@lru_cache(maxsize=8192)  # all entries are read before every charge, and most are as they were
+def _entry(names: tuple[str, ...], values: tuple[Any, ...], unit: Unit, bound: Protection | None) -> LedgerEntry:
     """The entry of a row; a cost that its budget does not come to is a ValueError."""
+    row = dict(zip(names, values, strict=True))
     budget, protection = Budget.from_json(json.loads(row["budget"])), _protection(row.get("protection"))
-    charged = budget
-    if bound is not None and protection is not None:
-        steps = steps_between(bound, protection)
-        if steps is None:
-            raise ValueError("a charge that has no conversion")
-        charged = budget.for_group(steps)
-    cost = charged.cost_in(total.unit)
+    steps = 1 if bound is None or protection is None else steps_between(bound, protection)
+    if steps is None:
+        raise ValueError("a charge that has no conversion")
+    charged = budget.for_group(steps)
+    cost = charged.cost_in(unit)
     if not isinstance(row["cost"], str) or Decimal(row["cost"]) != cost:
         raise ValueError("a cost that the budget does not come to")
     if row["state"] not in ("reserved", "committed"):

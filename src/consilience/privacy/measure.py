@@ -1,13 +1,17 @@
 """`measure`: from a confidential source to noisy measurements, for a price that the ledger holds.
 
 The order is fixed: check everything that is declared, count, reserve the whole budget, draw, commit, show. An error
-before the reservation, such as a source that cannot be read, costs nothing; one after it leaves the budget spent, and
-the same request may be repeated, uncharged.
+before the reservation, such as a file that cannot be read, costs nothing; one after it leaves the budget spent, and
+the same request may be repeated, uncharged. A query, a view or a lazy plan is code that may fail on some rows and not
+on others: for these the budget is reserved before the first row is read.
+
+A request is its plan, domain, budget, neighbours and unit (together its fingerprint), and its source. The ledger keeps
+the source in full; what is published holds a digest of it that nobody can guess at without the ledger's secret.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,10 +23,14 @@ from consilience.errors import DeclarationError, LedgerError
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero_measurement
-from consilience.privacy.ledger import Ledger, Reservation
+from consilience.privacy.ledger import Ledger, told_apart_by
+from consilience.privacy.ledger_entries import LedgerEntry
+from consilience.privacy.ledger_places import ledger_place
 from consilience.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from consilience.privacy.pricing import Price
+from consilience.privacy.protection import Protection
 from consilience.privacy.record_statistics import StatisticsPrice
+from consilience.privacy.reservations import Reservation
 from consilience.source import Source
 
 
@@ -71,6 +79,11 @@ class DryRun:
         """About how large the measurement file would be, before compression."""
         return 8 * self.answers
 
+    @property
+    def recorded_bytes(self) -> int:
+        """About how much the ledger would hold at most: a whole number of 20 digits and a separator for each answer."""
+        return 22 * self.answers
+
     def example(self) -> MeasurementSet:
         """The measurements with zeros for answers, to ask an estimator whether it could fit such a set."""
         empty = tuple(zero_measurement(each) for price in self.prices for each in price.parts)
@@ -105,6 +118,7 @@ def measure(
     neighbours: str = "add-remove",
     id: str | None = None,
     take_over: bool = False,
+    convert: bool = False,
     simulate: int | None = None,
     progress: Progress | None = None,
     dry_run: Literal[False] = False,
@@ -123,6 +137,7 @@ def measure(
     neighbours: str = "add-remove",
     id: str | None = None,
     take_over: bool = False,
+    convert: bool = False,
     simulate: int | None = None,
     progress: Progress | None = None,
     dry_run: Literal[True],
@@ -140,6 +155,7 @@ def measure(
     neighbours: str = "add-remove",
     id: str | None = None,  # noqa: A002 (the word that users, files and the command line share)
     take_over: bool = False,
+    convert: bool = False,
     simulate: int | None = None,
     progress: Progress | None = None,
     dry_run: bool = False,
@@ -148,9 +164,11 @@ def measure(
 
     `epsilon` alone is pure differential privacy with discrete Laplace noise; `rho`, or `epsilon` with `delta`, is
     zero-concentrated with discrete Gaussian noise. Without an `id` the request identifies itself by its contents (plan,
-    domain, budget, neighbours, unit): repeating it returns the recorded values, uncharged. `take_over` vouches that a
-    process on another machine, which began this request, has ended. `simulate` is a seed for noise that protects
-    nothing: the result is stamped `private=False` and no ledger is charged. `dry_run` tells the price.
+    domain, budget, neighbours, unit) and its source: repeating it returns the recorded values, uncharged. `take_over`
+    vouches that a process on another machine, which began this request, has ended. `convert` accepts the cost under
+    what the ledger protects, where the request protects another unit or neighbour relation. `simulate` is a seed for
+    noise that protects nothing: the result is stamped `private=False` and no ledger is charged. `dry_run` tells the
+    price.
     """
     domain = source if isinstance(source, Domain) else source.domain
     rows_per_unit = 1 if isinstance(source, Domain) else source.max_rows_per_unit
@@ -158,14 +176,82 @@ def measure(
     preview = price(domain, plan, **amounts, neighbours=neighbours, rows_per_unit=rows_per_unit)
     if dry_run or isinstance(source, Domain):
         return preview
-    cost, relation = preview.budget, preview.neighbours
-    release_id = _request_id(source, plan, cost, relation) if id is None else id
+    request = _Request(source, plan, preview.budget, preview.neighbours)
     if simulate is not None:
         if ledger is not None:
             raise DeclarationError("a simulation spends nothing and takes no ledger; drop 'simulate' or 'ledger'")
-        return _run_simulated(source, plan, cost, relation, release_id, simulate, progress)
+        return _run_simulated(request, request.earlier_id if id is None else id, simulate, progress)
     book = _ledger_of(source, ledger)
-    return _run_charged(source, plan, cost, relation, release_id, book, progress, take_over=take_over)
+    noise = SecureNoise()  # refuses a biased sampler before the ledger is touched
+    book.bind(source.domain.name)
+    release_id = request.id_in(book) if id is None else id
+    begun = book.knows(release_id)
+    if not begun:
+        book.check(request.cost, protection=request.protection, convert=convert, size=preview.recorded_bytes)
+
+    def reserve() -> Reservation:
+        return book.reserve(
+            release_id,
+            fingerprint=request.fingerprint,
+            cost=request.cost,
+            description=json.dumps(plan.to_json(), sort_keys=True),
+            source=request.source_seen_from(book),
+            protection=request.protection,
+            convert=convert,
+            take_over=take_over,
+        )
+
+    return _run_charged(request, release_id, book, reserve, noise, progress, begun=begun)
+
+
+def charged_elsewhere(
+    source: Source, plan: Plan, ledger: Ledger, cost: Budget, neighbours: str
+) -> tuple[LedgerEntry, ...]:
+    """Charges in this ledger for the same request of other sources; none where this source's own is there."""
+    request = _Request(source, plan, cost, check_neighbours(neighbours))
+    if ledger.knows(request.id_in(ledger)):
+        return ()
+    return ledger.elsewhere(request.fingerprint, request.source_seen_from(ledger))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked, by everything that decides what is measured, and nothing of the data."""
+
+    source: Source
+    plan: Plan
+    cost: Budget
+    neighbours: Neighbours
+
+    @property
+    def protection(self) -> Protection:
+        return Protection(self.source.unit, self.source.max_rows_per_unit, self.neighbours)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything but the source: its formula is part of the ledger's format."""
+        domain, unit = self.source.domain.fingerprint, self.protection.unit_text
+        contents = [self.plan.to_json(), domain, self.cost.to_json(), self.neighbours, unit]
+        return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def earlier_id(self) -> str:
+        """The id without the source, as earlier versions made it."""
+        return "request-" + self.fingerprint[:16]
+
+    def id_in(self, ledger: Ledger) -> str:
+        """The id by which the ledger knows this request, or will: it is published, and tells nothing of the source."""
+        earlier = ledger.entry(self.earlier_id)
+        if earlier is not None and earlier.source is None and earlier.fingerprint == self.fingerprint:
+            return self.earlier_id
+        return "request-" + ledger.salted(self.fingerprint + self.source_text(ledger))[:16]
+
+    def source_seen_from(self, ledger: Ledger) -> dict[str, Any]:
+        return self.source.identity.seen_from(ledger.path.parent)
+
+    def source_text(self, ledger: Ledger) -> str:
+        """What tells the source from others; where data and ledger lie together is no part of it."""
+        return json.dumps(told_apart_by(self.source_seen_from(ledger)), sort_keys=True)
 
 
 def price(
@@ -195,109 +281,72 @@ def _ledger_of(source: Source, ledger: Ledger | None) -> Ledger:
         raise LedgerError(
             "measuring spends privacy budget and needs a ledger; pass ledger=Ledger.open(path, epsilon=TOTAL)"
         )
-    return Ledger.open(source.default_ledger_path)
+    return Ledger.open(ledger_place(source))
 
 
 def _run_charged(
-    source: Source,
-    plan: Plan,
-    cost: Budget,
-    neighbours: Neighbours,
+    request: _Request,
     release_id: str,
     ledger: Ledger,
+    reserve: Callable[[], Reservation],
+    noise: NoiseSource,
     progress: Progress | None,
     *,
-    take_over: bool,
+    begun: bool,
 ) -> MeasurementSet:
-    """Check, reserve, draw, commit, and only then return."""
-    noise = SecureNoise()  # refuses a biased sampler before the ledger is touched
-    ledger.bind(source.domain.name)
-    begun = ledger.knows(release_id)
-    if not begun:
-        ledger.check(cost)
-    fingerprint = _contents(source, plan, cost, neighbours)
-    description = json.dumps(plan.to_json(), sort_keys=True)
+    """Reserve, draw, commit, and only then return."""
     with ExitStack() as held:
-
-        def reserve() -> Reservation:
-            return held.enter_context(
-                ledger.reserve(
-                    release_id, fingerprint=fingerprint, cost=cost, description=description, take_over=take_over
-                )
-            )
-
         gate = DataGate(
-            source,
-            cost,
-            neighbours=neighbours,
+            request.source,
+            request.cost,
+            neighbours=request.neighbours,
             noise=noise,
             release_id=release_id,
-            reserve=reserve,
+            reserve=lambda: held.enter_context(reserve()),
             begun=begun,
             progress=progress,
         )
-        plan.run(gate)
+        request.plan.run(gate)
         replayed = gate.complete()
-    provenance = _provenance(plan, release_id) | {"ledger": ledger.uid, "replayed": replayed}
-    return _result(source, gate, cost, neighbours, provenance, private=True)
+    provenance = _provenance(request, release_id) | {"ledger": ledger.uid, "replayed": replayed}
+    provenance["source"]["digest"] = ledger.salted(request.source_text(ledger))
+    return _result(request, gate, provenance, private=True)
 
 
-def _run_simulated(
-    source: Source,
-    plan: Plan,
-    cost: Budget,
-    neighbours: Neighbours,
-    release_id: str,
-    seed: int,
-    progress: Progress | None,
-) -> MeasurementSet:
+def _run_simulated(request: _Request, release_id: str, seed: int, progress: Progress | None) -> MeasurementSet:
     noise: NoiseSource = SimulatedNoise(seed)
-    gate = DataGate(source, cost, neighbours=neighbours, noise=noise, release_id=release_id, progress=progress)
-    plan.run(gate)
-    provenance = _provenance(plan, release_id) | {"simulation_seed": seed}
-    return _result(source, gate, cost, neighbours, provenance, private=False)
-
-
-def _result(
-    source: Source,
-    gate: DataGate,
-    cost: Budget,
-    neighbours: Neighbours,
-    provenance: Mapping[str, Any],
-    *,
-    private: bool,
-) -> MeasurementSet:
-    statement = PrivacyStatement(
-        neighbours=neighbours,
-        unit=_unit_of_protection(source),
-        spent=cost.to_json(),
-        public_facts=source.domain.public.describe(),
+    gate = DataGate(
+        request.source,
+        request.cost,
+        neighbours=request.neighbours,
+        noise=noise,
+        release_id=release_id,
+        progress=progress,
     )
-    return MeasurementSet(source.domain, tuple(gate.measurements), statement, provenance, private)
+    request.plan.run(gate)
+    provenance = _provenance(request, release_id) | {"simulation_seed": seed}
+    return _result(request, gate, provenance, private=False)
 
 
-def _unit_of_protection(source: Source) -> str:
-    """What one protected unit is, in words."""
-    return "row" if source.unit is None else f"{source.unit}, at most {source.max_rows_per_unit} rows"
+def _result(request: _Request, gate: DataGate, provenance: Mapping[str, Any], *, private: bool) -> MeasurementSet:
+    domain = request.source.domain
+    statement = PrivacyStatement(
+        neighbours=request.neighbours,
+        unit=request.protection.unit_text,
+        spent=request.cost.to_json(),
+        public_facts=domain.public.describe(),
+    )
+    return MeasurementSet(domain, tuple(gate.measurements), statement, provenance, private)
 
 
-def _provenance(plan: Plan, release_id: str) -> dict[str, Any]:
+def _provenance(request: _Request, release_id: str) -> dict[str, Any]:
     from importlib.metadata import version
 
     return {
         "tool": "consilience",
         "version": version("consilience"),
-        "plan": plan.to_json(),
+        "plan": request.plan.to_json(),
         "release": release_id,
+        "source": {"name": request.source.identity.name or request.source.name},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _contents(source: Source, plan: Plan, cost: Budget, neighbours: Neighbours) -> str:
-    """A digest of everything that decides what is measured, and nothing of the data."""
-    contents = [plan.to_json(), source.domain.fingerprint, cost.to_json(), neighbours, _unit_of_protection(source)]
-    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-
-
-def _request_id(source: Source, plan: Plan, cost: Budget, neighbours: Neighbours) -> str:
-    return "request-" + _contents(source, plan, cost, neighbours)[:16]

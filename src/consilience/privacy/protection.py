@@ -1,9 +1,9 @@
 """What a ledger protects, and what a request costs a ledger that protects something else.
 
 Privacy losses add up only for the same pairs of tables. A ledger is therefore bound to one unit of protection (a row,
-or a value of one column of which at most m rows are counted) and to one neighbour relation. A request of another kind is
-refused, or charged what it costs *between the ledger's neighbours*. That is group privacy: if every two neighbours of
-the ledger are joined by at most k steps, each of which leads from one neighbour of the request to another, then
+or a value of one column of which at most m rows are counted) and to one neighbour relation. A request of another kind
+is refused, or charged what it costs *between the ledger's neighbours*. That is group privacy: if every two neighbours
+of the ledger are joined by at most k steps, each of which leads from one neighbour of the request to another, then
 
     pure ε:  the request costs k·ε       (k factors of exp(ε))
     ρ:       the request costs k²·ρ      (Bun, Steinke 2016, Proposition 1.9; (ε, δ) is carried by its ρ)

@@ -44,6 +44,8 @@ class Header:
 class DelimitedReader:
     """Reads delimited text files in the order given."""
 
+    runs_code = False
+
     def __init__(self, shown: str, paths: Sequence[Path], required: Required) -> None:
         self._refusal = f"{shown} cannot be read; check that every file is whole and that you may read it"
         self._headers: dict[Path, Header] = {}

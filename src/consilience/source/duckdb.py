@@ -39,6 +39,7 @@ class DuckDBReader:
         self._refuse_other_statements(query)
         self._query = query if query is not None else f"SELECT * FROM {_quoted_table(table or '')}"
         self._projects = query is None
+        self.runs_code = query is not None or not attempt(lambda: self._is_stored(table or ""), self._refusal)
         columns, types = attempt(self._schema, self._refusal)
         check_columns(shown, columns, required)
         check_types(shown, dict(zip(columns, types, strict=True)), required)
@@ -59,6 +60,17 @@ class DuckDBReader:
             if self._projects:
                 relation = relation.project(", ".join(_quoted(name) for name in names))
             yield from _batch_reader(relation)
+
+    def _is_stored(self, table: str) -> bool:
+        """Whether this is a table whose columns are all stored: no view, and nothing computed when it is read."""
+        *schema, name = table.split(".")
+        with self._connect() as connection:
+            found = connection.execute(
+                "SELECT sql FROM duckdb_tables() WHERE NOT internal AND database_name = current_database()"
+                " AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+                [schema[-1] if schema else "main", name],
+            ).fetchall()
+        return len(found) == 1 and "GENERATED ALWAYS" not in found[0][0].upper()
 
     def _schema(self) -> tuple[list[str], list[Any]]:
         with self._connect() as connection:

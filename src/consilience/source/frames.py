@@ -34,6 +34,8 @@ class FrameReader:
         if len(set(columns)) < len(columns):
             data = _selected(data, list(required))
         self._frame = attempt(lambda: _wrapped(data), REFUSAL)
+        # A lazy plan runs when it is read, and so do the methods of objects in a pandas column.
+        self.runs_code = isinstance(self._frame, nw.LazyFrame) or _is_pandas_like(self._frame)
         check_types(SHOWN, attempt(lambda: self._types(tuple(required)), REFUSAL), required)
 
     def batches(self, names: Sequence[str]) -> Generator[Batch]:
@@ -49,7 +51,9 @@ class FrameReader:
             yield pa.RecordBatch.from_arrays([_pandas_array(part[name]) for name in names], names=names)
 
     def _types(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """The columns' types as their frame declares them; null where it declares none."""
+        """The columns' types as their frame declares them; null where it declares none. No plan is run."""
+        if isinstance(self._frame, nw.LazyFrame):
+            return _lazy_types(self._frame.select(list(names)))
         frame = _collected(self._frame.select(list(names)).head(0))
         if not _is_pandas_like(frame):
             schema = frame.to_arrow().schema
@@ -83,6 +87,14 @@ def _wrapped(data: Any) -> Any:
 
 def _collected(frame: Any) -> Any:
     return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+
+
+def _lazy_types(frame: Any) -> dict[str, Any]:
+    """The types of a lazy frame's columns, from its plan alone; null where only running it would tell."""
+    if not frame.implementation.is_polars():
+        return dict.fromkeys(frame.collect_schema().names(), pa.null())
+    schema = frame.to_native().clear().collect().to_arrow().schema
+    return {field.name: field.type for field in schema}
 
 
 def _is_pandas_like(frame: Any) -> bool:

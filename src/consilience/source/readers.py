@@ -31,6 +31,14 @@ DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
 class Reader(Protocol):
     """A confidential source, opened."""
 
+    @property
+    def runs_code(self) -> bool:
+        """Whether reading runs anything but the reader itself: a query, a view, a lazy plan, methods of objects.
+
+        Such code may fail on some rows and not on others, so that who sees it fail has been told something.
+        """
+        ...
+
     def batches(self, names: Sequence[str]) -> Generator[Batch]:
         """The records, with at least the columns named, in the order of the source."""
         ...
@@ -74,7 +82,7 @@ def reader_of_path(given: str, required: Required, *, table: str | None, query: 
         return _database(given, required, table=table, query=query)
     if table is not None or query is not None:
         raise DeclarationError(f"table= and query= are for databases, but {given!r} is none; open it without them")
-    paths = _matching(given)
+    paths = matching_files(given)
     for path in paths:
         if path.is_dir():
             raise SourceError(f"{given!r} names a directory; name its files, as in 'directory/*.parquet'")
@@ -97,7 +105,7 @@ def _suffix(given: str) -> str:
     return found
 
 
-def _matching(given: str) -> list[Path]:
+def matching_files(given: str) -> list[Path]:
     """The file of that name, or the files that match the pattern, in the order of their names."""
     if os.path.exists(given):
         return [Path(given)]
@@ -114,7 +122,7 @@ def _database(given: str, required: Required, *, table: str | None, query: str |
         raise DeclarationError(
             f"{given!r} is a database: name a table with table= or give SQL with query=; {asked} given"
         )
-    paths = _matching(given)
+    paths = matching_files(given)
     if len(paths) > 1:
         raise DeclarationError(f"{given!r} matches several databases; open one at a time")
     shown = f"the database {given!r}"

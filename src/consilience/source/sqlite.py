@@ -39,6 +39,7 @@ class SQLiteReader:
         )
         self._query = query if query is not None else f"SELECT * FROM {_quoted(table or '')}"
         self._projects = query is None
+        self.runs_code = query is not None or not attempt(lambda: self._is_stored(table or ""), self._refusal)
         check_columns(shown, attempt(self._columns, self._refusal), required)
 
     def batches(self, names: Sequence[str]) -> Generator[Batch]:
@@ -57,20 +58,52 @@ class SQLiteReader:
                 arrays = [array_of_values(columns[place]) for place in wanted]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
+    def _is_stored(self, table: str) -> bool:
+        """Whether this is a table whose columns are all stored: no view, no virtual table, nothing computed."""
+        with closing(self._opened()) as connection:
+            found = connection.execute(
+                "SELECT type, sql FROM sqlite_master WHERE lower(name) = lower(?) AND type IN ('table', 'view')",
+                (table,),
+            ).fetchall()
+            computed = [row for row in connection.execute(f"PRAGMA table_xinfo({_quoted(table)})") if row[-1]]
+        virtual = any((text or "").upper().split()[:2] == ["CREATE", "VIRTUAL"] for _, text in found)
+        return [kind for kind, _ in found] == ["table"] and not computed and not virtual
+
     def _columns(self) -> list[str]:
-        with closing(self._connect()) as connection:
-            return [column[0] for column in connection.execute(self._query).description]
+        """The names of the columns, found without running the query: it is made a view, whose columns are asked for."""
+        with closing(self._opened()) as connection:
+            connection.execute(f"CREATE TEMP VIEW consilience_columns AS {self._query}")
+            names = [row[1] for row in connection.execute("PRAGMA table_info(consilience_columns)")]
+        return _repeated_again(names)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        connection = self._opened()
         connection.text_factory = bytes
-        connection.execute("PRAGMA temp_store = MEMORY")
         connection.set_authorizer(_authorize)
+        return connection
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
 
 def _authorize(action: int, *_: Any) -> int:
     return sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
+
+
+def _repeated_again(names: list[str]) -> list[str]:
+    """The names as the query has them: in a view, repeated ones are told apart by :1, :2, and so on.
+
+    >>> _repeated_again(["age", "sex", "age:1"])
+    ['age', 'sex', 'age']
+    """
+    known = {name.lower() for name in names}
+    plain = [name.rpartition(":") for name in names]
+    return [
+        first if number.isdigit() and first.lower() in known else name
+        for name, (first, _, number) in zip(names, plain, strict=True)
+    ]
 
 
 def _quoted(name: str) -> str:

@@ -1,6 +1,5 @@
 """Opening a confidential table, and counting it."""
 
-import glob
 import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, TooLarge
+from consilience.source.identity import SourceIdentity
 from consilience.source.refusals import attempt
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class Source:
     `exact_counts` and `exact_points` are the only ways to its records, and their results are confidential.
     """
 
-    __slots__ = ("_domain", "_ledger_path", "_reader", "_unit")
+    __slots__ = ("_domain", "_identity", "_reader", "_unit")
 
-    def __init__(self, reader: "Reader", domain: Domain, *, unit: Unit | None, ledger_path: Path | None) -> None:
+    def __init__(self, reader: "Reader", domain: Domain, *, unit: Unit | None, identity: SourceIdentity) -> None:
         self._reader = reader
         self._domain = domain
         self._unit = unit
-        self._ledger_path = ledger_path
+        self._identity = identity
 
     def __repr__(self) -> str:
         unit = "" if self._unit is None else f", unit={self.unit!r}, max_rows_per_unit={self.max_rows_per_unit}"
@@ -81,7 +81,22 @@ class Source:
     @property
     def default_ledger_path(self) -> Path | None:
         """Where the ledger lies unless told otherwise: beside the data; None for data in memory."""
-        return self._ledger_path
+        return self._identity.ledger_path
+
+    @property
+    def identity(self) -> SourceIdentity:
+        """Which files, table or query this is; for the ledger, which tells sources apart by it."""
+        return self._identity
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether reading runs a query, a view or a lazy plan, so that even a failure may tell something."""
+        return self._reader.runs_code
+
+    def check_size(self, marginals: Sequence[tuple[str, ...]]) -> None:
+        """Refuse counts that would take too much memory, by declarations alone."""
+        _check_marginals(self._domain, marginals)
+        _check_memory(self._domain, marginals)
 
     def exact_counts(
         self, marginals: Sequence[tuple[str, ...]], *, threads: int | None = None
@@ -91,8 +106,7 @@ class Source:
         All marginals are counted in one pass over the data. Memory is bounded by the counts and a few batches; counts
         that would take too much are refused before the data is touched.
         """
-        _check_marginals(self._domain, marginals)
-        _check_memory(self._domain, marginals)
+        self.check_size(marginals)
         return attempt(lambda: self._count(marginals, threads or _cores()), CANNOT_COUNT)
 
     def exact_points(self, names: Sequence[str]) -> NDArray[np.float64]:
@@ -191,6 +205,7 @@ def open_table(
     query: str | None = None,
     unit: str | None = None,
     max_rows_per_unit: int | None = None,
+    name: str | None = None,
 ) -> Source:
     """A source of exact counts: confidential, checked against its declaration, not yet read.
 
@@ -201,26 +216,31 @@ def open_table(
     One row is what is protected, with `query` one row of its result. With `unit`, one value of that column is: at most
     `max_rows_per_unit` rows of each value are counted, chosen by a hash of the value and those rows alone, and rows
     without a value are not counted.
+
+    A ledger tells files apart by where they really are, tables and queries by their texts. Frames are told apart by
+    their `name` alone; for every source it is what published files call it, in place of the domain's name.
     """
     domain.refuse_draft()
-    declared_unit = _declared_unit(unit, max_rows_per_unit)
+    protected = declared_unit(unit, max_rows_per_unit)
     required: Required = {attribute.name: attribute for attribute in domain.attributes}
-    if declared_unit is not None:
-        required = {declared_unit.column: None, **required}
+    if protected is not None:
+        required = {protected.column: None, **required}
     if isinstance(data, str | os.PathLike):
-        from consilience.source.readers import reader_of_path
+        from consilience.source.readers import matching_files, reader_of_path
 
         given = os.fsdecode(data)
         reader = reader_of_path(given, required, table=table, query=query)
-        return Source(reader, domain, unit=declared_unit, ledger_path=_ledger_path(given))
+        identity = SourceIdentity.of_files(matching_files(given), given, table=table, query=query, name=name)
+        return Source(reader, domain, unit=protected, identity=identity)
     if table is not None or query is not None:
         raise DeclarationError("table= and query= are for databases; a data frame is opened without them")
     from consilience.source.frames import FrameReader
 
-    return Source(FrameReader(data, required), domain, unit=declared_unit, ledger_path=None)
+    return Source(FrameReader(data, required), domain, unit=protected, identity=SourceIdentity(name=name))
 
 
-def _declared_unit(unit: str | None, max_rows: int | None) -> Unit | None:
+def declared_unit(unit: str | None, max_rows: int | None) -> Unit | None:
+    """The unit of these two declarations, which belong together; None where each row is one."""
     if unit is None and max_rows is None:
         return None
     if unit is None:
@@ -230,17 +250,6 @@ def _declared_unit(unit: str | None, max_rows: int | None) -> Unit | None:
             f"unit={unit!r} needs max_rows_per_unit=, a whole number from 1 up; {max_rows!r} was given"
         )
     return Unit(unit, max_rows)
-
-
-def _ledger_path(given: str) -> Path:
-    """The data's path with `.ledger`; for a pattern, beside the files, with its special characters replaced."""
-    path = Path(given)
-    if os.path.exists(given) or not glob.has_magic(given):
-        return path.with_name(path.name + ".ledger")
-    parts = path.parts
-    plain = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-    pattern = "-".join(parts[plain:])
-    return Path(*parts[:plain], "".join("_" if sign in "*?[]" else sign for sign in pattern) + ".ledger")
 
 
 def _check_marginals(domain: Domain, marginals: Sequence[tuple[str, ...]]) -> None:

@@ -31,6 +31,7 @@ class Counted:
 
     domain = DOMAIN
     max_rows_per_unit = 1
+    runs_code = False
 
     def exact_counts(self, marginals) -> list[np.ndarray]:
         return [COUNTS for _ in marginals]

@@ -160,6 +160,8 @@ def test_a_source_that_cannot_be_read_costs_nothing(monkeypatch: pytest.MonkeyPa
 class CountedSource:
     """A source that remembers what it was asked to count."""
 
+    runs_code = False
+
     def __init__(self) -> None:
         self._source = open_table(pa.table(ROWS), DOMAIN)
         self.domain, self.max_rows_per_unit = self._source.domain, self._source.max_rows_per_unit

@@ -117,7 +117,8 @@ EDITS = {
     "a removed entry": "DELETE FROM entries WHERE id = 'second'",
     "a renamed entry": "UPDATE entries SET id = 'third' WHERE id = 'second'",
     "an added entry": "INSERT INTO entries SELECT 'x', fingerprint, description, budget, cost, state, created, "
-    "completed, owner_token, owner_host, owner_process, owner_started, source, protection, failed, steps, digest FROM entries",
+    "completed, owner_token, owner_host, owner_process, owner_started, source, protection, failed, steps, digest"
+    " FROM entries",
     "another noisy value": "UPDATE steps SET payload = '[1, 3]' WHERE entry = 'first' AND step = 0",
     "a removed value": "DELETE FROM steps WHERE entry = 'first' AND step = 1",
     "a removed digest": "UPDATE ledger SET digest = NULL",

@@ -1,6 +1,7 @@
 """Processes killed with SIGKILL at random moments, four at once against one ledger: nothing is lost or overspent."""
 
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from consilience.errors import BudgetExceeded, LedgerError
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger, Reservation
 
@@ -187,8 +189,63 @@ def test_killed_processes_lose_no_reservation_and_overspend_nothing(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_two_hundred_kills_lose_no_reservation_and_overspend_nothing(tmp_path: Path):
-    soak(tmp_path / "adult.ledger", kills=200, seed=2)
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_two_thousand_kills_lose_no_reservation_and_overspend_nothing(tmp_path: Path, seed: int):
+    soak(tmp_path / "adult.ledger", kills=200, seed=seed)
+
+
+# --- races ---------------------------------------------------------------------------------------------------
+
+RACERS = 8
+AFFORDED = 5
+
+
+def race_through(folder: Path, racer: int, races: int, start) -> None:
+    """In each race, all racers want one id that they share and one of their own; the budget is for five of the nine."""
+    for number in range(races):
+        ledger = Ledger(folder / f"{number}.ledger")
+        start.wait(60)
+        for name in ("shared", f"own-{racer}") if racer % 2 else (f"own-{racer}", "shared"):
+            try:
+                with replay(ledger, name) as held:
+                    if held.recorded(0) is None:
+                        held.record(0, fingerprint="q", payload=json.dumps([racer]))
+                    held.complete()
+            except (BudgetExceeded, LedgerError):
+                continue
+
+
+def race(folder: Path, races: int) -> None:
+    for number in range(races):
+        total = budget(epsilon=AFFORDED * Decimal(COST))
+        Ledger.create(folder / f"{number}.ledger", dataset="adult", total=total)
+    fork = multiprocessing.get_context("fork")
+    start = fork.Barrier(RACERS)
+    racers = [fork.Process(target=race_through, args=(folder, racer, races, start)) for racer in range(RACERS)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+        assert racer.exitcode == 0
+    for number in range(races):
+        ledger = Ledger.open(folder / f"{number}.ledger")
+        entries = ledger.entries()
+        assert ledger.spent == ledger.total.amount
+        assert [entry.state for entry in entries] == ["committed"] * AFFORDED
+        for entry in entries:
+            recorded = replay(ledger, entry.id).recorded(0)
+            assert recorded is not None
+            assert entry.id == "shared" or recorded[1] == f"[{entry.id.removeprefix('own-')}]"
+        assert ledger.spent == ledger.total.amount
+
+
+def test_eight_processes_that_race_for_a_budget_spend_it_once(tmp_path: Path):
+    race(tmp_path, races=4)
+
+
+@pytest.mark.slow
+def test_two_hundred_races_of_eight_processes_spend_each_budget_once(tmp_path: Path):
+    race(tmp_path, races=200)
 
 
 def test_four_processes_spend_a_budget_to_the_last_unit_and_no_further(tmp_path: Path):

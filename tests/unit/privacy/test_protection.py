@@ -2,13 +2,22 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from itertools import combinations_with_replacement, product
 from math import inf
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from consilience.domain import Domain
+from consilience.errors import BudgetExceeded, LedgerError
+from consilience.plans import Flat
 from consilience.privacy.budgets import budget
+from consilience.privacy.ledger import Ledger
+from consilience.privacy.measure import measure
 from consilience.privacy.protection import Protection, steps_between
+from consilience.source import open_table
 
 Table = tuple[tuple[int, ...], ...]
 """For each unit its rows, sorted; a row is a value. A unit without rows is not in the table."""
@@ -105,3 +114,92 @@ def test_a_group_of_k_costs_k_times_epsilon_and_k_squared_times_rho():
 
 def test_pure_epsilon_costs_a_ledger_of_rho_the_same_whichever_is_converted_first():
     assert budget(epsilon=1).for_group(2).cost_in("rho") == 4 * budget(epsilon=1).cost_in("rho")
+
+
+# --- a ledger bound to what it protects ----------------------------------------------------------------------
+
+DOMAIN = Domain.from_sizes({"a": 2}, name="town")
+PEOPLE = pa.table({"a": ["0", "1", "1"], "person": ["x", "x", "y"], "household": ["h", "h", "h"]})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "town.ledger", dataset="town", total=budget(epsilon=4))
+
+
+def people(unit: str | None = None, rows: int | None = None):
+    return open_table(PEOPLE, DOMAIN, unit=unit, max_rows_per_unit=rows)
+
+
+def test_a_ledger_is_bound_by_its_first_charge_and_says_so(ledger: Ledger):
+    assert ledger.protection is None
+    measure(people("person", 2), Flat(), ledger=ledger, epsilon=0.5)
+    assert ledger.protection == Protection("person", 2)
+    assert Ledger.open(ledger.path).entries()[0].protection == Protection("person", 2)
+
+
+def test_a_ledger_can_be_bound_when_it_is_created(tmp_path: Path):
+    bound = Protection("person", 3, "replace-one")
+    ledger = Ledger.create(tmp_path / "a.ledger", dataset="town", total=budget(epsilon=1), protection=bound)
+    assert ledger.protection == bound
+    with pytest.raises(LedgerError, match="any number of rows"):
+        measure(people(), Flat(), ledger=ledger, epsilon=0.5, neighbours="replace-one", convert=True)
+    assert ledger.spent == 0
+
+
+CONVERTIBLE = [
+    (((None, None), "replace-one"), ((None, None), "add-remove"), "1"),
+    ((("person", 2), "replace-one"), (("person", 2), "add-remove"), "1"),
+    (((None, None), "add-remove"), (("person", 2), "add-remove"), "1"),
+    (((None, None), "replace-one"), (("person", 2), "add-remove"), "2"),
+    ((("person", 2), "add-remove"), (("person", 5), "add-remove"), "0.5"),
+]
+
+
+@pytest.mark.parametrize(("bound", "asked", "cost"), CONVERTIBLE)
+def test_a_request_for_another_unit_is_refused_with_its_cost_and_charged_that_on_demand(ledger, bound, asked, cost):
+    (unit, relation), (other, other_relation) = bound, asked
+    measure(people(*unit), Flat(), ledger=ledger, epsilon=0.25, neighbours=relation)
+    request = {"ledger": ledger, "epsilon": 0.5, "neighbours": other_relation}
+    with pytest.raises(LedgerError, match=rf"do not add up.*would cost epsilon {cost}, .*--convert"):
+        measure(people(*other), Flat(), **request)
+    assert ledger.spent == Decimal("0.25")
+    measured = measure(people(*other), Flat(), **request, convert=True)
+    assert ledger.spent == Decimal("0.25") + Decimal(cost)
+    assert measured.privacy.neighbours == other_relation
+    assert measured.privacy.spent == {"epsilon": "0.5"}  # what it promises of its own unit is as true as ever
+    measure(people(*other), Flat(), **request)  # a repeated request needs no consent: nothing is charged
+    assert Ledger.open(ledger.path).spent == Decimal("0.25") + Decimal(cost)
+
+
+@pytest.mark.parametrize(
+    ("bound", "asked", "reason"),
+    [
+        (((None, None), "add-remove"), ((None, None), "replace-one"), "replacing never changes how many"),
+        ((("person", 2), "add-remove"), ((None, None), "add-remove"), "any number of rows"),
+        ((("person", 2), "add-remove"), (("household", 2), "add-remove"), "any number of values of 'household'"),
+        (((None, None), "add-remove"), (("person", 2), "replace-one"), "replacing never changes how many"),
+    ],
+)
+def test_where_no_finite_cost_follows_nothing_is_converted(ledger: Ledger, bound, asked, reason: str):
+    (unit, relation), (other, other_relation) = bound, asked
+    measure(people(*unit), Flat(), ledger=ledger, epsilon=0.25, neighbours=relation)
+    for convert in (False, True):
+        with pytest.raises(LedgerError, match=f"no finite cost follows, because .*{reason}"):
+            measure(people(*other), Flat(), ledger=ledger, epsilon=0.5, neighbours=other_relation, convert=convert)
+    assert ledger.spent == Decimal("0.25")
+
+
+def test_a_converted_cost_must_fit(ledger: Ledger):
+    measure(people(), Flat(), ledger=ledger, epsilon=0.25)
+    with pytest.raises(BudgetExceeded, match=r"asked for epsilon 4 \(epsilon 2\), 3\.75 of 4 remains"):
+        measure(people("person", 2), Flat(), ledger=ledger, epsilon=2, convert=True)
+
+
+def test_rho_is_converted_by_the_square(tmp_path: Path):
+    ledger = Ledger.create(tmp_path / "rho.ledger", dataset="town", total=budget(rho=1))
+    measure(people(), Flat(), ledger=ledger, rho=0.1, neighbours="replace-one")
+    measure(people(), Flat(), ledger=ledger, rho=0.1, convert=True)
+    measure(people("person", 2), Flat(), ledger=ledger, epsilon=0.1, convert=True)
+    assert [entry.cost for entry in ledger.entries()] == [Decimal("0.1"), Decimal("0.4"), Decimal("0.08")]
+    assert ledger.entries()[1].charged == budget(rho="0.4")

@@ -162,6 +162,7 @@ class Counted:
 
     domain = DOMAIN
     max_rows_per_unit = 1
+    runs_code = False
 
     def exact_counts(self, marginals) -> list[np.ndarray]:
         return [np.array([3, 1, 0]) for _ in marginals]
