@@ -22,7 +22,7 @@ from mutations import Nonsense
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LONGEST = 10
-"""Seconds for one file."""
+"""Seconds of CPU for one file."""
 MOST_MEMORY = 1e9
 """Bytes for all of a kind's files, with everything that is imported to read them."""
 
@@ -248,7 +248,7 @@ def read_many(kind: str, files: int, seed: int, folder: Path) -> Outcome:
 
     accepted = refused = longest = 0
     for number in range(files):
-        signal.alarm(LONGEST)
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
         try:
             KINDS[kind](Nonsense(seed + number), folder)
             accepted += 1
@@ -258,22 +258,22 @@ def read_many(kind: str, files: int, seed: int, folder: Path) -> Outcome:
         except BaseException as error:
             raise AssertionError(f"{kind} {seed + number}: {type(error).__name__}: {str(error)[:300]}") from error
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     return Outcome(accepted, refused, longest, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 @pytest.fixture
-def _alarms():
+def _timer():
     def ring(*_):
         raise TimeoutError(f"more than {LONGEST} seconds")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGPROF, ring)
     yield
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGPROF, before)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="alarms are needed to notice a hang")
-@pytest.mark.usefixtures("_alarms")
+@pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="a timer is needed to notice a hang")
+@pytest.mark.usefixtures("_timer")
 @pytest.mark.parametrize("kind", KINDS)
 def test_nonsense_is_read_or_refused(kind, tmp_path):
     found = read_many(kind, 60, 0, tmp_path)
@@ -286,13 +286,13 @@ def _read_many_alone(given: tuple[str, int, int, str]) -> Outcome:
     def ring(*_: object) -> None:
         raise TimeoutError(f"more than {LONGEST} seconds")
 
-    signal.signal(signal.SIGALRM, ring)
+    signal.signal(signal.SIGPROF, ring)
     kind, files, seed, folder = given
     return read_many(kind, files, seed, Path(folder))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="alarms are needed to notice a hang")
+@pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="a timer is needed to notice a hang")
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_pieces_of_nonsense_are_read_or_refused(kind, tmp_path, capsys):
     with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -204,6 +204,8 @@ class BayesianNetworkEstimate(Estimate):
                     f"the table of {', '.join(children)} has shape {shares.shape}, the domain "
                     f"{measured.domain.sizes((*parents, *children))}; write the bundle anew"
                 )
+            if (shares < 0).any():
+                raise FileFormatError(f"the table of {', '.join(children)} has negative shares; write the bundle anew")
             own = (tuple(places[name] for name in parents), tuple(places[name] for name in children))
             conditionals.append(Conditional(*own, shares))
         total = float(saved.arrays["total"].ravel()[0])

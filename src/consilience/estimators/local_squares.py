@@ -105,8 +105,8 @@ class LocalSquaresEstimate(MarginalsEstimate):
 
     @cached_property
     def answers_by_scope(self) -> ByScope:
-        """What each table was fitted to."""
-        return answers_by_scope(self.measurements)
+        """What each of the tables was fitted to."""
+        return {scope: own for scope, own in answers_by_scope(self.measurements).items() if scope in self.scopes}
 
     def put_together(self, known: Scope) -> NDArray[np.float64]:
         """The marginal from the scope that gives it with the least variance, or from the parts that are known."""

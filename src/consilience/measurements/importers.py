@@ -165,7 +165,8 @@ def _read_table_file(path: Path, text_columns: list[str], value: str) -> "pa.Tab
             stream.seek(0)
             types = dict.fromkeys(text_columns, pa.string()) | {value: pa.float64()}
             options = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-            return csv.read_csv(stream, csv.ReadOptions(use_threads=False), convert_options=options)
+            table = csv.read_csv(stream, csv.ReadOptions(use_threads=False), convert_options=options)
+            return table.rename_columns(table.column_names)  # Arrow decodes names only when they are asked for
     except FileNotFoundError:
         raise FileFormatError(f"there is no file {path}; check the path") from None
     except (pa.ArrowException, OSError, ValueError) as error:
