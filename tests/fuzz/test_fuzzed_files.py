@@ -248,7 +248,8 @@ def read_many(kind: str, files: int, seed: int, folder: Path) -> Outcome:
 
     accepted = refused = longest = 0
     for number in range(files):
-        signal.setitimer(signal.ITIMER_PROF, LONGEST)
+        # Work is timed, not the clock on the wall; the first file may also have to compile what reads it.
+        signal.setitimer(signal.ITIMER_PROF, LONGEST if number else 10 * LONGEST)
         try:
             KINDS[kind](Nonsense(seed + number), folder)
             accepted += 1
@@ -265,7 +266,7 @@ def read_many(kind: str, files: int, seed: int, folder: Path) -> Outcome:
 @pytest.fixture
 def _timer():
     def ring(*_):
-        raise TimeoutError(f"more than {LONGEST} seconds")
+        raise TimeoutError(f"more than {LONGEST} seconds of work")
 
     before = signal.signal(signal.SIGPROF, ring)
     yield
@@ -284,7 +285,7 @@ def test_nonsense_is_read_or_refused(kind, tmp_path):
 
 def _read_many_alone(given: tuple[str, int, int, str]) -> Outcome:
     def ring(*_: object) -> None:
-        raise TimeoutError(f"more than {LONGEST} seconds")
+        raise TimeoutError(f"more than {LONGEST} seconds of work")
 
     signal.signal(signal.SIGPROF, ring)
     kind, files, seed, folder = given

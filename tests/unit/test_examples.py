@@ -156,28 +156,25 @@ class TestTheScripts:
         assert all(float(line.split()[-1].replace(",", "")) >= 0 for line in last)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("project")
-
-
-@pytest.fixture(scope="module")
-def printed(folder: Path) -> str:
-    return run_example("demo.py", "--people", SMALL, folder=folder)
-
-
 class TestTheDemo:
-    def test_shows_noisy_consistent_and_a_truth_marked_non_private(self, printed: str) -> None:
+    def test_shows_what_it_promises_in_words_and_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One run is looked at from all sides, because it takes long."""
+        printed = run_example("demo.py", "--people", SMALL, folder=tmp_path)
+        self.check_words(printed)
+        self.check_that_consistent_numbers_do_not_contradict_each_other(printed)
+        self.check_files(printed, tmp_path)
+        self.check_that_its_commands_work_and_the_last_is_refused(printed, tmp_path, monkeypatch)
+
+    def check_words(self, printed: str) -> None:
         for word in ("noisy", "consistent", "truth *", "NON-PRIVATE", "mean absolute error"):
             assert word in printed
-
-    def test_fits_a_hundred_columns_and_holds_no_escape_codes(self, printed: str) -> None:
+        assert all(word in printed for word in ("low", "high", "they spend no budget"))
         unbroken = ("consilience", "examples", "file://")
         prose = [line for line in printed.splitlines() if not any(word in line for word in unbroken)]
         assert max(len(line) for line in prose) <= 100
         assert "\x1b" not in printed
 
-    def test_consistent_numbers_do_not_contradict_each_other(self, printed: str) -> None:
+    def check_that_consistent_numbers_do_not_contradict_each_other(self, printed: str) -> None:
         lines = [line.split() for line in printed.splitlines()]
         held = [words for words in lines if words[1:2] == ["by"] and "age" in (words[0], words[2])]
         assert len(held) == 6
@@ -187,19 +184,16 @@ class TestTheDemo:
         assert int(negative[-2].replace(",", "")) > 0
         assert negative[-1] == "0"
 
-    def test_shows_error_bars_and_a_report_and_says_what_to_open(self, printed: str, folder: Path) -> None:
-        assert all(word in printed for word in ("low", "high", "they spend no budget"))
+    def check_files(self, printed: str, folder: Path) -> None:
         page = folder / "demo" / "release" / "report.html"
         assert f"Open this in a browser: {page.resolve().as_uri()}" in printed
         assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-    def test_writes_the_files_it_names(self, printed: str, folder: Path) -> None:
         files = ("town.csv", "town.csv.ledger", "release", "release/tables/age-employment.csv", "release/report.html")
         for name in files:
             assert str(Path("demo") / name) in printed
             assert (folder / "demo" / name).exists()
 
-    def test_the_commands_it_suggests_work_and_the_last_is_refused(
+    def check_that_its_commands_work_and_the_last_is_refused(
         self, printed: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(folder)

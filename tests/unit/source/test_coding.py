@@ -251,7 +251,7 @@ def test_points_are_clipped_and_lie_on_a_lattice_that_follows_from_the_bounds(nu
     lattice = coder.lattice(pa.array(kept))
     points, clipped = coder.points(lattice), np.clip(kept, *bounds)
     step = float(coder.points(np.array([1]))[0])
-    assert (points <= clipped).all()
+    assert (points <= clipped + step * 2.0**-60).all()  # next to huge bounds the smallest numbers underflow to 0
     assert (clipped - points <= step).all()
     assert step <= max(abs(bounds[0]), abs(bounds[1])) * 2.0**-62 or step == 5e-324
     large = np.abs(clipped) >= max(abs(bounds[0]), abs(bounds[1])) / 512

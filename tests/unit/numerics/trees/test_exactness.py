@@ -120,7 +120,11 @@ def optimality_residual(counts, parent, noisy, weights, loss, nonnegative, *, ti
     return (conditions @ prices - limits).max(initial=0.0) / max(1.0, float(np.abs(smooth + fixed[0]).max()))
 
 
-@pytest.mark.parametrize("block", range(10))
+BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block >= 4 else []) for block in range(10)]
+"""Ten times fifty problems, of which the first two hundred are solved in every run of the tests."""
+
+
+@pytest.mark.parametrize("block", BLOCKS)
 def test_l1_objectives_equal_the_linear_program(block):
     for seed in range(50 * block, 50 * (block + 1)):
         parent, noisy, weights, nonnegative = random_problem(seed)
@@ -131,10 +135,6 @@ def test_l1_objectives_equal_the_linear_program(block):
             assert fit.gap <= 1e-9 * max(fit.objective, 1e-3), (seed, ties)
             assert fit.status == Status.CONVERGED
             assert_feasible(fit.counts, parent, nonnegative)
-
-
-BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block >= 4 else []) for block in range(10)]
-"""Ten times fifty problems, of which the first two hundred are solved in every run of the tests."""
 
 
 @pytest.mark.parametrize("loss", ["l2", "elastic"])
