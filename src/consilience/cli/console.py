@@ -60,7 +60,7 @@ def what_was_recorded() -> list[str]:
     ledger, before = _charged[0]
     place = shown_path(Path(ledger.path))
     try:
-        if ledger.spent == before:
+        if ledger.spent == before or ledger.entries()[-1].state == "failed":  # a failure says itself what it cost
             return []
         left = f"{ledger.remaining_text} remains"
     except ConsilienceError:

@@ -308,7 +308,10 @@ class DataGate:
             if self._reservation is None:
                 raise
             self._reservation.fail()
-            refusal = f"{error}; the charge stays, because a query, view or plan that fails tells something"
+            refusal = (
+                f"{error}. The charge stays, because a query, view or plan that fails tells something about the rows; "
+                "correct it, and ask under another id if it is the same text"
+            )
         raise SourceError(refusal)
 
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:

@@ -80,7 +80,7 @@ def test_a_failing_query_or_view_raises_nothing_when_it_is_opened_and_is_charged
 ):
     source = failing_source(tmp_path, engine, kind)
     assert ledger.spent == 0
-    with pytest.raises(SourceError, match="the charge stays") as refused:
+    with pytest.raises(SourceError, match="The charge stays") as refused:
         measure(source, Flat(), ledger=ledger, epsilon=0.25)
     assert "somebody" not in str(refused.value)
     assert ledger.spent == Decimal("0.25")
@@ -135,7 +135,7 @@ def test_running_out_of_memory_keeps_the_charge(ledger: Ledger, tmp_path: Path, 
         yield
 
     monkeypatch.setattr(type(source._reader), "_batches", exhausted)
-    with pytest.raises(SourceError, match="the charge stays"):
+    with pytest.raises(SourceError, match="The charge stays"):
         measure(source, Flat(), ledger=ledger, epsilon=0.25)
     assert ledger.spent == Decimal("0.25")
 
