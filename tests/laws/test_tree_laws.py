@@ -43,7 +43,7 @@ def child_sums(parent, counts):
     return counts[inner], totals[inner]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(problems(), LOSSES, TIES, st.booleans(), st.floats(0.05, 0.95))
 def test_fits_are_consistent_certified_and_within_bounds(problem, loss, ties, nonnegative, alpha):
     parent, noisy, weights = problem
@@ -57,7 +57,7 @@ def test_fits_are_consistent_certified_and_within_bounds(problem, loss, ties, no
     assert fit.objective == pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems(), LOSSES, TIES, st.booleans(), st.sampled_from([1e-6, 0.3, 7.0, 1e5]))
 def test_a_change_of_units_changes_nothing_else(problem, loss, ties, nonnegative, unit):
     """fit(c·y, w/c) = c·fit(y, w): exactly so for powers of 2, and up to rounding for others."""
@@ -73,7 +73,7 @@ def test_a_change_of_units_changes_nothing_else(problem, loss, ties, nonnegative
         np.testing.assert_allclose(fits[2].counts, unit * fits[0].counts, rtol=1e-6, atol=1e-6 * unit * scale)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems(), st.sampled_from(["l2", "elastic"]), st.booleans(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_children_does_not_matter(problem, loss, nonnegative, random):
     parent, noisy, weights = problem
@@ -107,7 +107,7 @@ def test_swapping_sister_trees_swaps_their_counts(seed, branching, height, ties)
     np.testing.assert_allclose(swapped.counts, fit.counts[order], atol=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(), LOSSES, st.booleans())
 def test_a_fit_of_a_fit_is_itself(problem, loss, nonnegative):
     parent, noisy, weights = problem
@@ -117,7 +117,7 @@ def test_a_fit_of_a_fit_is_itself(problem, loss, nonnegative):
     np.testing.assert_allclose(again.counts, fit.counts, atol=1e-9 * scale)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(), LOSSES, st.integers(0, 2**32))
 def test_no_other_consistent_counts_are_better_than_the_bound(problem, loss, seed):
     parent, noisy, weights = problem
@@ -137,7 +137,7 @@ def test_no_other_consistent_counts_are_better_than_the_bound(problem, loss, see
         assert value >= (fit.objective - fit.gap) * (1 - 1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(), LOSSES, TIES, st.booleans())
 def test_whole_fits_are_whole_consistent_and_near(problem, loss, ties, nonnegative):
     parent, noisy, weights = problem

@@ -21,7 +21,7 @@ def fit(seed: int) -> Estimate:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_several_tables_agree_where_they_share_margins(seed: int) -> None:
     fitted = fit(seed)
     queries = ["by a, b", "by c, b", "by a", "total"]
