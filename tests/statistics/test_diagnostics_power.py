@@ -78,7 +78,7 @@ def test_few_contrasts_of_heavy_tails_raise_no_alarm_either(law) -> None:
     """Eight attributes measured one by one: the total is all that they have in common."""
     domain = Domain.from_sizes({f"x{i}": 3 for i in range(8)})
     exact = np.array([50.0, 8.0, 0.0])
-    for seed in range(1000):
+    for seed in range(400):
         rng = np.random.default_rng(seed)
         noisy = {name: exact + law.simulate(3, rng) for name in domain.names}
         found = check_noise(MeasurementSet.from_marginals(domain, noisy, noise=law), seed=seed, simulations=199)
