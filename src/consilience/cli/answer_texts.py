@@ -40,7 +40,7 @@ def print_long_table(table: "AnswerTable") -> None:
             shown[0] += "*" if table.uncertain[place] else " "
         rows.append([*labels, *shown])
     print_table((*table.columns, *names), rows, numeric=len(names), title=table.title)
-    _print_legend(wide=bool(table.uncertain.any()), noise_only=table.noise_only)
+    _print_legend(wide=bool(table.uncertain.any()), noise_only=table.noise_only, notes=table.notes)
 
 
 def print_cross_table(table: "CrossTable") -> None:
@@ -54,7 +54,7 @@ def print_cross_table(table: "CrossTable") -> None:
     for part in parts(widths, limit - lead):
         rows = [[*labels, *(row[k] for k in part)] for labels, row in zip(table.row_labels, texts, strict=True)]
         print_table((*table.down, *(heads[k] for k in part)), rows, numeric=len(part), title=title)
-    _print_legend(wide=table.any_wide, noise_only=table.noise_only)
+    _print_legend(wide=table.any_wide, noise_only=table.noise_only, notes=table.notes)
 
 
 def parts(widths: Sequence[int], room: float) -> list[list[int]]:
@@ -86,7 +86,7 @@ def _number(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}" if math.isfinite(value) else "–" if math.isnan(value) else "∞"
 
 
-def _print_legend(*, wide: bool, noise_only: bool) -> None:
-    lines = [MARK_LEGEND] * wide + [NOISE_LEGEND] * noise_only
+def _print_legend(*, wide: bool, noise_only: bool, notes: Sequence[str]) -> None:
+    lines = [MARK_LEGEND] * wide + [NOISE_LEGEND] * noise_only + list(notes)
     if lines:
         echo("\n".join(lines) + "\n")

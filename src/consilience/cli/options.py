@@ -93,6 +93,8 @@ def chosen_plan(
     from consilience.privacy.budgets import budget
 
     wanted = None if workload is None else Workload.load(workload)
+    for line in () if wanted is None else wanted.notes:
+        note(line)
     if text is not None:
         from consilience.plans import plan_from_text
 

@@ -312,6 +312,11 @@ class Numeric(Attribute):
         middles = halves[:-1] + halves[1:] - (0.5 if self.integer else 0.0)
         return np.concatenate([middles, np.zeros(self.size - len(self.bins))])
 
+    def half_widths(self) -> NDArray[np.float64]:
+        """How far a record lies at most from the middle of its bin; 0 for labels that are no number."""
+        halves = np.diff(self.edges) / 2 - (0.5 if self.integer else 0.0)
+        return np.concatenate([halves, np.zeros(self.size - len(self.bins))])
+
     def _own_declaration(self) -> dict[str, Any]:
         steps = np.diff(self.edges)
         if self.integer and len(self.edges) > 12 and np.all(steps == steps[0]):

@@ -21,6 +21,7 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import ConsilienceError, LedgerError, MeasurementError, SourceError
 from consilience.measurements import Measurement
+from consilience.measurements.measurement_set import checksum
 from consilience.numerics.linear_maps import Kronecker
 from consilience.privacy.budgets import Budget
 from consilience.privacy.noise import NoiseSource
@@ -388,7 +389,7 @@ class DataGate:
         self._pay()
         if self._reservation is None or self._reservation.replayed:
             return self._reservation is not None
-        self._reservation.complete()
+        self._reservation.complete(checksum=checksum(self.measurements))
         return False
 
     def _pay(self) -> None:

@@ -250,7 +250,9 @@ def noise(known: ReportFacts, pictures: Pictures) -> Markup:
             diagnosis.next_step if not diagnosis.noise.as_declared else None,
             "Where two measurements imply the same number, their difference is noise and nothing else, and its law is "
             "known. The plot compares such differences with that law. It would show a wrong noise scale, a wrong law, "
-            "and counts that were cut off at zero.",
+            "and counts that were cut off at zero."
+            if plot is not None
+            else None,
         ),
         figure(pictures.get("noise"), points),
         table("The checks", ["check", "about", "found", "p-value"], rows, numeric=1) if rows else None,

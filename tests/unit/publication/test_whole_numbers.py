@@ -73,7 +73,7 @@ def test_sums_of_numbers_are_refused() -> None:
     domain = Domain("n", (Domain.from_sizes({"b": 2}).attributes[0], _ages()))
     fitted = estimate(MeasurementSet.from_marginals(domain, {("age", "b"): np.ones((2, 2))}, noise=Laplace(1.0)))
     with pytest.raises(DeclarationError, match="is no count"):
-        whole_answers(fitted, ["mean(age) by b"])
+        whole_answers(fitted, ["sum(age) by b"])
     assert whole_answers(fitted, []).answers == ()
 
 
