@@ -16,11 +16,22 @@ def draft(
     data: options.Data,
     name: Annotated[str | None, typer.Option("--name", help="The dataset's name; by default the file's.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write here instead of to standard output.")] = None,
+    table: options.SourceTable = None,
+    sql: options.SourceQuery = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
 ) -> None:
     """Draft a domain from the data. Reading values off confidential data is NOT private: review and edit the draft."""
+    from consilience.domain.source_format import Notation, SourceFormat
     from consilience.source.draft import draft_domain
 
-    drafted, left_out = draft_domain(data, name=name or Path(data).name.partition(".")[0])
+    notation = Notation(decimal or ".", thousands, tuple(missing_tokens or ()))
+    how = SourceFormat(encoding or "utf-8", options.as_delimiter(delimiter), notation)
+    called = name or Path(data).name.partition(".")[0]
+    drafted, left_out = draft_domain(data, name=called, how=how, table=table, query=sql)
     text = (
         "# DRAFT, read off the data, which is not private. Go through the attributes one by one: replace every value\n"
         "# and edge by what is publicly known, then remove the attribute's mark. At last remove the mark below, and\n"
@@ -58,6 +69,8 @@ def show(
         echo(f"DRAFT: {domain.left_to_review}")
     echo(f"{domain.name}: {len(domain.attributes)} attributes, {domain.cells:,} cells")
     print_table(["attribute", "kind", "values", "missing", "unlisted", "size"], rows, numeric=1)
+    for key, value in domain.source_format.to_declaration().items():
+        echo(f"source: {key} = {value!r}")
     for line in domain.public.describe():
         echo(f"public fact: {line}")
     if domain.impossible:

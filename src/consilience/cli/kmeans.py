@@ -63,6 +63,11 @@ def kmeans_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
     name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
@@ -78,9 +83,17 @@ def kmeans_command(
         _refuse_both(data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho)
         asked = None
     else:
+        declared = options.written_as(
+            _domain(data, bounds, domain),
+            encoding=encoding,
+            delimiter=delimiter,
+            decimal=decimal,
+            thousands=thousands,
+            missing_tokens=missing_tokens,
+        )
         asked = Request(
             str(data),
-            _domain(data, bounds, domain),
+            declared,
             _plan(clusters, attributes, rounds, region, seed),
             amounts={"epsilon": epsilon, "delta": delta, "rho": rho},
             ledger=ledger,

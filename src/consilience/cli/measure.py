@@ -134,6 +134,11 @@ def measure_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
     name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
@@ -145,7 +150,14 @@ def measure_command(
     from consilience.domain import Domain
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    declared = Domain.load(domain)
+    declared = options.written_as(
+        Domain.load(domain),
+        encoding=encoding,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        missing_tokens=missing_tokens,
+    )
     asked = Request(
         data,
         declared,

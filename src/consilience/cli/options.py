@@ -56,6 +56,22 @@ SourceQuery = Annotated[
 SourceName = Annotated[
     str | None, typer.Option("--name", help="What published files call this source; by default the domain's name.")
 ]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="The encoding of a text file, such as latin-1; by default as declared.")
+]
+Delimiter = Annotated[
+    str | None, typer.Option("--delimiter", help="What separates its fields, '\\t' for a tab; by default as declared.")
+]
+Decimal = Annotated[
+    str | None, typer.Option("--decimal", help="The decimal mark of numbers in texts; by default as declared.")
+]
+Thousands = Annotated[
+    str | None, typer.Option("--thousands", help="The mark between groups of three digits; by default as declared.")
+]
+MissingTokens = Annotated[
+    list[str] | None,
+    typer.Option("--missing-tokens", help="A text that means a missing value; once for each. By default as declared."),
+]
 Convert = Annotated[
     bool,
     typer.Option(
@@ -76,6 +92,30 @@ TakeOver = Annotated[
 ]
 DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def written_as(
+    domain: "Domain",
+    *,
+    encoding: str | None,
+    delimiter: str | None,
+    decimal: str | None,
+    thousands: str | None,
+    missing_tokens: list[str] | None,
+) -> "Domain":
+    """The domain of a source that is written as the command line says."""
+    return domain.read_as(
+        encoding=encoding,
+        delimiter=as_delimiter(delimiter),
+        decimal=decimal,
+        thousands=thousands,
+        missing_tokens=missing_tokens or None,
+    )
+
+
+def as_delimiter(text: str | None) -> str | None:
+    """The delimiter that was typed; a tab is hard to type, and is written as in many languages."""
+    return "\t" if text == "\\t" else text
 
 
 def chosen_plan(
