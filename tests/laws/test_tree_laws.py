@@ -151,3 +151,55 @@ def test_whole_fits_are_whole_consistent_and_near(problem, loss, ties, nonnegati
     assert np.abs(whole.counts - near.counts).max() < 1 + 1e-6
     if loss == "l1":
         assert whole.objective == pytest.approx(near.objective, rel=1e-9, abs=1e-9)
+
+
+BLOCKS = st.sampled_from([1, 2, 5, 32])
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems(), LOSSES, BLOCKS, st.booleans())
+def test_fits_with_sums_held_are_consistent_certified_and_keep_the_total(problem, loss, block, whole):
+    parent, noisy, weights = problem
+    fit = fit_forest(noisy, parent, loss=loss, weights=weights, block=block, integers=whole)
+    inner, totals = child_sums(parent, fit.counts)
+    np.testing.assert_allclose(inner, totals, rtol=1e-9, atol=1e-9)
+    assert fit.counts.min() >= 0
+    assert fit.status == Status.CONVERGED
+    value = Loss.named(loss).value(fit.counts, np.where(weights > 0, noisy, 0.0), weights)
+    assert fit.objective == pytest.approx(value, rel=1e-9, abs=1e-12)
+    weights = np.maximum(weights, 0.01)
+    fit = fit_forest(noisy, parent, loss=loss, weights=weights, block=block)
+    signed = fit_forest(noisy, parent, loss="l2", weights=weights, nonnegative=False)
+    total = max(float(signed.counts[parent < 0].sum()), 0.0)
+    assert float(fit.counts[parent < 0].sum()) == pytest.approx(total, rel=1e-9, abs=1e-7)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), BLOCKS, st.sampled_from([1e-6, 0.3, 7.0, 1e5]))
+def test_a_change_of_units_changes_nothing_else_where_sums_are_held(problem, block, unit):
+    parent, noisy, weights = problem
+    fits = [fit_forest(c * noisy, parent, weights=weights / c, block=block) for c in (1.0, 8.0, unit)]
+    assert np.array_equal(fits[1].counts, 8.0 * fits[0].counts)
+    scale = max(1.0, float(np.abs(noisy).max()))
+    np.testing.assert_allclose(fits[2].counts, unit * fits[0].counts, rtol=1e-6, atol=1e-6 * unit * scale)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), BLOCKS, st.data())
+def test_sums_are_held_around_any_facts(problem, block, data):
+    """Facts that some non-negative counts have are met, with every weight and block."""
+    parent, noisy, weights = problem
+    inner = np.isin(np.arange(len(parent)), parent)
+    known = np.zeros(len(parent))
+    for leaf in np.nonzero(~inner)[0]:
+        count, v = data.draw(st.integers(0, 9)), leaf
+        while v >= 0:
+            known[v] += count
+            v = parent[v]
+    exact = np.array(data.draw(st.lists(st.booleans(), min_size=len(parent), max_size=len(parent))))
+    fit = fit_forest(np.where(exact, known, noisy), parent, weights=weights, exact=exact, block=block)
+    np.testing.assert_allclose(fit.counts[exact], known[exact], atol=1e-9)
+    sums, totals = child_sums(parent, fit.counts)
+    np.testing.assert_allclose(sums, totals, rtol=1e-9, atol=1e-9)
+    assert fit.counts.min() >= 0
+    assert fit.status == Status.CONVERGED
