@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimate, Progress
+from consilience.measurements.basis import basis
 from consilience.publication.answers import as_query, check_divisor, ratio
 from consilience.publication.linear_errors import LinearErrors, linear_errors
-from consilience.publication.measured_queries import is_determined
 from consilience.publication.replicates import check_refits, replicates
 
 Array = NDArray[np.float64]
@@ -165,7 +165,7 @@ def _bounded(
     if all(each.nonnegative for each in maps):
         told_from_zero = low > (NEXT_TO_ZERO * width if how == "refits" else 0.0)
         low = np.where(told_from_zero, low, np.minimum(center, 0.0))
-    determined = all(is_determined(each, estimate.measurements) for each in queries)
+    determined = basis(estimate.measurements, query, per).worst == "measured"
     covers: Covers = "measured" if determined else "noise only"
     notes = [SPENDS_NOTHING, *([] if determined else [NOISE_ONLY]), *([ADAPTIVE] if _is_adaptive(estimate) else [])]
     return Interval(query, per, level, center, low, center + width, covers, how, refits, tuple(notes))
