@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MARK_LEGEND = "* the interval is wider than the answer"
 NOISE_LEGEND = (
-    "noise only: no measurement determines this table; the error of the model that fills the gap is not in it"
+    "modelled: no measurement determines this table; the intervals hold the error of the model that fills the gap, too"
 )
 SPACE_BETWEEN = 3
 """What a column takes beside its text."""

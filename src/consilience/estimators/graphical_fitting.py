@@ -93,7 +93,13 @@ class Fitting:
         return self._estimate(measured, oracle, potentials, status, stats)
 
     def run_again(
-        self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0, way: Way | None = None
+        self,
+        measured: MeasurementSet,
+        fitted: GraphicalEstimate,
+        *,
+        times: float = 1.0,
+        least_steps: int = 0,
+        way: Way | None = None,
     ) -> GraphicalEstimate:
         """What `fitted` would have been with this noise, gone so many times as far, or along a way known before."""
         if not self._ends_early(fitted):
@@ -101,7 +107,7 @@ class Fitting:
         again, effort = self._retraced(fitted), float(fitted.stats["effort"])
         oracle = again.oracle
         if way is None:
-            potentials = again.searched(times * effort)
+            potentials = again.searched(times * effort, least_steps=least_steps)
         elif self.problem.allowed:
             potentials = again.along(way)
         else:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from consilience.publication.intervals import Interval
 
 WIDE = "interval wider than the answer"
-NOISE_ONLY = "noise only"
+NOISE_ONLY = "modelled"
 
 
 @dataclass(frozen=True, eq=False)

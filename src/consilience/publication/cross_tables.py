@@ -68,7 +68,7 @@ class CrossTable:
 
     @property
     def noise_only(self) -> bool:
-        return self.interval is not None and self.interval["covers"] == "noise only"
+        return self.interval is not None and self.interval["covers"] == "modelled"
 
     @property
     def any_wide(self) -> bool:

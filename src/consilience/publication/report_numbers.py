@@ -112,7 +112,7 @@ def margins(known: ReportFacts, pictures: Pictures) -> Markup:
         )
         for number, each in enumerate(known.margins, start=1)
     ]
-    noise_only = any(each.interval is not None and each.interval.covers == "noise only" for each in known.margins)
+    noise_only = any(each.interval is not None and each.interval.covers == "modelled" for each in known.margins)
     return section(
         "margins",
         "Totals and margins",
@@ -124,12 +124,12 @@ def margins(known: ReportFacts, pictures: Pictures) -> Markup:
     )
 
 
-SAID = frozenset({intervals.SPENDS_NOTHING, intervals.NOISE_ONLY})
+SAID = frozenset({intervals.SPENDS_NOTHING, intervals.MODELLED})
 """Notes of intervals that the page has words of its own for."""
 
 NOISE_ONLY = (
-    "Some margins are marked “noise only”: no measurement covers them. Their intervals hold what the noise did, not "
-    "the error of the model that fills the gap."
+    "Some margins are marked “modelled”: no measurement determines them. Their intervals hold what the noise did and "
+    "how far the model that fills the gap may be off."
 )
 
 
@@ -147,7 +147,7 @@ def _margin_table(margin: Margin, level: str) -> Markup:
     header = [name, "estimate", *([f"{level} interval"] if bars else []), *(["note"] if flagged else [])]
     more = len(margin.labels) - len(rows)
     caption = "The total" if margin.attribute is None else f"{name}: estimated counts"
-    caption += " (noise only)" if margin.interval is not None and margin.interval.covers == "noise only" else ""
+    caption += " (modelled)" if margin.interval is not None and margin.interval.covers == "modelled" else ""
     caption += f" of the first {len(rows)} values; {more:,} more are in the release" if more else ""
     return table(caption, header, rows, numeric=len(header) - 1)
 
@@ -214,7 +214,7 @@ def certainty(known: ReportFacts) -> Markup | None:
 def _certainty_table(caption: str, found: Sequence[Certainty]) -> Markup:
     rows: list[list[Content]] = [
         [
-            each.asks + (" (noise only)" if each.covers == "noise only" else ""),
+            each.asks + (" (modelled)" if each.covers == "modelled" else ""),
             f"± {percent(each.relative)}",
             f"{each.uncertain:,} of {each.answers:,}",
         ]

@@ -102,7 +102,7 @@ GLOSSARY = {
     "interval, error bar": "A range that holds the true count with the stated probability, as far as noise goes.",
     "margin": "The counts of the values of some attributes, whatever the other attributes are.",
     "measurement": "Exact counts plus random noise. Measurements are all that ever left the confidential table.",
-    "noise only": "Said of an interval where no measurement covers the question: the model's own error is not in it.",
+    "modelled": "Said of an answer that no measurement determines: a model fills in, and its interval holds that too.",
     "optimality gap": "How much better, at most, any other account would fit the measurements.",
     "p-value": "How likely something at least as odd would be if all were as declared; small values deny it.",
     "post-processing": "Everything computed from measurements and public facts. It costs no privacy.",

@@ -66,8 +66,8 @@ def test_a_seed_repeats_the_bars(bundle: Path) -> None:
 def test_wide_intervals_and_noise_only_tables_have_a_legend(bundle: Path) -> None:
     shown = ask(bundle, "by age, sex", "by town, sex", "total", *FEW).stdout
     assert "* the interval is wider than the answer" in shown
-    assert shown.count("noise only: no measurement determines this table") == 1
-    assert "noise only" not in ask(bundle, "by sex", *FEW).stdout
+    assert shown.count("modelled: no measurement determines this table") == 1
+    assert "modelled" not in ask(bundle, "by sex", *FEW).stdout
     assert "*" not in ask(bundle, "by age, sex").stdout
 
 

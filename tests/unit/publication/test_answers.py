@@ -61,11 +61,11 @@ def test_answers_with_an_interval_wider_than_themselves_are_noted(fitted) -> Non
 
 
 def test_every_row_of_a_noise_only_table_says_so(fitted) -> None:
-    table = answer_table(fitted, "by sex", bars(fitted, "by sex", covers="noise only"))
+    table = answer_table(fitted, "by sex", bars(fitted, "by sex", covers="modelled"))
     assert table.noise_only
-    assert {row["note"] for row in table.rows()} == {"noise only"}
-    wide = answer_table(fitted, "by sex", bars(fitted, "by sex", half=1e3, covers="noise only"))
-    assert {row["note"] for row in wide.rows()} == {"interval wider than the answer; noise only"}
+    assert {row["note"] for row in table.rows()} == {"modelled"}
+    wide = answer_table(fitted, "by sex", bars(fitted, "by sex", half=1e3, covers="modelled"))
+    assert {row["note"] for row in wide.rows()} == {"interval wider than the answer; modelled"}
 
 
 def test_ratios_are_answers_divided_and_show_no_noisy_values(fitted) -> None:

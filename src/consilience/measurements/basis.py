@@ -1,0 +1,413 @@
+"""What answers stand on: what was measured, what a model fills in, and what nobody looked at.
+
+From the measurements and the public facts alone, never from a fit, every answer has one of three bases:
+
+*measured*      The answer is a linear combination of measured numbers and public facts.
+*modelled*      It is not, but every value that it tells apart was told apart by a measurement, and the attributes that
+                it is about were measured together, or are linked by a chain of attributes that were: a by b and b by c
+                link a with c. The estimator fills in the rest.
+*not measured*  Some values that it tells apart no measurement told apart, or some of its attributes were never looked
+                at together, neither at once nor through others. What an estimator says then is its assumption:
+                values equally frequent, attributes independent.
+
+An answer *tells values apart* that it counts differently: "age=25..34" tells 25..34 from all other ages and nothing
+else, and a sum over all values tells none apart. A query that lists several answers has a basis for each. Two one-way
+tables look at two attributes and not at their relation. Impossible cells are no evidence: a rule is not a measurement.
+Where a plan cut an attribute into bins by looking at every value (DAWA, PHP), or chose records by scores of the data
+(DualQuery), what it looked at counts as told apart.
+
+*How it is found.*  A query is a product ⊗ F_i, a row q of it a product ⊗ f_i. It lies in the span of one measurement
+⊗ G_i if every f_i lies in the span of G_i; an attribute that one of them does not name counts as a row of ones. With
+f_i = c_i 1 + r_i and Σ r_i = 0, q is the sum over sets S of attributes of Π_{i∉S} c_i · ⊗_{i∈S} r_i, and it is
+determined if each of these parts lies in the span of some measurement. The part of all attributes that q tells apart
+lies in no span unless one measurement tells all of them apart: where none does, q is not determined. What is then still
+open is settled by linear algebra on all measurements at once where they are few and small, and else not determined,
+which errs on the safe side.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.factors import AllRanges, Factor, Haar, Identity, Nominal, Prefix, Tree
+from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.spelling import spell_attribute
+from consilience.domain.workloads import Workload
+from consilience.measurements.measurement import Measurement
+from consilience.measurements.measurement_set import MeasurementSet
+from consilience.numerics.linear_maps import LinearMap
+from consilience.numerics.row_spaces import RowSpace, alike, has_no_mean, is_constant
+
+Marks = NDArray[np.bool_]
+BasisName = Literal["measured", "modelled", "not measured"]
+
+BASES: tuple[BasisName, ...] = ("measured", "modelled", "not measured")
+"""From the best to the worst; a basis is stored as its place here."""
+
+MEASURED, MODELLED, NOT_MEASURED = range(3)
+
+DETERMINE_ALL = (Identity, Prefix, AllRanges, Haar, Nominal)
+"""Factors from whose answers every value follows."""
+
+PARTITION_PLANS = {"dawa", "php"}
+"""Plans that cut an attribute into bins by looking at every value of it."""
+
+MOST_PARTS = 6
+"""Queries that tell more attributes apart than these have too many parts to be looked up one by one."""
+
+MOST_COLUMNS = 400
+"""Measurements are put together by linear algebra in up to so many dimensions, which takes a few hundredths of a
+second."""
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """What each answer of a query stands on, in the order of the answers."""
+
+    codes: NDArray[np.int8]
+    """The place of each answer's basis in `BASES`."""
+    unmeasured: tuple[str, ...] = ()
+    """The attributes of which an answer tells values apart that no measurement did."""
+    asked: tuple[tuple[str, ...], ...] = ()
+    """The attributes asked for together, in groups that measurements link; one without measurements is by itself."""
+
+    @property
+    def worst(self) -> BasisName:
+        """The basis of the answer that has the least."""
+        return BASES[int(self.codes.max(initial=MEASURED))]
+
+    @property
+    def names(self) -> tuple[BasisName, ...]:
+        return tuple(BASES[code] for code in self.codes.tolist())
+
+    @property
+    def not_measured(self) -> Marks:
+        """Which answers nothing was measured for."""
+        return self.codes == NOT_MEASURED
+
+    @property
+    def modelled(self) -> Marks:
+        return self.codes == MODELLED
+
+    def why(self) -> str:
+        """Why answers are not measured, in one sentence; empty where all are measured or modelled.
+
+        >>> Basis(np.array([2], dtype=np.int8), ("MSP",), (("age", "x"), ("sex",), ("MSP",))).why()
+        "no measurement tells the values of 'MSP' apart, and none links 'age', 'x' with 'sex'"
+        """
+        if self.worst != "not measured":
+            return ""
+        parts = [f"no measurement tells the values of {_said(self.unmeasured)} apart"] if self.unmeasured else []
+        groups = [_said(group) for group in self.asked if not set(group) <= set(self.unmeasured)]
+        if len(groups) > 1:
+            parts.append(f"{'none' if parts else 'no measurement'} links {' with '.join(groups)}")
+        return ", and ".join(parts) or "nothing was measured"
+
+    def next_time(self) -> tuple[str, ...]:
+        """The queries to measure next time, in the query language, so that there is no such answer."""
+        linked = [group[0] for group in self.asked] if len(self.asked) > 1 else []
+        queries = [linked] * bool(linked) + [[name] for name in self.unmeasured if name not in linked]
+        return tuple(f"by {', '.join(map(spell_attribute, names))}" for names in queries)
+
+
+def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None = None) -> Basis:
+    """What each answer of a query stands on; of ratios (`per`), the worse of the two that are divided.
+
+    >>> from consilience.measurements import Laplace
+    >>> domain = Domain.from_sizes({"a": 2, "b": 2, "c": 2, "d": 2})
+    >>> tables = {("a", "b"): [[1, 2], [3, 4]], ("b", "c"): [[1, 2], [3, 4]]}
+    >>> measured = MeasurementSet.from_marginals(domain, tables, noise=Laplace(1.0))
+    >>> [basis(measured, text).worst for text in ("by a", "by a, c", "by d", "by a, d")]
+    ['measured', 'modelled', 'not measured', 'not measured']
+    """
+    found = Evidence.of(measured)
+    above = found.basis(_as_query(query))
+    if per is None:
+        return above
+    below = found.basis(_as_query(per))
+    return Basis(
+        np.maximum(above.codes, below.codes),
+        tuple(dict.fromkeys((*above.unmeasured, *below.unmeasured))),
+        max(above.asked, below.asked, key=len),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """One measured query: what it determines of each attribute that it tells apart."""
+
+    query: Query
+    spaces: dict[str, RowSpace]
+    determines: bool = True
+    """False of what was looked at without a number for each answer."""
+    released: Marks | None = None
+    """Which answers were released, where some were withheld."""
+
+
+class Evidence:
+    """What a set of measurements and its public facts say about queries, worked out once."""
+
+    def __init__(self, measured: MeasurementSet) -> None:
+        self.domain = measured.domain
+        self._spaces: dict[tuple[str, Factor], RowSpace | None] = {}
+        self._factors: dict[str, dict[Factor, LinearMap]] = {}
+        looked_through = _partitioned(measured)
+        self._known = [known for each in measured for known in self._of_measurement(each)]
+        self._known += [self._of_query(Query.marginal(*margin.attributes)) for margin in self.domain.public.margins]
+        self._known += [self._of_query(Query(()))] * (self.domain.public.total is not None)
+        self._by_attribute: dict[str, set[int]] = {}
+        for number, known in enumerate(self._known):
+            for name in known.spaces:
+                self._by_attribute.setdefault(name, set()).add(number)
+        for name in looked_through & self._factors.keys():
+            self._factors[name] = {Identity(): Identity().bind(self.domain[name])}
+        self._told_apart: dict[str, RowSpace] = {}
+
+    @staticmethod
+    def of(measured: MeasurementSet) -> "Evidence":
+        """The evidence of a set, kept with it: sets do not change."""
+        kept: dict[str, Any] = measured.__dict__
+        if "_evidence" not in kept:
+            kept["_evidence"] = Evidence(measured)
+        return kept["_evidence"]
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The attributes that measurements tell apart, those in one group that measurements link with each other."""
+        group_of: dict[str, list[str]] = {}
+        for known in self._known:
+            linked = {id(group): group for name in known.spaces if (group := group_of.get(name)) is not None}
+            joined = list(dict.fromkeys(itertools.chain(*linked.values(), known.spaces)))
+            if len(linked) != 1 or len(joined) > max(map(len, linked.values())):
+                group_of |= dict.fromkeys(joined, joined)
+        ordered = {id(group_of[name]): group_of[name] for name in self.domain.counted_names if name in group_of}
+        return tuple(self.domain.ordered(group) for group in ordered.values())
+
+    @cached_property
+    def _group_of(self) -> dict[str, int]:
+        return {name: place for place, group in enumerate(self.groups) for name in group}
+
+    def basis(self, query: Query) -> Basis:
+        """What each answer of a query stands on."""
+        bound = query.bind(self.domain)
+        axes = _Axes(bound)
+        told = {name: self._tells_apart(name, each) for name, each in axes.maps.items()}
+        looked_at = axes.product(told) if self._known else np.zeros(axes.shape, dtype=np.bool_)
+        unrelated = np.zeros(axes.shape, dtype=np.bool_)
+        for one, other in itertools.combinations(axes.maps, 2):
+            if self._group_of.get(one, -1) != self._group_of.get(other, -2):
+                unrelated |= axes.product({one: axes.varies[one], other: axes.varies[other]})
+        looked_at &= ~unrelated
+        codes = np.where(looked_at, MODELLED, NOT_MEASURED)
+        codes[self._determined(query, axes, looked_at)] = MEASURED
+        missing = tuple(name for name, marks in told.items() if not marks.all())
+        asked: dict[object, list[str]] = {}
+        for name in axes.maps:
+            if axes.varies[name].any():
+                asked.setdefault(self._group_of.get(name, name), []).append(name)
+        return Basis(codes.astype(np.int8).ravel(), missing, tuple(map(tuple, asked.values())))
+
+    def _of_measurement(self, each: Measurement) -> Iterable[_Known]:
+        if each.kind == "linear":
+            yield self._of_query(each.query, released=None if each.censored is None else ~each.censored)
+        elif each.selection is not None and "workload" in each.selection:
+            workload = Workload.from_json(each.selection["workload"], where=each.name)
+            yield from (self._of_query(query, determines=False) for query in workload.queries)
+
+    def _of_query(self, query: Query, *, determines: bool = True, released: Marks | None = None) -> _Known:
+        spaces = {}
+        for name, factor in query.factors:
+            space = self._space(name, factor)
+            if space is not None:
+                spaces[name] = space
+        return _Known(query, spaces, determines and released is None, released)
+
+    def _space(self, name: str, factor: Factor) -> RowSpace | None:
+        """What a factor determines of an attribute; None where it sums over all values."""
+        if (name, factor) not in self._spaces:
+            each = factor.bind(self.domain[name])
+            self._spaces[name, factor] = None
+            if not is_constant(each).all():
+                self._factors.setdefault(name, {})[factor] = each
+                whole = isinstance(factor, DETERMINE_ALL) or (isinstance(factor, Tree) and factor.level is None)
+                self._spaces[name, factor] = RowSpace.everything(each.columns) if whole else RowSpace.of(each)
+            elif not each.column_norms(1).any():
+                self._spaces[name, factor] = RowSpace.of(each)
+        return self._spaces[name, factor]
+
+    def _tells_apart(self, name: str, asked: LinearMap) -> Marks:
+        """For each row of an asked factor whether measurements told apart what it tells apart."""
+        if name not in self._told_apart:
+            maps = list(self._factors.get(name, {}).values())
+            size = self.domain[name].size
+            self._told_apart[name] = RowSpace.of_groups(alike(maps, size))
+        return self._told_apart[name].contains(asked)
+
+    def _determined(self, query: Query, axes: "_Axes", possible: Marks) -> Marks:
+        """Which answers are linear combinations of known numbers, of those for which this is possible at all."""
+        found = np.zeros(axes.shape, dtype=np.bool_)
+        for known in self._known:
+            if known.released is not None and known.query == query:
+                found |= known.released.reshape(axes.shape)
+        holding = [self._known[number] for number in self._holding(axes)]
+        for known in holding:
+            if known.determines and all(
+                known.spaces[name].contains_constants for name in known.spaces.keys() - axes.maps.keys()
+            ):
+                found |= axes.product({name: _rows_within(known, axes, name) for name in axes.maps})
+                if found.all():
+                    return found
+        # Nothing that no measurement holds whole can follow from several, either.
+        covered = reduce(
+            np.logical_or,
+            (axes.product({n: ~axes.varies[n] for n in axes.maps.keys() - each.spaces.keys()}) for each in holding),
+            np.zeros(axes.shape, dtype=np.bool_),
+        )
+        left = possible & covered & ~found
+        if left.any() and len(axes.maps) <= MOST_PARTS:
+            found |= left & self._determined_in_parts(axes)
+            left &= ~found
+        if left.any():
+            found |= left & self._determined_together(axes)
+        return found
+
+    def _holding(self, axes: "_Axes") -> Sequence[int]:
+        """The known queries that tell apart every attribute that all answers tell apart."""
+        return self._telling_apart([name for name in axes.maps if axes.varies[name].all()])
+
+    def _telling_apart(self, names: Sequence[str]) -> Sequence[int]:
+        """The numbers of the known queries that tell values of all these attributes apart."""
+        if not names:
+            return range(len(self._known))
+        return sorted(set.intersection(*(self._by_attribute.get(name, set()) for name in names)))
+
+    def _determined_in_parts(self, axes: "_Axes") -> Marks:
+        """Which answers have all their parts, one for each set of attributes, in the spans of measurements."""
+        found = np.ones(axes.shape, dtype=np.bool_)
+        for size in range(len(axes.maps) + 1):
+            for chosen in itertools.combinations(axes.maps, size):
+                needed = axes.product({n: axes.varies[n] if n in chosen else axes.has_mean[n] for n in axes.maps})
+                given = np.zeros(axes.shape, dtype=np.bool_)
+                for number in self._telling_apart(chosen):
+                    known = self._known[number]
+                    if given[needed].all():
+                        break
+                    if known.determines and all(
+                        known.spaces[name].contains_constants for name in known.spaces if name not in chosen
+                    ):
+                        rows = {n: known.spaces[n].contains(axes.maps[n], centred=True) for n in chosen}
+                        given |= axes.product(rows)
+                found &= ~needed | given
+        return found
+
+    def _determined_together(self, axes: "_Axes") -> Marks:
+        """Which answers lie in the span of all measurements at once, if that is small enough to be written out.
+
+        First over all attributes; where that is too large, over those that the query's are linked with; and then over
+        the query's alone. Of other attributes the measurements that give sums over them are used.
+        """
+        asked = set(axes.maps)
+        linked = {name for group in self.groups if not asked.isdisjoint(group) for name in group} | asked
+        for names in dict.fromkeys(tuple(sorted(each)) for each in (asked | self._group_of.keys(), linked, asked)):
+            if 2 ** len(asked.union(names) & self._group_of.keys()) > MOST_COLUMNS:
+                continue
+            usable = [
+                known
+                for known in self._known
+                if known.determines
+                and all(known.spaces[n].contains_constants for n in known.spaces.keys() - set(names))
+            ]
+            found = _within_stack(self.domain, names, usable, axes)
+            if found is not None:
+                return found
+        return np.zeros(axes.shape, dtype=np.bool_)
+
+
+class _Axes:
+    """The factors of a query by attribute, what their rows tell apart, and products over them."""
+
+    def __init__(self, bound: BoundQuery) -> None:
+        self.shape = bound.shape
+        self.maps = dict(zip(bound.attributes, bound.maps, strict=True))
+        self.varies = {name: ~is_constant(each) for name, each in self.maps.items()}
+        self.has_mean = {name: ~has_no_mean(each) for name, each in self.maps.items()}
+        self._place = {name: place for place, name in enumerate(self.maps)}
+
+    def product(self, marks: dict[str, Marks]) -> Marks:
+        """For each answer whether the marks of all its rows are true; attributes without marks have no say."""
+        found = np.ones(self.shape, dtype=np.bool_)
+        for name, own in marks.items():
+            shape = [1] * len(self.shape)
+            shape[self._place[name]] = -1
+            found &= own.reshape(shape)
+        return found
+
+
+def _rows_within(known: _Known, axes: _Axes, name: str) -> Marks:
+    space = known.spaces.get(name)
+    return ~axes.varies[name] if space is None else space.contains(axes.maps[name])
+
+
+def _within_stack(domain: Domain, names: Sequence[str], usable: Sequence[_Known], axes: _Axes) -> Marks | None:
+    """Which answers lie in the span of all these queries over some attributes; None where that is too large.
+
+    Each attribute is first written in an orthonormal basis of the rows, known or asked for, that occur for it.
+    """
+    coordinates: dict[str, NDArray[np.float64]] = {}
+    for name in names:
+        spaces = [known.spaces[name] for known in usable if name in known.spaces]
+        own = RowSpace.of(axes.maps[name]) if name in axes.maps else RowSpace.constants(domain[name].size)
+        vectors = [each.vectors() for each in (*spaces, own, RowSpace.constants(domain[name].size))]
+        if any(each is None for each in vectors):
+            return None
+        joined = RowSpace.of_matrix(np.concatenate([each for each in vectors if each is not None])).vectors()
+        if joined is None:
+            return None
+        coordinates[name] = joined.T
+    columns = math.prod(each.shape[1] for each in coordinates.values())
+    if columns > MOST_COLUMNS or not usable:
+        return None
+    stacked = []
+    for known in usable:
+        parts = [_constants(domain, n) if n not in known.spaces else known.spaces[n].vectors() for n in names]
+        stacked.append(
+            reduce(np.kron, [part @ coordinates[n] for n, part in zip(names, parts, strict=True)], np.eye(1))
+        )
+    space = RowSpace.of_matrix(np.concatenate(stacked))
+    order = [*axes.maps, *(name for name in names if name not in axes.maps)]
+    parts = [axes.maps[n].dense() if n in axes.maps else _constants(domain, n) for n in order]
+    answers = reduce(np.kron, [part @ coordinates[n] for n, part in zip(order, parts, strict=True)], np.eye(1))
+    shape = [coordinates[n].shape[1] for n in order]
+    turned = answers.reshape(len(answers), *shape).transpose(0, *(1 + order.index(n) for n in names))
+    return space.contains_rows(turned.reshape(len(answers), -1)).reshape(axes.shape)
+
+
+def _constants(domain: Domain, name: str) -> NDArray[np.float64]:
+    return np.ones((1, domain[name].size))
+
+
+def _partitioned(measured: MeasurementSet) -> set[str]:
+    """The attributes that plans cut into bins by looking at every value."""
+    merged = measured.provenance.get("merged")
+    releases = [measured.provenance, *(merged if isinstance(merged, list) else [])]
+    plans = [each.get("plan") for each in releases if isinstance(each, Mapping)]
+    return {
+        str(plan.get("attribute"))
+        for plan in plans
+        if isinstance(plan, Mapping) and plan.get("plan") in PARTITION_PLANS
+    }
+
+
+def _as_query(query: Query | str) -> Query:
+    return Query.parse(query) if isinstance(query, str) else query
+
+
+def _said(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
