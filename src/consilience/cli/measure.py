@@ -126,6 +126,7 @@ def measure_command(
     rho: options.Rho = None,
     plan: options.PlanText = None,
     workload: options.WorkloadFile = None,
+    unnamed_share: options.UnnamedShare = None,
     ledger: options.LedgerFile = None,
     budget: options.TotalBudget = None,
     request: options.RequestId = None,
@@ -161,7 +162,7 @@ def measure_command(
     asked = Request(
         data,
         declared,
-        options.chosen_plan(plan, workload, declared, amounts, neighbours),
+        options.chosen_plan(plan, workload, declared, amounts, neighbours, unnamed_share),
         amounts,
         ledger,
         budget,

@@ -33,6 +33,13 @@ WorkloadFile = Annotated[
     Path | None,
     typer.Option("--workload", help="What you want to know (TOML); without --plan one is chosen for it, and says why."),
 ]
+UnnamedShare = Annotated[
+    float | None,
+    typer.Option(
+        "--unnamed-share",
+        help="Of the budget, for the tables of attributes the workload does not name; by default 0.05, 0 for none.",
+    ),
+]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger; by default it lies beside the data: DATA.ledger.")
 ]
@@ -124,6 +131,7 @@ def chosen_plan(
     domain: "Domain",
     amounts: Mapping[str, float | None],
     neighbours: str,
+    unnamed_share: float | None = None,
 ) -> "Plan":
     """The plan that was asked for, or the one that suits the workload; then it says why, on standard error.
 
@@ -138,12 +146,15 @@ def chosen_plan(
     if text is not None:
         from consilience.plans import plan_from_text
 
+        if unnamed_share is not None:
+            raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
         return plan_from_text(text, wanted)
     from consilience.plans import chosen_plan  # and the mechanisms among which it chooses
 
     if wanted is None:
         wanted = Workload.marginals(domain, ways=min(2, len(domain.counted_names)))
-    plan, reasons = chosen_plan(domain, wanted, budget(**amounts), neighbours)
+    share = {} if unnamed_share is None else {"unnamed_share": unnamed_share}
+    plan, reasons = chosen_plan(domain, wanted, budget(**amounts), neighbours, **share)
     note(f"plan: {plan.to_json()['plan']}")
     for reason in reasons:
         note(f"  {reason}")

@@ -23,6 +23,7 @@ def release_command(
     rho: options.Rho = None,
     plan: options.PlanText = None,
     workload: options.WorkloadFile = None,
+    unnamed_share: options.UnnamedShare = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
     ledger: options.LedgerFile = None,
     budget: options.TotalBudget = None,
@@ -66,7 +67,7 @@ def release_command(
     asked = Request(
         data,
         declared,
-        options.chosen_plan(plan, workload, declared, amounts, neighbours),
+        options.chosen_plan(plan, workload, declared, amounts, neighbours, unnamed_share),
         amounts,
         ledger,
         budget,

@@ -45,7 +45,7 @@ def synthesize_command(
         )
     left_out = [name for name in estimate.domain.names if name not in estimate.domain.counted_names]
     if left_out:
-        note(f"left out, because they have no cells: {', '.join(left_out)}")
+        note(f"left out, because they have no cells or are not to be released: {', '.join(left_out)}")
     announce_compilation()
     with progress() as show:
         write_synthetic(estimate, out, asked.rows, seed=seed, spread=rule, overwrite=overwrite, progress=show)

@@ -147,8 +147,8 @@ class Domain:
 
     @cached_property
     def counted(self) -> tuple[Attribute, ...]:
-        """The attributes that have cells: all but the continuous ones."""
-        return tuple(attribute for attribute in self.attributes if not isinstance(attribute, Continuous))
+        """The attributes whose cells are counted: all but the continuous ones and those not to be released."""
+        return tuple(each for each in self.attributes if each.release and not isinstance(each, Continuous))
 
     @property
     def counted_names(self) -> tuple[str, ...]:
@@ -202,6 +202,15 @@ class Domain:
         if self.unreviewed:
             marks.append(f"reviewed = false in {', '.join(map(repr, self.unreviewed))}")
         return ", and ".join(marks)
+
+    def refuse_unreleased(self, names: Iterable[str], asked: str) -> None:
+        """Raise where one of these attributes is not to be released; `asked` says what names it."""
+        for name in names:
+            if not self[name].release:
+                raise DeclarationError(
+                    f"{asked} names {name!r}, and domain {self.name!r} says release = false for it; leave {name!r} "
+                    "out, or remove that line from the domain before anything is measured"
+                )
 
     def refuse_draft(self) -> None:
         """Raise for a draft: what was read off confidential data must be neither used nor published."""
@@ -399,6 +408,7 @@ def _check_public_facts(domain: Domain) -> None:
 def _check_margin(domain: Domain, margin: PublicMargin) -> None:
     where = f"domain {domain.name!r}: the public margin by {', '.join(margin.attributes) or 'no attribute'}"
     domain.ordered(margin.attributes)
+    domain.refuse_unreleased(margin.attributes, f"the public margin by {', '.join(margin.attributes)}")
     cells = math.prod(domain.sizes(margin.attributes))
     if not margin.attributes:
         raise DeclarationError(f"{where} says nothing about cells; declare 'total' instead")

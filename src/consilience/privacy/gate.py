@@ -7,6 +7,7 @@ holds is answered from there. A plan never sees an exact count.
 """
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -152,12 +153,14 @@ class PricingGate:
 
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
+        self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
         self._account.charge(budget)
         self.selections.append(budget)
         return score.candidates[0]
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         rule.check(self.domain)
+        self.domain.refuse_unreleased([rule.attribute], "the plan")
         self._account.charge(budget)
         self.selections.append(budget)
         return (0,)

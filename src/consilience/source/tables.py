@@ -186,7 +186,8 @@ class Source:
         from consilience.source.records import BoundedRows, RecordCoder
 
         continuous = [each.name for each in self._domain.attributes if isinstance(each, Continuous)]
-        coder = RecordCoder(self._domain, self._domain.counted_names, continuous)
+        in_cells = [each.name for each in self._domain.attributes if not isinstance(each, Continuous)]
+        coder = RecordCoder(self._domain, in_cells, continuous)
         rows = BoundedRows(coder, unit.max_rows, part)
         names = tuple(dict.fromkeys((*self._domain.names, unit.column)))
         with closing(_read_ahead(self._reader.batches(names))) as batches:
