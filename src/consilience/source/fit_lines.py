@@ -69,7 +69,7 @@ MARKS: tuple[tuple[str, str | None], ...] = (
 )
 """Decimal marks and marks of thousands that people use, the simplest first."""
 
-TOKENS = ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "(blank)", "-", "--", ".", "..", "?", "*")
+TOKENS = ("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "(blank)", "-", "--", ".", "..", "?", "*")
 SENTINELS = ("-1", "-7", "-8", "-9", "-77", "-88", "-98", "-99", "-999", "-9999")
 """Texts, in capitals or not, and numbers that mean a missing value in many files."""
 

@@ -77,7 +77,7 @@ class DomainFit:
             yield f"{self.found.counted:,} of {self.found.rows:,} rows are counted."
         effects = self.effects
         if not effects:
-            yield "No rule drops or moves a row."
+            yield "No rule drops or moves a row." if self.found.rows else "The source has no rows."
             return
         yield ""
         cells = [(each.attribute, each.values, each.becomes, f"{each.rows:,}") for each in effects]

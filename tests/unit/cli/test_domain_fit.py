@@ -100,6 +100,12 @@ def test_how_the_source_is_written_goes_with_the_suggestion() -> None:
     assert "domain check" not in measure(*options)
 
 
+def test_the_same_request_in_another_encoding_is_another_request() -> None:
+    assert "nothing was spent" not in measure()
+    assert "nothing was spent" in measure("--encoding", "UTF8")
+    assert "nothing was spent" not in measure("--encoding", "latin-1")
+
+
 def test_a_simulation_suggests_nothing() -> None:
     assert "domain check" not in say(*MEASURE[:4], "--epsilon", "1", "--simulate", "1", "--out", "s.parquet")
 
@@ -110,6 +116,7 @@ def test_options_say_how_the_data_is_written() -> None:
     assert "1 of 2 rows are counted" in say("domain", "check", "d.toml", "--against", "people.csv")
     told = say("domain", "check", "d.toml", "--against", "people.csv", "--encoding", "latin-1")
     assert "2 of 2 rows are counted" in told
+    assert "--encoding latin-1" in str(CliRunner().invoke(app, ["domain", "draft", "people.csv"]).exception)
     drafted = say("domain", "draft", "people.csv", "--encoding", "latin-1", "--decimal", ",")
     assert "señora" in drafted
     assert '[source]\nencoding = "latin-1"\ndecimal = ","' in drafted

@@ -190,6 +190,8 @@ def test_texts_for_missing_values_are_found() -> None:
         "edad": {"missing_tokens": ["-9"], "missing": "Unknown"},
     }
     assert counted(frame, corrected(domain, fit)) == 5
+    blank = pd.DataFrame({"sexo": ["1", "2", ""], "edad": ["17", "20", "30"]})
+    assert check_fit(blank, domain).lines.source == {"missing_tokens": [""]}
     only = Domain("d", (domain["sexo"],))
     assert check_fit(frame, only).lines.source == {"missing_tokens": ["?", "NA"]}
 
