@@ -72,6 +72,7 @@ def kmeans_command(
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
     convert: options.Convert = False,
+    checked: options.Checked = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that this command wrote.")] = False,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw.")] = True,
     dry_run: options.DryRunOnly = False,
@@ -108,6 +109,9 @@ def kmeans_command(
             take_over=take_over,
             convert=convert,
             name=name,
+            suggestion=None
+            if checked or domain is None
+            else options.check_command(domain, str(data), ledger, table, sql, declared),
         )
     if dry_run:
         if asked is None:

@@ -1,5 +1,6 @@
 """Options that several verbs share, and how they become the library's nouns."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -85,6 +86,10 @@ Convert = Annotated[
         "--convert", help="The ledger protects another unit or relation: charge what this costs under its own."
     ),
 ]
+Checked = Annotated[
+    bool,
+    typer.Option("--checked", help="Do not suggest `domain check --against` before the first spend of a ledger."),
+]
 Simulate = Annotated[
     int | None,
     typer.Option("--simulate", help="A seed for simulated noise: NOT PRIVATE, and stamped so on every file."),
@@ -118,6 +123,25 @@ def written_as(
         thousands=thousands,
         missing_tokens=missing_tokens or None,
     )
+
+
+def check_command(
+    domain: Path, data: str, ledger: Path | None, table: str | None, sql: str | None, declared: "Domain"
+) -> str:
+    """The command that compares a domain with the data, written as the source is."""
+    how = declared.source_format
+    given = {
+        "--table": table,
+        "--sql": sql,
+        "--ledger": ledger,
+        "--encoding": how.encoding if how.encoding != "utf-8" else None,
+        "--delimiter": how.delimiter,
+        **{f"--{key}": mark for key, mark in how.notation.to_declaration().items() if key != "missing_tokens"},
+    }
+    words = ["consilience", "domain", "check", str(domain), "--against", data]
+    words += [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    words += [word for token in how.notation.missing_tokens for word in ("--missing-tokens", token)]
+    return shlex.join(words)
 
 
 def as_delimiter(text: str | None) -> str | None:

@@ -42,6 +42,7 @@ def release_command(
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
     convert: options.Convert = False,
+    checked: options.Checked = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
@@ -81,6 +82,7 @@ def release_command(
         take_over,
         convert,
         name,
+        None if checked else options.check_command(domain, data, ledger, table, sql, declared),
     )
     if dry_run:
         show_preview(asked.price(), json=json)

@@ -91,7 +91,7 @@ class DelimitedReader:
 
     def _batches(self, names: tuple[str, ...]) -> Generator[Batch]:
         for path, header in self._headers.items():
-            with _open(path) as file:
+            with open_bytes(path) as file:
                 yield from read_records(in_utf8(file, self._encoding), header, names)
 
 
@@ -180,13 +180,14 @@ class TextBatch:
         return pa.Array.from_buffers(pa.binary(), self.num_rows, buffers)
 
 
-def _open(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> BinaryIO:
+    """The bytes of a file, without the compression."""
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
 def beginning(path: Path, encoding: str) -> bytes:
     """The bytes in which the header must end, in UTF-8."""
-    with _open(path) as file:
+    with open_bytes(path) as file:
         return in_utf8(file, encoding).read(LONGEST_RECORD + len(BYTE_ORDER_MARK))
 
 

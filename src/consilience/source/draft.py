@@ -46,7 +46,9 @@ class _Column:
         self.missing |= values.null_count > 0
         present = values.drop_null()
         if len(self.texts) <= MOST_VALUES:
-            self.texts |= {text.decode("utf-8", "replace") for text in texts_of(present).unique().to_pylist() if text}
+            self.texts |= {
+                text.decode("utf-8", "surrogateescape") for text in texts_of(present).unique().to_pylist() if text
+            }
         numbers = numbers_of(decoded(self._marks.meant(present)))
         self.numeric &= bool(np.isfinite(numbers).all())
         if self.numeric and numbers.size:
@@ -64,6 +66,10 @@ class _Column:
             return Attribute.numeric(name, edges, missing=missing)
         if not self.texts or len(self.texts) > MOST_VALUES:
             return None
+        if any("\udc80" <= sign <= "\udcff" for text in self.texts for sign in text):
+            raise SourceError(
+                f"the column {name!r} is no text in UTF-8; say in which encoding it is, such as --encoding latin-1"
+            )
         order = sorted(self.texts, key=self._number) if self.numeric else sorted(self.texts)
         return Attribute.categorical(name, order, missing=missing)
 

@@ -16,7 +16,7 @@ import pyarrow.compute
 from consilience.domain.attributes import Continuous, Numeric
 from consilience.domain.source_format import Notation, SourceFormat
 from consilience.source.records import Batch
-from consilience.source.values import NO_TEXT, array_of_values, is_text, places_among, plain, texts_of
+from consilience.source.values import NO_TEXT, array_of_values, decoded, is_text, places_among, plain, texts_of
 
 compute: Any = pyarrow.compute
 
@@ -37,7 +37,7 @@ class Writing:
         """The column with nulls for missing values and with decimal points."""
         array = plain(array)
         if pa.types.is_dictionary(array.type):
-            return pa.DictionaryArray.from_arrays(array.indices, self.meant(array.dictionary))
+            return pa.DictionaryArray.from_arrays(array.indices, decoded(self.meant(array.dictionary)))
         array = self._without_tokens(array)
         if self._marks is None or not is_text(array.type):
             return array
