@@ -36,6 +36,7 @@ def release_command(
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
     convert: options.Convert = False,
+    allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
@@ -81,7 +82,7 @@ def release_command(
     check_method(asked.price().example(), method)  # what no estimator could fit is refused before it is paid for
     measured = asked.spend()
     with progress() as show:
-        fitted = estimate(measured, method=method, progress=show)
+        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
     write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
     show_estimate(fitted, out, json=json)
     if not json:

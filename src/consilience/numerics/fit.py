@@ -22,6 +22,7 @@ class Status(StrEnum):
     STALLED = "stalled"
     LEAST_RISK = "least risk"
     NOISE_LEVEL = "noise level"
+    MISFIT = "misfit"
 
     @property
     def on_purpose(self) -> bool:
@@ -59,6 +60,10 @@ _EXPLANATIONS: Mapping[Status, str] = {
     Status.NOISE_LEVEL: (
         "The fit stopped on purpose where the misfit is what noise alone leads one to expect: nothing to do; "
         'stop="converged" goes on to the optimum.'
+    ),
+    Status.MISFIT: (
+        "The fit misses the measurements by far more than their noise explains, so its counts are not to be relied on: "
+        "the search failed, or public facts, impossible cells or the declared noise contradict the measurements."
     ),
 }
 
