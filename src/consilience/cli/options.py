@@ -99,6 +99,12 @@ ErrorBars = Annotated[
 ]
 Level = Annotated[float, typer.Option("--level", help="With --interval: how often it is to hold.")]
 Refits = Annotated[int, typer.Option("--refits", help="With --interval: how often the fit is repeated.")]
+AllowMisfit = Annotated[
+    bool,
+    typer.Option(
+        "--allow-misfit", help="Write the account even if it misses the measurements by far more than their noise."
+    ),
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="A process on another machine began this request, and it has ended.")
 ]

@@ -43,6 +43,7 @@ def release_command(
     take_over: options.TakeOver = False,
     convert: options.Convert = False,
     checked: options.Checked = False,
+    allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
@@ -96,7 +97,7 @@ def release_command(
     check_method(asked.price().example(), method)  # what no estimator could fit is refused before it is paid for
     measured = asked.spend()
     with progress() as show:
-        fitted = estimate(measured, method=method, progress=show)
+        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
     write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
     show_estimate(fitted, out, json=json)
     if not json:
