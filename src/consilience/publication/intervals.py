@@ -15,8 +15,8 @@ records there, and puts more the less there are. So a low end next to zero, near
 *Covariances.* Weighted least squares without non-negativity are linear: θ̂ − θ = L·noise, whatever the data. Then the
 law of L·noise itself is used, exactly for Gaussian noise and by drawing noise for other laws (`linear_errors`).
 
-*What is covered.* Answers that measurements determine are covered whatever the data. Of others the model is part of the
-answer, its own error is not in the interval, and it is called "noise only".
+*What is covered.* Answers that measurements determine are covered whatever the data. Of modelled ones the model is part
+of the answer, and its own error is not in the interval. Those that are not measured have none (`measurements.basis`).
 """
 
 import math
@@ -30,20 +30,16 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimate, Progress
-from consilience.measurements.basis import basis
+from consilience.measurements.basis import BasisName, basis
 from consilience.publication.answers import as_query, check_divisor, ratio
 from consilience.publication.linear_errors import LinearErrors, linear_errors
 from consilience.publication.replicates import check_refits, replicates
 
 Array = NDArray[np.float64]
-Covers = Literal["measured", "noise only"]
 How = Literal["refits", "covariances"]
 
 SPENDS_NOTHING = "Intervals are computed from published numbers alone: they spend no budget."
-NOISE_ONLY = (
-    "No measurement determines these answers: the interval holds the noise only, not the error of the model that fills "
-    "the gap."
-)
+NOISE_ONLY = "The intervals of modelled answers hold the noise only, not the error of the model that fills the gap."
 ADAPTIVE = (
     "What to measure was chosen by looking at the data, privately; the intervals take that choice as given, and are "
     "somewhat too narrow for it."
@@ -68,7 +64,8 @@ class Interval:
     estimates: Array
     low: Array
     high: Array
-    covers: Covers
+    covers: BasisName
+    """What the answer with the least stands on; those that are not measured have no interval, and are not numbers."""
     how: How
     refits: int
     notes: tuple[str, ...]
@@ -165,10 +162,11 @@ def _bounded(
     if all(each.nonnegative for each in maps):
         told_from_zero = low > (NEXT_TO_ZERO * width if how == "refits" else 0.0)
         low = np.where(told_from_zero, low, np.minimum(center, 0.0))
-    determined = basis(estimate.measurements, query, per).worst == "measured"
-    covers: Covers = "measured" if determined else "noise only"
-    notes = [SPENDS_NOTHING, *([] if determined else [NOISE_ONLY]), *([ADAPTIVE] if _is_adaptive(estimate) else [])]
-    return Interval(query, per, level, center, low, center + width, covers, how, refits, tuple(notes))
+    found = basis(estimate.measurements, query, per)
+    notes = [SPENDS_NOTHING]
+    notes += [NOISE_ONLY] * bool(found.modelled.any()) + [ADAPTIVE] * _is_adaptive(estimate)
+    center, low, high = (np.where(found.not_measured, np.nan, each) for each in (center, low, center + width))
+    return Interval(query, per, level, center, low, high, found.worst, how, refits, tuple(notes))
 
 
 def _quantile_of_errors(errors: Array, level: float) -> Array:
