@@ -39,6 +39,9 @@ def answer_command(
         list[str] | None,
         typer.Option("--columns", metavar="ATTR", help="With --cross: what goes across; repeatable. Else the last."),
     ] = None,
+    guess: Annotated[
+        bool, typer.Option("--guess", help="Show what the account assumes where nothing was measured, marked as guess.")
+    ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated text.")] = False,
     json: options.AsJson = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
@@ -51,7 +54,8 @@ def answer_command(
     _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns)
     parsed = [as_question(query, per) for query in queries]
     estimate = open_estimate(source)
-    asked = _Asked(estimate, parsed, tuple(columns) if columns else None, integers=integers, cross=cross)
+    across = tuple(columns) if columns else None
+    asked = _Asked(estimate, parsed, across, integers=integers, cross=cross, guess=guess)
     asked.check()
     bars = _error_bars(asked, level, refits, seed) if interval else {}
     tables = [asked.form(table, bars) for table in asked.plain]
@@ -93,13 +97,14 @@ class _Asked:
     columns: tuple[str, ...] | None
     integers: bool
     cross: bool
+    guess: bool
 
     @cached_property
     def plain(self) -> "list[AnswerTable]":
         """The answers without error bars; whole numbers where they are wanted."""
         from consilience.publication import answer_table, in_whole_numbers, whole_answers
 
-        tables = [answer_table(self.estimate, each) for each in self.questions]
+        tables = [answer_table(self.estimate, each, guess=self.guess) for each in self.questions]
         if not self.integers:
             return tables
         whole = whole_answers(self.estimate, [each.query for each in self.questions], columns=self.columns)
@@ -125,7 +130,7 @@ class _Asked:
         table = replace(table, interval=bars.get(table.question))
         if not self.cross:
             return table
-        margins = [answer_table(self.estimate, each, bars[each]) for each in self.margins(table) if each in bars]
+        margins = [answer_table(self.estimate, each, bars.get(each)) for each in self.margins(table)]
         return cross_table(table, columns=self.columns, margins=margins)
 
 
