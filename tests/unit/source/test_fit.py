@@ -133,6 +133,13 @@ def test_utf_8_declared_as_something_else_is_found(path: Path) -> None:
     assert corrected(SURVEY, fit) == SURVEY
 
 
+def test_a_file_that_is_no_utf_8_gets_an_encoding_though_no_label_has_an_accent(path: Path) -> None:
+    written(path, {"ciudad": ["León", "Madrid"] * 50}, encoding="latin-1")
+    fit = check_fit(path, Domain("d", (Attribute.categorical("ciudad", ["Leon", "Madrid"]),)))
+    assert fit.lines.source == {"encoding": "latin-1"}
+    assert fit.lines.attributes["ciudad"]["values"] == ["Leon", "Madrid", "León"]
+
+
 def test_columns_with_accents_are_found_in_another_encoding(path: Path) -> None:
     written(path, {"año": ["1", "2"], "x": ["1", "2"]}, encoding="latin-1")
     domain = Domain("d", (Attribute.categorical("año", ["1", "2"]),))
@@ -173,6 +180,14 @@ def test_marks_of_numbers_are_found(texts: list[str], marks: dict[str, str]) -> 
     assert check_fit(pd.DataFrame({"x": texts}), domain).lines.source == marks
 
 
+def test_marks_that_were_declared_wrongly_are_taken_back() -> None:
+    domain = Domain("d", (Attribute.numeric("x", [0.0, 10.0, 20.0]),)).read_as(decimal=",", thousands=".")
+    frame = pd.DataFrame({"x": ["12.5", "13.25"]})
+    fit = check_fit(frame, domain)
+    assert fit.lines.source == {"decimal": ".", "thousands": ""}
+    assert counted(frame, corrected(domain, fit)) == 2
+
+
 def test_a_column_that_is_written_in_its_own_way_gets_its_own_line() -> None:
     frame = pd.DataFrame({"x": ["1,5", "2,5"], "y": ["1.5", "2.5"]})
     domain = Domain("d", (Attribute.numeric("x", [0.0, 2.0, 4.0]), Attribute.numeric("y", [0.0, 2.0, 4.0])))
@@ -204,6 +219,15 @@ def test_values_are_added_where_most_are_listed_and_gathered_where_they_are_many
     assert many.lines.attributes == {"x": {"unlisted": "Other"}}
     rare = check_fit(pd.DataFrame({"x": ["a"] * 999 + ["Ann Smith"]}), domain)
     assert rare.lines.attributes == {"x": {"unlisted": "Other"}}
+
+
+def test_even_steps_are_continued_unless_they_become_too_many() -> None:
+    domain = Domain("d", (Attribute.numeric("n", list(range(0, 101, 5))),))
+    fit = check_fit(pd.DataFrame({"n": [-3, 50, 119, 120]}), domain)
+    assert fit.lines.attributes == {"n": {"reviewed": False, "from": -5, "to": 125}}
+    assert fit.then is not None
+    assert not fit.then.columns["n"].unlisted
+    assert not check_fit(pd.DataFrame({"n": [50, 100_000]}), domain).lines
 
 
 def test_a_domain_that_fits_has_nothing_to_write(path: Path) -> None:
