@@ -11,6 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError, SourceError
@@ -298,6 +300,34 @@ def test_rows_are_counted_rule_by_rule() -> None:
     ]
     assert fit.found is not None
     assert fit.found.counted == 2
+
+
+ODD = ["a", "b", "NA", "", "1", "1,5", "1.234,5", "12.5", "-9", "é", "\x1b[31m", "drop", '"', "inf", "nan", None]
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(ODD), st.sampled_from(ODD)), max_size=12),
+    missing=st.sampled_from([None, "none", "drop"]),
+    unlisted=st.sampled_from(["drop", "other"]),
+    decimal=st.sampled_from(".,"),
+    tokens=st.sampled_from([[], ["NA"], ["-9", ""]]),
+)
+def test_what_is_said_to_be_counted_is_counted(rows, missing, unlisted, decimal, tokens) -> None:
+    attributes = (
+        Attribute.categorical("x", ["a", "é"], missing=missing, unlisted=unlisted),
+        Attribute.numeric("n", [0, 1, 2, 1000], integer=False, missing=missing, unlisted=unlisted),
+    )
+    domain = Domain("d", attributes).read_as(decimal=decimal, missing_tokens=tokens)
+    table = pa.table(
+        {"x": pa.array([row[0] for row in rows], pa.string()), "n": pa.array([row[1] for row in rows], pa.string())}
+    )
+    fit = check_fit(table, domain)
+    assert fit.found is not None
+    assert fit.found.counted == counted(table, domain)
+    if fit.lines:
+        assert fit.then is not None
+        assert fit.then.counted == counted(table, corrected(domain, fit))
 
 
 def test_an_absent_column_is_named_with_the_nearest_there_is() -> None:
