@@ -94,7 +94,7 @@ def test_labels_where_the_data_has_codes_are_found(path: Path) -> None:
 
 
 def test_a_line_with_values_cannot_be_used_before_its_review(path: Path) -> None:
-    written(path, survey())
+    written(path, survey(people=400))
     domain = labelled(sexo=Attribute.categorical("sexo", ["Mujer", "Hombre"]))
     applied = check_fit(path, domain).lines.applied(domain)
     assert applied is not None
@@ -129,7 +129,7 @@ def test_quotes_of_windows_tell_cp1252_from_latin_1(path: Path) -> None:
 
 
 def test_utf_8_declared_as_something_else_is_found(path: Path) -> None:
-    written(path, survey())
+    written(path, survey(people=400))
     fit = check_fit(path, SURVEY.read_as(encoding="latin-1"))
     assert fit.lines.to_toml() == '[source]\nencoding = "utf-8"'
     assert corrected(SURVEY, fit) == SURVEY
@@ -152,7 +152,7 @@ def test_columns_with_accents_are_found_in_another_encoding(path: Path) -> None:
 
 
 def test_all_mistakes_at_once_are_found_at_once(path: Path) -> None:
-    written(path, survey(","), encoding="latin-1", delimiter="^")
+    written(path, survey(",", 400), encoding="latin-1", delimiter="^")
     domain = labelled(
         sexo=Attribute.categorical("sexo", ["Mujer", "Hombre"], missing="NS"),
         edad=Attribute.numeric("edad", [0, 18, 65, 80]),
@@ -163,7 +163,7 @@ def test_all_mistakes_at_once_are_found_at_once(path: Path) -> None:
         "sexo": {"reviewed": False, "values": ["1", "2"]},
         "edad": {"reviewed": False, "edges": [0, 18, 65, 80, 100]},
     }
-    assert counted(path, corrected(domain, fit)) == PEOPLE
+    assert counted(path, corrected(domain, fit)) == 400
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_even_steps_are_continued_unless_they_become_too_many() -> None:
 
 
 def test_a_domain_that_fits_has_nothing_to_write(path: Path) -> None:
-    fit = check_fit(written(path, survey()), SURVEY)
+    fit = check_fit(written(path, survey(people=400)), SURVEY)
     assert fit.fits
     assert "Nothing to write: the domain fits the data" in fit.describe()
     assert fit.describe().startswith("NOT PRIVATE, for the curator's eyes only")
@@ -345,8 +345,8 @@ def test_what_cannot_be_read_at_all_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_json_says_that_it_is_not_private(path: Path) -> None:
-    document = check_fit(written(path, survey(",")), SURVEY).to_json()
+    document = check_fit(written(path, survey(",", 400)), SURVEY).to_json()
     assert document["private"] is False
     assert document["notice"] == NOTICE
-    assert (document["rows"], document["counted"], document["would_count"]) == (PEOPLE, 5, PEOPLE)
+    assert (document["rows"], document["counted"], document["would_count"]) == (400, 5, 400)
     assert document["write"] == {"source": {"decimal": ","}, "attributes": {}}
