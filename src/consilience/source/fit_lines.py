@@ -246,7 +246,7 @@ def _fitting_marks(found: Observation, how: SourceFormat) -> SourceFormat:
     marks = {(notation.decimal, notation.thousands) for notation in better.values()}
     if len(marks) == 1:
         decimal, thousands = next(iter(marks))
-        everywhere = replace(how, notation=replace(how.notation, decimal=decimal, thousands=thousands))
+        everywhere = how.with_notation(replace(how.notation, decimal=decimal, thousands=thousands))
         if all(
             _numbers(column, decimal, thousands) >= _numbers(column, how.notation.decimal, how.notation.thousands)
             for column in numeric.values()
@@ -285,7 +285,7 @@ def _fitting_tokens(found: Observation, how: SourceFormat) -> SourceFormat:
     numbers = any(column.numeric for name, column in found.columns.items() if name in better)
     if better and not numbers and not how.by_attribute and not any(token in each for token in shared for each in known):
         tokens = (*how.notation.missing_tokens, *shared)
-        return replace(how, notation=replace(how.notation, missing_tokens=tokens))
+        return how.with_notation(replace(how.notation, missing_tokens=tokens))
     return replace(how, by_attribute=tuple((dict(how.by_attribute) | better).items()))
 
 
