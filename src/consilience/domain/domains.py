@@ -243,7 +243,7 @@ class Domain:
     ) -> "Domain":
         """The domain of a source that writes its values so; what is None stays as it is.
 
-        It replaces what is declared for all columns. What a single attribute declares for itself stays.
+        It replaces what is declared for all columns. What a single attribute declares otherwise stays.
 
         >>> Domain.from_sizes({"age": 6}).read_as(encoding="latin1", decimal=",").source_format.to_declaration()
         {'encoding': 'latin-1', 'decimal': ','}
@@ -254,8 +254,8 @@ class Domain:
             now.notation.thousands if thousands is None else thousands or None,
             now.notation.missing_tokens if missing_tokens is None else tuple(missing_tokens),
         )
-        how = SourceFormat(encoding or now.encoding, delimiter or now.delimiter, notation, now.by_attribute)
-        return replace(self, source_format=how)
+        how = replace(now, encoding=encoding or now.encoding, delimiter=delimiter or now.delimiter)
+        return replace(self, source_format=how.with_notation(notation))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -86,6 +86,22 @@ class SourceFormat:
         """The notation of one column."""
         return dict(self.by_attribute).get(name, self.notation)
 
+    def with_notation(self, notation: Notation) -> "SourceFormat":
+        """The format with this notation of all columns; what attributes write otherwise than before they keep."""
+        before = self.notation
+        own = (
+            (
+                name,
+                Notation(
+                    notation.decimal if each.decimal == before.decimal else each.decimal,
+                    notation.thousands if each.thousands == before.thousands else each.thousands,
+                    notation.missing_tokens if each.missing_tokens == before.missing_tokens else each.missing_tokens,
+                ),
+            )
+            for name, each in self.by_attribute
+        )
+        return SourceFormat(self.encoding, self.delimiter, notation, tuple(own))
+
     def to_declaration(self) -> dict[str, Any]:
         """The `[source]` table of a domain file; what single attributes say stands with them."""
         declared: dict[str, Any] = {} if self.encoding == "utf-8" else {"encoding": self.encoding}

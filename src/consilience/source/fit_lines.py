@@ -32,7 +32,10 @@ from consilience.source.delimited import (
 from consilience.source.fit import ColumnFit, Observation, Opened, ends, observe
 from consilience.source.notation import with_points
 from consilience.source.readers import DELIMITED, matching_files
+from consilience.source.refusals import attempt
 from consilience.source.values import numbers_of
+
+UNREADABLE = "the source cannot be read; check that every file is whole and that you may read it"
 
 MOST_VALUES = 50
 """More different values than these are not listed, but counted together."""
@@ -75,7 +78,7 @@ SENTINELS = ("-1", "-7", "-8", "-9", "-77", "-88", "-98", "-99", "-999", "-9999"
 
 
 class Lines(NamedTuple):
-    """What to write: keys of `[source]`, and keys of attributes; and what it would do to the rows."""
+    """What to write: keys of `[source]`, and keys of attributes."""
 
     source: dict[str, Any]
     attributes: dict[str, dict[str, Any]]
@@ -98,10 +101,7 @@ class Lines(NamedTuple):
         declared = domain.to_declaration()
         declared["source"] = declared.get("source", {}) | self.source
         for name, keys in self.attributes.items():
-            table = declared["attributes"][name]
-            if "edges" in keys:
-                table = {key: value for key, value in table.items() if key not in ("from", "to", "step")}
-            declared["attributes"][name] = table | keys
+            declared["attributes"][name] |= keys
         try:
             return Domain.from_declaration(declared)
         except DeclarationError:
@@ -110,7 +110,7 @@ class Lines(NamedTuple):
 
 def fitting_lines(opened: Opened, domain: Domain, declared: Observation | None) -> Lines:
     """The lines under which more rows would be counted; `declared` is the observation without them, if there is one."""
-    how = _fitting_text(opened, domain, declared)
+    how = attempt(lambda: _fitting_text(opened, domain, declared), UNREADABLE)
     again = declared if declared is not None and how == domain.source_format else _observed(opened, domain, how)
     if again is None:
         return Lines({}, {})
@@ -246,7 +246,7 @@ def _fitting_marks(found: Observation, how: SourceFormat) -> SourceFormat:
     marks = {(notation.decimal, notation.thousands) for notation in better.values()}
     if len(marks) == 1:
         decimal, thousands = next(iter(marks))
-        everywhere = replace(how, notation=replace(how.notation, decimal=decimal, thousands=thousands))
+        everywhere = how.with_notation(replace(how.notation, decimal=decimal, thousands=thousands))
         if all(
             _numbers(column, decimal, thousands) >= _numbers(column, how.notation.decimal, how.notation.thousands)
             for column in numeric.values()
@@ -285,7 +285,7 @@ def _fitting_tokens(found: Observation, how: SourceFormat) -> SourceFormat:
     numbers = any(column.numeric for name, column in found.columns.items() if name in better)
     if better and not numbers and not how.by_attribute and not any(token in each for token in shared for each in known):
         tokens = (*how.notation.missing_tokens, *shared)
-        return replace(how, notation=replace(how.notation, missing_tokens=tokens))
+        return how.with_notation(replace(how.notation, missing_tokens=tokens))
     return replace(how, by_attribute=tuple((dict(how.by_attribute) | better).items()))
 
 
@@ -309,8 +309,7 @@ def attribute_lines(column: ColumnFit, rows: int) -> dict[str, Any]:
     if not column.numeric and column.unlisted:
         lines |= _value_lines(column, rows)
     if column.numeric and column.unlisted >= max(1, NOTABLE * rows) and math.isfinite(column.low):
-        key = "edges" if isinstance(attribute, Numeric) else "bounds"
-        lines |= {"reviewed": False, key: _wider(column)}
+        lines |= _range_lines(column)
     dropped = attribute.missing is None and attribute.missing_code == DROP and not isinstance(attribute, Continuous)
     if dropped and column.missing + column.not_numbers and "unlisted" not in lines:
         lines["missing"] = "Unknown"
@@ -339,6 +338,22 @@ def shown(text: bytes) -> str | None:
     """A text of the data as a label, or None where it can be none."""
     read = _as(text, "utf-8")
     return read if read and read.isprintable() and read not in ("drop", "clip") else None
+
+
+def _range_lines(column: ColumnFit) -> dict[str, Any]:
+    """Edges, ends of even steps, or bounds that hold all numbers; nothing where that takes twice as many steps."""
+    if isinstance(column.attribute, Continuous):
+        return {"reviewed": False, "bounds": _wider(column)}
+    declared = column.attribute.to_declaration()
+    if "step" not in declared:
+        return {"reviewed": False, "edges": _wider(column)}
+    first, last, step = declared["from"], declared["to"], declared["step"]
+    below = max(0, math.ceil((first - column.low) / step))
+    above = max(0, math.floor((column.high - last) / step) + 1)
+    if below + above > (last - first) / step:
+        return {}
+    ends_at = {"from": first - below * step, "to": last + above * step}
+    return {"reviewed": False} | {key: end for key, end in ends_at.items() if end != declared[key]}
 
 
 def _wider(column: ColumnFit) -> list[float]:

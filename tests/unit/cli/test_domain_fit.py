@@ -107,7 +107,7 @@ def test_the_same_request_in_another_encoding_is_another_request() -> None:
 
 
 def test_a_simulation_suggests_nothing() -> None:
-    assert "domain check" not in say(*MEASURE[:4], "--epsilon", "1", "--simulate", "1", "--out", "s.parquet")
+    assert "domain check" not in say(*MEASURE[:6], "--plan", "flat", "--simulate", "1", "--out", "s.parquet")
 
 
 def test_options_say_how_the_data_is_written() -> None:

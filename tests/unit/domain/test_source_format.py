@@ -67,6 +67,12 @@ def test_what_is_given_replaces_what_is_declared_for_all_columns() -> None:
     assert again == Domain("d", (Attribute.numeric("x", [0, 1, 2]),))
 
 
+def test_what_an_attribute_does_not_declare_otherwise_follows_what_is_given(tmp_path: Path) -> None:
+    domain = loaded(tmp_path, PLAIN + "missing_tokens = [-9]\n").read_as(decimal=",", missing_tokens=["NA"])
+    assert domain.source_format.notation_of("income") == Notation(decimal=",", missing_tokens=("-9",))
+    assert domain.source_format.notation_of("sex") == Notation(decimal=",", missing_tokens=("NA",))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -11,6 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError, SourceError
@@ -92,7 +94,7 @@ def test_labels_where_the_data_has_codes_are_found(path: Path) -> None:
 
 
 def test_a_line_with_values_cannot_be_used_before_its_review(path: Path) -> None:
-    written(path, survey())
+    written(path, survey(people=400))
     domain = labelled(sexo=Attribute.categorical("sexo", ["Mujer", "Hombre"]))
     applied = check_fit(path, domain).lines.applied(domain)
     assert applied is not None
@@ -127,10 +129,17 @@ def test_quotes_of_windows_tell_cp1252_from_latin_1(path: Path) -> None:
 
 
 def test_utf_8_declared_as_something_else_is_found(path: Path) -> None:
-    written(path, survey())
+    written(path, survey(people=400))
     fit = check_fit(path, SURVEY.read_as(encoding="latin-1"))
     assert fit.lines.to_toml() == '[source]\nencoding = "utf-8"'
     assert corrected(SURVEY, fit) == SURVEY
+
+
+def test_a_file_that_is_no_utf_8_gets_an_encoding_though_no_label_has_an_accent(path: Path) -> None:
+    written(path, {"ciudad": ["León", "Madrid"] * 50}, encoding="latin-1")
+    fit = check_fit(path, Domain("d", (Attribute.categorical("ciudad", ["Leon", "Madrid"]),)))
+    assert fit.lines.source == {"encoding": "latin-1"}
+    assert fit.lines.attributes["ciudad"]["values"] == ["Leon", "Madrid", "León"]
 
 
 def test_columns_with_accents_are_found_in_another_encoding(path: Path) -> None:
@@ -143,7 +152,7 @@ def test_columns_with_accents_are_found_in_another_encoding(path: Path) -> None:
 
 
 def test_all_mistakes_at_once_are_found_at_once(path: Path) -> None:
-    written(path, survey(","), encoding="latin-1", delimiter="^")
+    written(path, survey(",", 400), encoding="latin-1", delimiter="^")
     domain = labelled(
         sexo=Attribute.categorical("sexo", ["Mujer", "Hombre"], missing="NS"),
         edad=Attribute.numeric("edad", [0, 18, 65, 80]),
@@ -154,7 +163,7 @@ def test_all_mistakes_at_once_are_found_at_once(path: Path) -> None:
         "sexo": {"reviewed": False, "values": ["1", "2"]},
         "edad": {"reviewed": False, "edges": [0, 18, 65, 80, 100]},
     }
-    assert counted(path, corrected(domain, fit)) == PEOPLE
+    assert counted(path, corrected(domain, fit)) == 400
 
 
 @pytest.mark.parametrize(
@@ -171,6 +180,14 @@ def test_all_mistakes_at_once_are_found_at_once(path: Path) -> None:
 def test_marks_of_numbers_are_found(texts: list[str], marks: dict[str, str]) -> None:
     domain = Domain("d", (Attribute.numeric("x", [0.0, 1000.0, 2e6]),))
     assert check_fit(pd.DataFrame({"x": texts}), domain).lines.source == marks
+
+
+def test_marks_that_were_declared_wrongly_are_taken_back() -> None:
+    domain = Domain("d", (Attribute.numeric("x", [0.0, 10.0, 20.0]),)).read_as(decimal=",", thousands=".")
+    frame = pd.DataFrame({"x": ["12.5", "13.25"]})
+    fit = check_fit(frame, domain)
+    assert fit.lines.source == {"decimal": ".", "thousands": ""}
+    assert counted(frame, corrected(domain, fit)) == 2
 
 
 def test_a_column_that_is_written_in_its_own_way_gets_its_own_line() -> None:
@@ -206,8 +223,17 @@ def test_values_are_added_where_most_are_listed_and_gathered_where_they_are_many
     assert rare.lines.attributes == {"x": {"unlisted": "Other"}}
 
 
+def test_even_steps_are_continued_unless_they_become_too_many() -> None:
+    domain = Domain("d", (Attribute.numeric("n", list(range(0, 101, 5))),))
+    fit = check_fit(pd.DataFrame({"n": [-3, 50, 119, 120]}), domain)
+    assert fit.lines.attributes == {"n": {"reviewed": False, "from": -5, "to": 125}}
+    assert fit.then is not None
+    assert not fit.then.columns["n"].unlisted
+    assert not check_fit(pd.DataFrame({"n": [50, 100_000]}), domain).lines
+
+
 def test_a_domain_that_fits_has_nothing_to_write(path: Path) -> None:
-    fit = check_fit(written(path, survey()), SURVEY)
+    fit = check_fit(written(path, survey(people=400)), SURVEY)
     assert fit.fits
     assert "Nothing to write: the domain fits the data" in fit.describe()
     assert fit.describe().startswith("NOT PRIVATE, for the curator's eyes only")
@@ -276,6 +302,34 @@ def test_rows_are_counted_rule_by_rule() -> None:
     assert fit.found.counted == 2
 
 
+ODD = ["a", "b", "NA", "", "1", "1,5", "1.234,5", "12.5", "-9", "é", "\x1b[31m", "drop", '"', "inf", "nan", None]
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(ODD), st.sampled_from(ODD)), max_size=12),
+    missing=st.sampled_from([None, "none", "drop"]),
+    unlisted=st.sampled_from(["drop", "other"]),
+    decimal=st.sampled_from(".,"),
+    tokens=st.sampled_from([[], ["NA"], ["-9", ""]]),
+)
+def test_what_is_said_to_be_counted_is_counted(rows, missing, unlisted, decimal, tokens) -> None:
+    attributes = (
+        Attribute.categorical("x", ["a", "é"], missing=missing, unlisted=unlisted),
+        Attribute.numeric("n", [0, 1, 2, 1000], integer=False, missing=missing, unlisted=unlisted),
+    )
+    domain = Domain("d", attributes).read_as(decimal=decimal, missing_tokens=tokens)
+    table = pa.table(
+        {"x": pa.array([row[0] for row in rows], pa.string()), "n": pa.array([row[1] for row in rows], pa.string())}
+    )
+    fit = check_fit(table, domain)
+    assert fit.found is not None
+    assert fit.found.counted == counted(table, domain)
+    if fit.lines:
+        assert fit.then is not None
+        assert fit.then.counted == counted(table, corrected(domain, fit))
+
+
 def test_an_absent_column_is_named_with_the_nearest_there_is() -> None:
     fit = check_fit(pd.DataFrame({"Sexo": ["1"]}), Domain("d", (SEX,)))
     assert "no column 'sexo': did you mean 'Sexo'?" in fit.describe()
@@ -291,8 +345,8 @@ def test_what_cannot_be_read_at_all_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_json_says_that_it_is_not_private(path: Path) -> None:
-    document = check_fit(written(path, survey(",")), SURVEY).to_json()
+    document = check_fit(written(path, survey(",", 400)), SURVEY).to_json()
     assert document["private"] is False
     assert document["notice"] == NOTICE
-    assert (document["rows"], document["counted"], document["would_count"]) == (PEOPLE, 5, PEOPLE)
+    assert (document["rows"], document["counted"], document["would_count"]) == (400, 5, 400)
     assert document["write"] == {"source": {"decimal": ","}, "attributes": {}}

@@ -15,7 +15,7 @@ import pytest
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, SourceError
-from consilience.source import delimited, open_table
+from consilience.source import check_fit, delimited, open_table
 from consilience.source.refusals import attempt, attempt_each
 
 CANARY = "canary7391"
@@ -87,8 +87,9 @@ def test_a_file_that_the_system_does_not_let_us_open(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", f"directory/{CANARY}")
 
-    monkeypatch.setattr(delimited, "_open", refuse)
+    monkeypatch.setattr(delimited, "open_bytes", refuse)
     assert "may read" in refusal(lambda: count(path))
+    assert "may read" in refusal(lambda: check_fit(path, DOMAIN))
 
 
 def forms_of(frame, directory):
