@@ -28,6 +28,7 @@ BENCHMARKS = {
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
     "synthetic": "benchmarks.accuracy.synthetic",
+    "totals": "benchmarks.accuracy.totals",
     "views": "benchmarks.accuracy.views",
 }
 

@@ -64,7 +64,13 @@ def losses_by_length() -> str:
     """For each tree, ε and length of ranges, every loss's error in parts of the best loss's."""
     rows = [row for row in results("histograms", "histograms") if row["histogram"].startswith("all")]
     ways = [key for key in rows[0] if key.endswith(" / best")]
-    header = ["tree", "ε", "length", *(way.removesuffix(" / best") for way in ways), "`auto` within 5 % of the best"]
+    header = [
+        "tree",
+        "ε",
+        "length",
+        *(way.removesuffix(" / best") for way in ways),
+        "elastic 0.7 within 5 % of the best",
+    ]
     return as_table(
         header,
         [
@@ -73,7 +79,55 @@ def losses_by_length() -> str:
                 f"{row['epsilon']:g}",
                 str(row["length"]),
                 *(f"{row[way]:.2f}" for way in ways),
-                f"{row['auto within 5 %']} of {row['histogram'].split()[1]}",
+                f"{row['elastic 0.7 within 5 %']} of {row['histogram'].split()[1]}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def long_ranges() -> str:
+    """For each tree and ε, how `auto` and its rivals do over all lengths and at the worst one."""
+    rows = [row for row in results("totals", "totals") if row["part"] == "ranges" and row["branching"] != "all"]
+    ways = [key.removesuffix(" / best") for key in rows[0] if key.endswith(" / best")]
+    header = [
+        "branching",
+        "ε",
+        "histograms",
+        "`auto` within 5 % of the best",
+        *(f"{way}, over all lengths" for way in ways),
+    ]
+    return as_table(
+        [*header, *(f"{way}, worst length" for way in ways)],
+        [
+            [
+                str(row["branching"]),
+                f"{row['epsilon']:g}",
+                row["half"],
+                f"{row['auto within 5 %']} of {row['histograms']}",
+                *(f"{row[f'{way} / best']:.2f}" for way in ways),
+                *(f"{row[f'{way}, worst length']:.3g}" for way in ways),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def totals_held() -> str:
+    """For each sparse problem the mean error of its total, held and not, and what it does to the cells."""
+    rows = [row for row in results("totals", "totals") if row["part"] == "totals" and "draws" in row]
+    header = ["problem", "ε", "true total", "mean error", "in standard errors", "mean error, not held"]
+    return as_table(
+        [*header, "error of cells, to not held"],
+        [
+            [
+                row["problem"],
+                f"{row['epsilon']:g}",
+                f"{row['true total']:,.0f}",
+                f"{row['mean error']:,.0f}",
+                f"{row['in standard errors']:.1f}",
+                f"{row['mean error, not held']:,.0f}" if "mean error, not held" in row else "always held",
+                f"{row['cells / not held']:.2f}" if "cells / not held" in row else "",
             ]
             for row in rows
         ],
@@ -86,8 +140,8 @@ def bins_by_histogram() -> str:
     shown = [row for row in rows if row["tree"] == "binary"]
     names = list(dict.fromkeys(row["histogram"] for row in shown))
     found = {(row["histogram"], row["epsilon"]): row for row in shown}
-    header = ["histogram", "empty bins", "`auto`, ε = 0.1", "non-negative L2, ε = 0.1"]
-    header += ["`auto`, ε = 1", "non-negative L2, ε = 1"]
+    header = ["histogram", "empty bins", "elastic 0.7, ε = 0.1", "non-negative L2, ε = 0.1"]
+    header += ["elastic 0.7, ε = 1", "non-negative L2, ε = 1"]
     return as_table(
         header,
         [
@@ -95,7 +149,7 @@ def bins_by_histogram() -> str:
             + [
                 f"{found[name, epsilon][key]:.3f}"
                 for epsilon in (0.1, 1.0)
-                for key in ("auto / HTree", "non-negative l2 / HTree")
+                for key in ("elastic 0.7 / HTree", "non-negative l2 / HTree")
             ]
             for name in names
         ],
@@ -378,6 +432,8 @@ def _times(ratio: float) -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "losses-by-length": losses_by_length,
+    "long-ranges": long_ranges,
+    "totals-held": totals_held,
     "bins-by-histogram": bins_by_histogram,
     "losses-for-tables": losses_for_tables,
     "solver-speed": solver_speed,
@@ -410,6 +466,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "how-to/make-synthetic-records.md": lambda: with_blocks("how-to/make-synthetic-records.md"),
     "how-to/check-the-noise.md": lambda: with_blocks("how-to/check-the-noise.md"),
     "concepts/reproductions.md": lambda: with_blocks("concepts/reproductions.md"),
+    "concepts/post-processing.md": lambda: with_blocks("concepts/post-processing.md"),
+    "decisions/0032-large-sums-are-held.md": lambda: with_blocks("decisions/0032-large-sums-are-held.md"),
 }
 
 if __name__ == "__main__":

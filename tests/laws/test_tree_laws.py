@@ -156,7 +156,7 @@ def test_whole_fits_are_whole_consistent_and_near(problem, loss, ties, nonnegati
 BLOCKS = st.sampled_from([1, 2, 5, 32])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(problems(), LOSSES, BLOCKS, st.booleans())
 def test_fits_with_sums_held_are_consistent_certified_and_keep_the_total(problem, loss, block, whole):
     parent, noisy, weights = problem
@@ -174,7 +174,7 @@ def test_fits_with_sums_held_are_consistent_certified_and_keep_the_total(problem
     assert float(fit.counts[parent < 0].sum()) == pytest.approx(total, rel=1e-9, abs=1e-7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(problems(), BLOCKS, st.sampled_from([1e-6, 0.3, 7.0, 1e5]))
 def test_a_change_of_units_changes_nothing_else_where_sums_are_held(problem, block, unit):
     parent, noisy, weights = problem
@@ -184,7 +184,7 @@ def test_a_change_of_units_changes_nothing_else_where_sums_are_held(problem, blo
     np.testing.assert_allclose(fits[2].counts, unit * fits[0].counts, rtol=1e-6, atol=1e-6 * unit * scale)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(problems(), BLOCKS, st.data())
 def test_sums_are_held_around_any_facts(problem, block, data):
     """Facts that some non-negative counts have are met, with every weight and block."""

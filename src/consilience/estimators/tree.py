@@ -44,9 +44,9 @@ from consilience.numerics.trees.fit import fit_forest, fit_tree
 from consilience.numerics.trees.layout import BYTES_PER_NODE, LARGEST_FOREST, complete_branching
 
 BLOCK = 128
-"""Leaves of the largest subtrees that "auto" fits jointly, whatever the branching. Of 16 to 256, by the half of the
-histograms of `python -m benchmarks totals` that it was chosen on, it has the least error over all lengths of ranges
-among those that leave single bins within 2 % of the joint fit."""
+"""Leaves of the largest subtrees that "auto" fits jointly, whatever the branching. Of 16 to 256, on the half of the
+histograms of `python -m benchmarks totals` that it was chosen on, it has the least median error over all lengths of
+ranges in binary trees, and it leaves single bins of scattered sparse counts within 2 % of the joint fit."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def divided(total, signed, variances):
         return np.maximum(signed - theta * variances, 0.0).sum() - total
 
     low, high = ((signed.sum() - total) / variances.sum() - 1.0), (signed / variances).max() + 1.0
-    theta = scipy.optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-15) if excess(low) > 0 else low
+    theta = scipy.optimize.brentq(excess, low, high, xtol=1e-15) if excess(low) > 0 else low
     return np.maximum(signed - theta * variances, 0.0)
 
 
