@@ -6,7 +6,8 @@ draws differ by less than the truth does. So intervals rest on many points inste
     base      points x_i with masses m_i: what the chains drew, points on the way from one of them to another, where the
               chains are silent, and a few anywhere
     before    the number of records at x_i is m_i + z_i, z_i independent with variance τ m_i, as if records came in N/τ
-              lumps
+              lumps; and all m_i may be off by one factor, 1 ± 1, since the total is noisy as well: A has a last column
+              A m for it, which the formulas do not show
     rounds    y = A (m + z) + noise of known law, A_ji = φ_j(x_i), with the covariance S = τ A diag(m) Aᵀ + V
 
 A sum f = F(m + z) over records is then drawn by Matheron's rule, a fresh z and a fresh noise e for each draw,
@@ -41,6 +42,8 @@ small, and without points anywhere where the chains left out a whole group of re
 MOST_STATISTICS = 1500
 """Rounds with more numbers together than these are used from the last one backward, as far as there is room."""
 LARGEST_RAISE = 1e4
+TOTAL_SPREAD = 1.0
+"""The standard deviation, before the rounds are heard, of the factor by which the total of the base is off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +52,11 @@ class Kriging:
 
     base: Simulated
     statistics: Array
-    """A, a column for each point of the base."""
-    released: Array
+    """A, a column for each point of the base, and one for all of them together."""
+    weights: Array
+    """The variance of each column's amount, in units of τ: the masses, and that of the factor."""
+    gaps: Array
+    """y − A m."""
     scales: Array
     laplace: bool
     lump: float
@@ -75,35 +81,37 @@ class Kriging:
         laplace = bool((linear > 0).all())
         scales = 1 / linear if laplace else np.sqrt(0.5 / quadratic)
         deviations = scales * (np.sqrt(2.0) if laplace else 1.0)
+        expected, least = statistics @ base.masses, float(base.masses.sum()) / lumps
+        statistics = np.column_stack([statistics, expected])
+        weights = np.append(base.masses, TOTAL_SPREAD**2 / least)
         whitened = statistics / deviations[:, None]
-        values, vectors = np.linalg.eigh((whitened * base.masses) @ whitened.T)
+        values, vectors = np.linalg.eigh((whitened * weights) @ whitened.T)
         values = np.maximum(values, 0.0)
-        released = target.released[rounds].ravel()
-        seen = (vectors.T @ ((released - statistics @ base.masses) / deviations)) ** 2
-        most = 1 + 2 * np.sqrt((5.0 if laplace else 2.0) / len(released))
-        lump = _lump(seen, values, float(base.masses.sum()) / lumps, most=most)
+        gaps = target.released[rounds].ravel() - expected
+        seen = (vectors.T @ (gaps / deviations)) ** 2
+        lump = _lump(seen, values, least, most=1 + 2 * np.sqrt((5.0 if laplace else 2.0) / len(gaps)))
         misfit = float(np.mean(seen / (lump * values + 1)))
-        return Kriging(base, statistics, released, scales, laplace, lump, misfit, values, vectors)
+        return Kriging(base, statistics, weights, gaps, scales, laplace, lump, misfit, values, vectors)
 
     def draws(self, sums: Array, number: int, rng: Generator) -> tuple[Array, Array]:
         """The expectation of some sums over records, and draws of them, a row each.
 
         `sums` is F: a row for each sum, with what a record at each point of the base adds to it.
         """
-        masses = self.base.masses
-        shape = (len(self.released), number)
+        before = sums @ self.base.masses
+        sums = np.column_stack([sums, before])
+        shape = (len(self.gaps), number)
         noise = rng.laplace(size=shape) if self.laplace else rng.standard_normal(shape)
-        away = rng.standard_normal((len(masses), number)) * np.sqrt(self.lump * masses)[:, None]
-        gaps = self.released - self.statistics @ masses
-        told = self._solved(np.column_stack([gaps, self.scales[:, None] * noise - self.statistics @ away]))
-        shifts = self.lump * ((sums * masses) @ self.statistics.T) @ told
-        expected = sums @ masses + shifts[:, 0]
+        away = rng.standard_normal((len(self.weights), number)) * np.sqrt(self.lump * self.weights)[:, None]
+        told = self._solved(np.column_stack([self.gaps, self.scales[:, None] * noise - self.statistics @ away]))
+        shifts = self.lump * ((sums * self.weights) @ self.statistics.T) @ told
+        expected = before + shifts[:, 0]
         return expected, (expected[:, None] + sums @ away + shifts[:, 1:]).T
 
     def masses(self) -> Array:
         """The expected number of records at each point of the base, none negative."""
-        told = self._solved(self.released - self.statistics @ self.base.masses)
-        return np.maximum(self.base.masses * (1 + self.lump * (self.statistics.T @ told)), 0.0)
+        moved = self.lump * (self.statistics.T @ self._solved(self.gaps))
+        return self.base.masses * np.maximum(1 + moved[:-1] + self.weights[-1] * moved[-1], 0.0)
 
     def _solved(self, right: Array) -> Array:
         """S⁻¹ applied to the columns of `right`."""

@@ -46,13 +46,15 @@ def test_expectations_and_spreads_are_those_of_the_textbook(laplace):
     thetas = rng.uniform(-1, 1, (3, 2, 2))
     found = kriging(rounds_of(records(rng), thetas, rng, laplace=laplace))
     sums = statistics_of(KMEANS, rng.uniform(-1, 1, (2, 2)), found.base.points)
-    spread = found.lump * found.base.masses
+    spread = found.lump * found.weights
     noise = np.diag(found.scales**2 * (2 if laplace else 1))
     inverse = np.linalg.inv((found.statistics * spread) @ found.statistics.T + noise)
     gain = (found.statistics * spread).T @ inverse
-    gaps = found.released - found.statistics @ found.base.masses
+    gaps = found.gaps
     expected, drawn = found.draws(sums, 1000, rng)
-    np.testing.assert_allclose(expected, sums @ (found.base.masses + gain @ gaps), rtol=1e-8, atol=1e-6)
+    before = sums @ found.base.masses
+    sums = np.column_stack([sums, before])
+    np.testing.assert_allclose(expected, before + sums @ gain @ gaps, rtol=1e-8, atol=1e-6)
     left = (sums * spread) @ sums.T - sums @ gain @ (found.statistics * spread) @ sums.T
     np.testing.assert_allclose(np.cov(drawn.T), left, atol=0.2 * left.diagonal().max())
     assert found.misfit == pytest.approx(gaps @ inverse @ gaps / len(gaps))
@@ -64,6 +66,14 @@ def test_what_the_rounds_measured_is_as_exact_as_they_are():
     found = kriging(rounds_of(records(rng), thetas, rng, scale=5.0, laplace=False))
     _, drawn = found.draws(statistics_of(KMEANS, thetas[0], found.base.points), 1000, rng)
     assert drawn.std(axis=0) == pytest.approx(np.full(6, 5.0 / 2), rel=0.2)
+
+
+def test_a_base_whose_total_is_wrong_by_far_is_not_believed():
+    rng = generator(6)
+    rounds = rounds_of(records(rng, 30), rng.uniform(-1, 1, (2, 2, 2)), rng, scale=5000.0)
+    _, drawn = kriging(rounds).draws(np.ones((1, 9000)), 500, rng)
+    low, high = np.quantile(drawn, [0.05, 0.95])
+    assert low < 30 < high
 
 
 def test_lumps_grow_until_the_rounds_are_explained():
