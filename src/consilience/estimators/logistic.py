@@ -53,7 +53,8 @@ ARRAYS = {"bounds": 2, "coefficients": 1, "last_iterate": 1, "drawn": 2}
 """The arrays that a saved estimate holds, and how many axes each has."""
 RECORDS_PER_POINT = 3.0
 FEW_POINTS = 24
-"""On more points than about 40 half of the 90 % intervals held with ε = 1; on 8, fits to single draws are all over."""
+"""On 40 points or so, a half to three quarters of the 90 % intervals held with ε = 1; on 8, fits to
+single draws are all over."""
 LUMPS = 8.0
 """Half of what clusters have: with as many, 5 of 6 coefficients of Adult were held with ε = 1 (seeds 0 and 1)."""
 
