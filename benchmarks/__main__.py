@@ -23,6 +23,7 @@ BENCHMARKS = {
     "coverage": "benchmarks.accuracy.coverage",
     "diagnostics": "benchmarks.accuracy.diagnostics",
     "intervals": "benchmarks.speed.intervals",
+    "iterate-coverage": "benchmarks.accuracy.iterate_coverage",
     "iterates": "benchmarks.speed.iterates",
     "mechanisms": "benchmarks.accuracy.mechanisms",
     "reconstruction": "benchmarks.accuracy.reconstruction",

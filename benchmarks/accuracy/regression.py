@@ -6,8 +6,7 @@ logistic loss beyond that of the fit without noise, and the share of labels gues
 
 *Tuned* are the same two with the number of rounds and the step, of 9 pairs, at which the *last round* turned out best
 for these records and this ε. Nobody can choose so without looking at the data: it is there to show that all rounds do
-not only make up for bad settings. *Covered* is how many of the 90 % intervals hold the coefficient of the fit without
-noise.
+not only make up for bad settings. How often intervals hold is another benchmark: iterate-coverage.
 """
 
 import time
@@ -62,11 +61,11 @@ def run(quick: bool) -> list[Row]:
 
 
 def judged(problem: LabelledPoints, epsilon: float, *, runs: int, tuning_runs: int, settings: Iterates = USUAL) -> Row:
-    """Means over runs: losses beyond that of the fit without noise, shares guessed right, coverage and seconds."""
+    """Means over runs: losses beyond that of the fit without noise, shares guessed right, and seconds."""
     training = problem.training_rows()
     floor = fit_logistic(signed_records(training[:, :-1], training[:, -1]), ridge=1e-9).coefficients
     held_out, source = problem.held_out(), source_of(problem)
-    found = [_one_run(source, epsilon, seed, settings, floor, held_out) for seed in range(runs)]
+    found = [_one_run(source, epsilon, seed, settings, held_out) for seed in range(runs)]
     mean = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
     least = logistic_loss(floor, held_out)
     tuned = _tuned(source, epsilon, held_out, tuning_runs)
@@ -86,7 +85,6 @@ def judged(problem: LabelledPoints, epsilon: float, *, runs: int, tuning_runs: i
         "right without noise": _right(floor, held_out),
         "right, last round": mean["last right"],
         "right, all rounds": mean["right"],
-        "covered": mean["covered"],
         "fit s": mean["seconds"],
     }
 
@@ -104,20 +102,16 @@ def last_round(measured: MeasurementSet) -> Array:
     return last_iterate(Observed.of(measured, algorithm="logistic"))
 
 
-def _one_run(
-    source: Source, epsilon: float, seed: int, settings: Iterates, floor: Array, held_out: Array
-) -> dict[str, float]:
+def _one_run(source: Source, epsilon: float, seed: int, settings: Iterates, held_out: Array) -> dict[str, float]:
     measured = measure(source, Logistic("label"), epsilon=epsilon, simulate=seed)
     began = time.perf_counter()
     found = regress(measured, replace(settings, seed=seed))
     seconds = time.perf_counter() - began
-    low, high = found.interval(0.9)
     return {
         "last loss": logistic_loss(found.last_iterate, held_out),
         "loss": logistic_loss(found.coefficients, held_out),
         "last right": _right(found.last_iterate, held_out),
         "right": _right(found.coefficients, held_out),
-        "covered": float(np.mean((low <= floor) & (floor <= high))),
         "seconds": seconds,
     }
 

@@ -11,8 +11,11 @@ from consilience.cli.measure import Request, show_preview
 from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from consilience.domain import Domain
-    from consilience.estimators.clusters import ClusterEstimate
+    from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
     from consilience.estimators.iterates import Iterates
     from consilience.measurements import MeasurementSet
 
@@ -22,6 +25,8 @@ MOST_SHOWN = 6
 MOST_DIGITS = 1000
 LARGEST_HAT = 1.2
 """Chains whose R-hat is above this have not come to an agreement."""
+LARGEST_MISFIT = 1.5
+"""Rounds that miss what they are expected to be by more than this, squared and on average, are not explained."""
 
 
 def kmeans_command(
@@ -247,8 +252,9 @@ def _summary(found: "ClusterEstimate", measured: "MeasurementSet", out: Path, le
         "attributes": list(found.attributes),
         "level": level,
         "centroids": found.centroids.tolist(),
-        "centroids_low": interval.centroids[0].tolist(),
-        "centroids_high": interval.centroids[1].tolist(),
+        "determined": interval.determined.tolist(),
+        "centroids_low": _or_none(interval.centroids[0]),
+        "centroids_high": _or_none(interval.centroids[1]),
         "sizes": found.sizes.tolist(),
         "sizes_low": interval.sizes[0].tolist(),
         "sizes_high": interval.sizes[1].tolist(),
@@ -262,7 +268,7 @@ def _show(found: "ClusterEstimate", level: float) -> None:
     interval = found.interval(level)
 
     def bar(low: float, high: float) -> str:
-        return f"{_number(low)} – {_number(high)}"
+        return "—" if low != low else f"{_number(low)} – {_number(high)}"
 
     names = found.attributes[:MOST_SHOWN]
     rows = []
@@ -278,7 +284,12 @@ def _show(found: "ClusterEstimate", level: float) -> None:
     print_table(header, rows, numeric=len(header) - 1)
     if len(found.attributes) > MOST_SHOWN:
         echo(f"{len(found.attributes) - MOST_SHOWN} more attributes are in centroids.csv")
-    _say_how_it_went(found)
+    _say_how_it_went(found, interval)
+
+
+def _or_none(ends: "NDArray[np.float64]") -> list[list[float | None]]:
+    """The ends for JSON, which has no NaN."""
+    return [[None if value != value else value for value in row] for row in ends.tolist()]
 
 
 def _number(value: float) -> str:
@@ -286,7 +297,17 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= MOST_DIGITS else f"{value:.4g}"
 
 
-def _say_how_it_went(found: "ClusterEstimate") -> None:
+def _say_how_it_went(found: "ClusterEstimate", interval: "ClusterInterval") -> None:
+    lost = [str(k + 1) for k, known in enumerate(interval.determined) if not known]
+    if lost:
+        note(
+            f"within the noise: cluster {', '.join(lost)}. It may have no records, and nothing can be said of where "
+            "they are; ask for fewer clusters, or spend more"
+        )
     hat = found.diagnostics["rhat"]
     if hat is None or hat > LARGEST_HAT:
-        note("the chains have not come to an agreement; give them more --steps before you trust the error bars")
+        note("the chains have not come to an agreement; with more --steps they may find better centroids")
+    misfit = found.diagnostics["misfit"]
+    if misfit is None or misfit > LARGEST_MISFIT:
+        reason = "there are too many clusters and attributes" if misfit is None else "no records explain the rounds"
+        note(f"the error bars may be too narrow: {reason}")

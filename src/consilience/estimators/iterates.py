@@ -37,6 +37,7 @@ import numpy as np
 
 from consilience.errors import DeclarationError
 from consilience.numerics.iterates import ChainProblem, ChainRuns, ChainSettings, run_chains
+from consilience.numerics.iterates.kriging import Kriging
 
 Progress = Callable[[str, int, int], None]
 Moves = Literal["all", "jumps"]
@@ -161,11 +162,12 @@ class Iterates:
         return asdict(self)
 
 
-def diagnostics(runs: ChainRuns) -> dict[str, Any]:
+def diagnostics(runs: ChainRuns, conditional: Kriging | None) -> dict[str, Any]:
     """How the chains went, as plain data: what to look at before trusting intervals.
 
     `trace` holds the log posterior at equal distances, a list for each chain. An effective sample size of some dozens
-    and an R-hat below about 1.1 say that the chains have seen what there is.
+    and an R-hat below about 1.1 say that the chains have seen what there is. `lump` and `misfit` are those of what
+    intervals rest on (numerics/iterates/kriging.py), None where a round had too many numbers: then on the chains alone.
     """
     jumps, walks, transfers = runs.acceptance_by_move
     traces = runs.traces
@@ -182,6 +184,8 @@ def diagnostics(runs: ChainRuns) -> dict[str, Any]:
         "mean_log_posterior": float(traces[:, runs.settings.burn_in :].mean()),
         "effective_sample_size": runs.effective_sample_size,
         "rhat": finite_or_none(runs.rhat),
+        "lump": None if conditional is None else conditional.lump,
+        "misfit": None if conditional is None else conditional.misfit,
         "trace_stride": stride,
         "trace": traces[:, stride - 1 :: stride].tolist(),
         "seconds": runs.seconds,

@@ -8,6 +8,8 @@ rests on colour alone.
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
 from consilience.publication.drawing import (
     BLUE,
@@ -35,8 +37,8 @@ def draw_clusters(estimate: ClusterEstimate, interval: ClusterInterval, path: Pa
     title = alt.TitleParams(
         f"{len(estimate.centroids)} clusters of about {estimate.total:,.0f} records",
         subtitle=[
-            f"Bars hold {interval.level:.0%} of where the noise leaves each centroid; crosses: the last round alone."
-            + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")
+            f"Bars: {interval.level:.0%} intervals of the mean of the nearest records, and none within the noise. "
+            "Crosses: the last round alone." + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")
         ],
         anchor="start",
     )
@@ -80,8 +82,8 @@ def draw_progress(estimate: ClusterEstimate, path: Path) -> None:
 
 
 def _rows(estimate: ClusterEstimate, interval: ClusterInterval) -> list[dict[str, Any]]:
-    """One row for each cluster and attribute, with the first attribute's numbers under "x" and the next's under "y"."""
-    low, high = interval.centroids
+    """One row for each cluster and attribute; a cluster within the noise has a bar of no length."""
+    low, high = (np.where(np.isnan(ends), estimate.centroids, ends) for ends in interval.centroids)
     area = LARGEST_AREA / max(float(estimate.sizes.max()), 1.0)
     return [
         {

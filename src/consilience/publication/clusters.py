@@ -13,6 +13,8 @@ import io
 import os
 from pathlib import Path
 
+import numpy as np
+
 from consilience.domain.files import folder_in_place_of
 from consilience.errors import FileFormatError
 from consilience.estimators.clusters import ClusterEstimate
@@ -76,7 +78,10 @@ def publish_clusters(
 
 
 def centroid_table(estimate: ClusterEstimate, level: float) -> str:
-    """The clusters as CSV, a line each, with the ends of their intervals; the first column tells simulated noise."""
+    """The clusters as CSV, a line each, with the ends of their intervals; the first column tells simulated noise.
+
+    A cluster whose size is within the noise has no ends of its centroid.
+    """
     interval = estimate.interval(level)
     text = io.StringIO()
     writer = CsvWriter(text)
@@ -92,5 +97,10 @@ def centroid_table(estimate: ClusterEstimate, level: float) -> str:
         numbers: list[float] = [estimate.sizes[k], interval.sizes[0][k], interval.sizes[1][k]]
         for j, value in enumerate(centroid):
             numbers += [value, interval.centroids[0][k, j], interval.centroids[1][k, j]]
-        writer.writerow([*cell(private=estimate.private), k + 1, *(f"{float(number):.6g}" for number in numbers)])
+        writer.writerow([*cell(private=estimate.private), k + 1, *map(_number, numbers)])
     return text.getvalue()
+
+
+def _number(value: float) -> str:
+    """Six digits, and nothing for what is not known."""
+    return "" if np.isnan(value) else f"{float(value):.6g}"

@@ -1,5 +1,7 @@
 """Clusters from all rounds: better than the last round, with honest intervals and defined results."""
 
+import csv
+import io
 import json
 from dataclasses import replace
 from typing import Any
@@ -14,10 +16,11 @@ from consilience.estimators.clusters import PRIOR_POWER, ClusterEstimate, cluste
 from consilience.estimators.iterate_observations import Observed
 from consilience.estimators.iterates import Iterates
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet
-from consilience.numerics.clustering import Region, lloyd, nearest, normalised, wcss
+from consilience.numerics.clustering import Region, in_original_units, lloyd, nearest, normalised, wcss
 from consilience.numerics.rng import generator
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.measure import measure
+from consilience.publication.clusters import centroid_table
 from consilience.source import open_table
 
 BOUNDS = ((0.0, 100.0), (-50.0, 50.0))
@@ -258,22 +261,51 @@ def test_rounds_whose_parts_do_not_fit_are_refused(measured, message):
         cluster(measured(), QUICK)
 
 
+def test_a_cluster_within_the_noise_has_a_size_but_no_interval_of_its_centroid():
+    guess = cluster(measured_rounds(towns()[:100], epsilon=0.1), QUICK)
+    interval = guess.interval(0.9)
+    assert not interval.determined.all()
+    assert (np.isnan(interval.centroids[0]).all(axis=1) == ~interval.determined).all()
+    assert (interval.sizes[0] >= 0).all()
+    lines = list(csv.DictReader(io.StringIO(centroid_table(guess, 0.9))))
+    assert [line["east_low"] == "" for line in lines] == (~interval.determined).tolist()
+    assert all(line["east"] and line["size_high"] for line in lines)
+
+
+def nearest_records(guess: ClusterEstimate, points, region: Any = "box"):
+    """The mean and the number of the records nearest to each reported centroid: what intervals are about."""
+    moved = Region(region, 2).project(normalised(points, BOUNDS))
+    labels = nearest(moved, normalised(guess.centroids, BOUNDS))
+    counts = np.bincount(labels, minlength=len(guess.sizes))
+    sums = np.array([np.bincount(labels, column, len(counts)) for column in moved.T]).T
+    return in_original_units(sums / np.maximum(counts, 1)[:, None], BOUNDS), counts
+
+
+def shares_held(guess: ClusterEstimate, points, region: Any = "box"):
+    means, counts = nearest_records(guess, points, region)
+    interval = guess.interval(0.9)
+    (low, high), (least, most) = interval.centroids, interval.sizes
+    held = ((low <= means) & (means <= high))[interval.determined & (counts > 0)]
+    return held.mean(), ((least <= counts) & (counts <= most)).mean()
+
+
+def test_intervals_hold_where_chains_get_stuck():
+    found = []
+    for seed in range(4):
+        points = towns(records=40_000, spread=16.0, seed=seed)
+        found.append(shares_held(cluster(measured_rounds(points, epsilon=4.0, seed=seed), QUICK), points))
+    assert (np.mean(found, axis=0) >= 0.75).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("region", ["box", "ball"])
-def test_intervals_of_90_percent_cover_80_to_97_percent_on_fifteen_blobs(region):
-    covered, sizes = [], []
+def test_intervals_of_90_percent_cover_80_percent_or_more_on_fifteen_blobs(region):
+    found = []
     for seed in range(20):
         points = blobs(seed)
         guess = cluster(measured_rounds(points, 15, epsilon=0.5, seed=seed, region=region), Iterates(seed=seed))
-        moved = Region(region, 2).project(normalised(points, BOUNDS))
-        truth = lloyd(moved, 15, generator(0), start=normalised(guess.centroids, BOUNDS))
-        interval = guess.interval(0.9)
-        low, high = (normalised(end, BOUNDS) for end in interval.centroids)
-        covered.append(((low <= truth) & (truth <= high)).mean())
-        counts = np.bincount(nearest(moved, truth), minlength=15)
-        sizes.append(((interval.sizes[0] <= counts) & (counts <= interval.sizes[1])).mean())
-    assert 0.80 <= np.mean(covered) <= 0.97
-    assert 0.80 <= np.mean(sizes) <= 0.99
+        found.append(shares_held(guess, points, region))
+    assert (np.mean(found, axis=0) >= 0.80).all()
 
 
 @pytest.mark.slow

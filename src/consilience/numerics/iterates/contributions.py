@@ -73,6 +73,16 @@ def contribute(kind: int, theta: Array, point: Array, cell: int, places: NDArray
     return 0
 
 
+@njit(nogil=True, cache=True)
+def fill_statistics(kind: int, theta: Array, points: Array, found: Array) -> None:
+    """Write φ(x, θ) of each point to its column of `found`, which holds zeros."""
+    places, amounts = np.empty(found.shape[0], np.int64), np.empty(found.shape[0])
+    for i in range(points.shape[0]):
+        number = contribute(kind, theta, points[i], locate(kind, theta, points[i]), places, amounts)
+        for j in range(number):
+            found[places[j], i] = amounts[j]
+
+
 def statistics_size(kind: int, theta_shape: tuple[int, ...]) -> int:
     """How many numbers one round releases.
 

@@ -1,0 +1,148 @@
+"""How often 90 % intervals of cluster centres, cluster sizes and logistic coefficients hold, and how wide they are.
+
+Rounds of `plans.KMeans` and `plans.Logistic` with simulated noise, read by `cluster` and `regress` with their defaults.
+What an interval is to hold: of a centre, the mean of the real records nearest to the reported centre; of a size, their
+number; of a coefficient, that of the fit to the real records without noise or clipping, with the same ridge.
+
+*Silent* is the share of clusters that are within the noise: no interval of their centre is given, and none counted.
+*Width* is the median over intervals, in units in which the declared range has length 2. *Narrowest* is the width that
+would have held 90 % if it had been the same for all centres of the row, or all coefficients, around what was reported:
+twice the 90 % quantile of the errors, which only hindsight knows.
+
+Constants were chosen on the records marked *tuned* with seeds 0 to 3. A first judgement with seeds 100 to 103 found
+Adult's clusters below 80 %, and halved one constant (`estimators.clusters.LUMPS`); the rows have seeds from 200 on.
+Those of regressions were chosen on all three sets, with the seeds 0 to 3.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.accuracy.clusters import replace_seed
+from benchmarks.accuracy.regression import source_of
+from benchmarks.problems.labelled_points import LabelledPoints, labelled_points
+from benchmarks.problems.points import NamedPoints, published_points
+from consilience.estimators.clusters import ClusterEstimate, cluster
+from consilience.estimators.iterates import Iterates
+from consilience.estimators.logistic import regress
+from consilience.numerics.clustering import Region, RegionKind, nearest, normalised
+from consilience.numerics.iterates.logistic_fit import fit_logistic, signed_records
+from consilience.plans.kmeans import KMeans
+from consilience.plans.logistic import Logistic
+from consilience.privacy.measure import measure
+
+Row = dict[str, Any]
+Array = NDArray[np.float64]
+
+LEVEL = 0.9
+LEAST = 0.8
+"""The share that must hold in every row."""
+FIRST_SEED = 200
+RUNS = 3
+CLUSTER_CASES: tuple[tuple[RegionKind, float], ...] = (("ball", 0.1), ("ball", 0.5), ("box", 0.5))
+REGRESSION_EPSILONS = (0.1, 1.0)
+TUNED = ("S1", "Gowalla", "Image", "generated", "lifesci", "adult income")
+RIDGE = 1.0
+
+
+class Outcome(NamedTuple):
+    """What one run says of its intervals: which held, how wide they were, and how far off the reported values are."""
+
+    held: NDArray[np.bool_]
+    widths: Array
+    errors: Array
+    sizes_held: NDArray[np.bool_]
+    silent: Array
+
+
+def run(quick: bool) -> list[Row]:
+    """All sets of points and of labelled points; if quick, one run of S1 and of the generated labels."""
+    runs = 1 if quick else RUNS
+    rows = []
+    for row in _rows(quick, runs):
+        row |= {"tuned": "yes" if is_tuned(row["records"]) else "no"}
+        row |= {"target": f"at least {LEAST:g}", "met": "yes" if row["covered"] >= LEAST else "no"}
+        rows.append(row)
+        print(f"  {row['intervals of']}, {row['records']}, ε = {row['epsilon']:g}: {row['covered']:.2f}", flush=True)
+    return rows
+
+
+def _rows(quick: bool, runs: int) -> Iterator[Row]:
+    for problem in published_points()[: 1 if quick else None]:
+        for region, epsilon in CLUSTER_CASES[1:2] if quick else CLUSTER_CASES:
+            found = [cluster_outcome(problem, region, epsilon, FIRST_SEED + each) for each in range(runs)]
+            shown = {"intervals of": "centres", "records": problem.name, "region": region, "epsilon": epsilon}
+            sizes = {"sizes covered": float(np.concatenate([each.sizes_held for each in found]).mean())}
+            yield shown | summary(found, runs) | sizes
+    for name in ("generated",) if quick else ("adult", "lifesci", "generated"):
+        labelled = labelled_points(name)
+        for epsilon in REGRESSION_EPSILONS[:1] if quick else REGRESSION_EPSILONS:
+            outcomes = [regression_outcome(labelled, epsilon, FIRST_SEED + each) for each in range(runs)]
+            shown = {"intervals of": "coefficients", "records": labelled.name, "region": "box", "epsilon": epsilon}
+            yield shown | summary(outcomes, runs)
+
+
+def cluster_outcome(
+    problem: NamedPoints, region: RegionKind, epsilon: float, seed: int, settings: Iterates | None = None
+) -> Outcome:
+    """One run on a set of points."""
+    plan = replace_seed(KMeans(problem.clusters, region=region), seed)
+    measured = measure(problem.table(), plan, epsilon=epsilon, simulate=seed)
+    found = cluster(measured, replace(settings or Iterates(), seed=seed))
+    return clusters_held(found, Region(region, problem.dimensions).project(normalised(problem.points, found.bounds)))
+
+
+def clusters_held(found: ClusterEstimate, points: Array) -> Outcome:
+    """Whether the intervals hold the mean and the number of the points nearest to each reported centroid."""
+    interval = found.interval(LEVEL)
+    centroids = normalised(found.centroids, found.bounds)
+    labels = nearest(points, centroids)
+    counts = np.bincount(labels, minlength=len(centroids))
+    sums = np.array([np.bincount(labels, column, len(centroids)) for column in points.T]).T
+    known = interval.determined & (counts > 0)
+    low, high = (normalised(end, found.bounds)[known] for end in interval.centroids)
+    means = sums[known] / counts[known, None]
+    return Outcome(
+        held=((low <= means) & (means <= high)).ravel(),
+        widths=(high - low).ravel(),
+        errors=np.abs(centroids[known] - means).ravel(),
+        sizes_held=(interval.sizes[0] <= counts) & (counts <= interval.sizes[1]),
+        silent=np.where(interval.determined, 0.0, 1.0),
+    )
+
+
+def regression_outcome(problem: LabelledPoints, epsilon: float, seed: int, settings: Iterates | None = None) -> Outcome:
+    """One run on labelled points."""
+    rows = problem.training_rows()
+    signed = signed_records(rows[:, :-1], rows[:, -1])
+    truth = fit_logistic(signed, ridge=RIDGE / len(rows)).coefficients
+    measured = measure(source_of(problem), Logistic("label"), epsilon=epsilon, simulate=seed)
+    found = regress(measured, replace(settings or Iterates(), seed=seed), ridge=RIDGE)
+    low, high = found.interval(LEVEL)
+    none = np.zeros(0)
+    return Outcome(
+        (low <= truth) & (truth <= high), high - low, np.abs(found.coefficients - truth), none.astype(np.bool_), none
+    )
+
+
+def summary(found: list[Outcome], runs: int) -> Row:
+    """The figures of a row, from all its runs together."""
+    held, widths, errors, silent = (
+        np.concatenate([getattr(each, name) for each in found]) for name in ("held", "widths", "errors", "silent")
+    )
+    return {
+        "runs": runs,
+        "number": len(held),
+        "covered": float(held.mean()) if len(held) else 1.0,
+        "silent": float(silent.mean()) if len(silent) else 0.0,
+        "width": float(np.median(widths)) if len(held) else 0.0,
+        "narrowest": 2 * float(np.quantile(errors, LEVEL)) if len(held) else 0.0,
+    }
+
+
+def is_tuned(records: str) -> bool:
+    """Whether constants were chosen on these records."""
+    return records.startswith(TUNED)
