@@ -93,8 +93,8 @@ def test_a_thousand_releases_of_our_own_raise_no_alarm(tmp_path) -> None:
     rng = np.random.default_rng(0)
     records = pa.table({name: rng.integers(0, size, 400).astype(str) for name, size in sizes.items()})
     source = open_table(records, Domain.from_sizes(sizes))
-    ledger = Ledger.open(tmp_path / "ledger", epsilon=1000)
     for number in range(1000):
+        ledger = Ledger.open(tmp_path / f"{number // 50}.ledger", epsilon=100)
         measured = measure(source, Direct(ways=2), ledger=ledger, epsilon=0.5, id=f"release-{number}")
         assert check_noise(measured).as_declared
         elsewhere = check_noise(replace(measured, provenance={}), simulations=199)  # as if there were no checksum

@@ -49,9 +49,10 @@ def synthesize_command(
             f"warning: {asked.rows:,} rows were asked for, and the account has about {known:,} records; more rows add "
             "no information, and counts made from them have to be scaled down"
         )
-    left_out = [name for name in estimate.domain.names if name not in estimate.domain.counted_names]
+    domain = estimate.domain
+    left_out = [each.name for each in domain.attributes if each.release and each not in domain.counted]
     if left_out:
-        note(f"left out, because they have no cells or are not to be released: {', '.join(left_out)}")
+        note(f"left out, because they have no cells: {', '.join(left_out)}")
     _tell_basis(asked)
     announce_compilation()
     with progress() as show:

@@ -128,7 +128,7 @@ def test_the_page_says_what_it_must(made) -> None:
         "cost no privacy",
         "below zero",
         "Cramér's V",
-        "p = ",
+        "The noise looks as declared",
         "consilience report release --level 0.95 --refits 20 --seed 0",
         made.facts.checksum,
         "optimality gap",
