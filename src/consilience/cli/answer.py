@@ -39,6 +39,9 @@ def answer_command(
         list[str] | None,
         typer.Option("--columns", metavar="ATTR", help="With --cross: what goes across; repeatable. Else the last."),
     ] = None,
+    guess: Annotated[
+        bool, typer.Option("--guess", help="Show what the account assumes where nothing was measured, marked as guess.")
+    ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated text.")] = False,
     json: options.AsJson = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
@@ -52,7 +55,8 @@ def answer_command(
     parsed = [Query.parse(query) for query in queries]
     divisor = None if per is None else Query.parse(per)
     estimate = open_estimate(source)
-    asked = _Asked(estimate, parsed, divisor, tuple(columns) if columns else None, integers=integers, cross=cross)
+    across = tuple(columns) if columns else None
+    asked = _Asked(estimate, parsed, divisor, across, integers=integers, cross=cross, guess=guess)
     asked.check()
     bars = _error_bars(asked, level, refits, seed) if interval else {}
     tables = [asked.form(table, bars) for table in asked.plain]
@@ -95,13 +99,14 @@ class _Asked:
     columns: tuple[str, ...] | None
     integers: bool
     cross: bool
+    guess: bool
 
     @cached_property
     def plain(self) -> "list[AnswerTable]":
         """The answers without error bars; whole numbers where they are wanted."""
         from consilience.publication import answer_table, in_whole_numbers, whole_answers
 
-        tables = [answer_table(self.estimate, query, per=self.per) for query in self.queries]
+        tables = [answer_table(self.estimate, query, per=self.per, guess=self.guess) for query in self.queries]
         if not self.integers:
             return tables
         whole = whole_answers(self.estimate, self.queries, columns=self.columns)
@@ -128,8 +133,8 @@ class _Asked:
         table = replace(table, interval=bars.get(table.query))
         if not self.cross:
             return table
-        wanted = [query for query in margin_queries(table, columns=self.columns) if query in bars]
-        margins = [answer_table(self.estimate, query, bars[query]) for query in wanted]
+        wanted = margin_queries(table, columns=self.columns)
+        margins = [answer_table(self.estimate, query, bars.get(query)) for query in wanted]
         return cross_table(table, columns=self.columns, margins=margins)
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from consilience.cli.console import echo, print_table
 
 if TYPE_CHECKING:
+    from consilience.measurements.basis import Basis
     from consilience.publication import AnswerTable, CrossTable
 
 MARK_LEGEND = "* the interval is wider than the answer"
-NOISE_LEGEND = (
-    "modelled: no measurement determines this table; the intervals hold the error of the model that fills the gap, too"
-)
+MODELLED_LEGEND = "~ modelled: no measurement determines it; the model fills in from what was measured in parts"
+GUESS_LEGEND = "– {}. With --guess you see what the account assumes instead."
+GUESSED_LEGEND = "guess: {}. The account only assumes that values are equally frequent, or attributes independent."
 SPACE_BETWEEN = 3
 """What a column takes beside its text."""
 
@@ -38,9 +39,9 @@ def print_long_table(table: "AnswerTable") -> None:
         shown = [_number(row[name], 1 if name == "noisy" else decimals) for name in names]
         if table.interval is not None:
             shown[0] += "*" if table.uncertain[place] else " "
-        rows.append([*labels, *shown])
-    print_table((*table.columns, *names), rows, numeric=len(names), title=table.title)
-    _print_legend(wide=bool(table.uncertain.any()), noise_only=table.noise_only)
+        rows.append([*labels, row["basis"], *shown])
+    print_table((*table.columns, "basis", *names), rows, numeric=len(names), title=table.title)
+    _print_legend(table.basis, wide=bool(table.uncertain.any()), guess=table.guess)
 
 
 def print_cross_table(table: "CrossTable") -> None:
@@ -54,7 +55,8 @@ def print_cross_table(table: "CrossTable") -> None:
     for part in parts(widths, limit - lead):
         rows = [[*labels, *(row[k] for k in part)] for labels, row in zip(table.row_labels, texts, strict=True)]
         print_table((*table.down, *(heads[k] for k in part)), rows, numeric=len(part), title=title)
-    _print_legend(wide=table.any_wide, noise_only=table.noise_only)
+    guessed = any(cell.guess is not None for row in table.cells for cell in row)
+    _print_legend(table.basis, wide=table.any_wide, guess=guessed, marked=table.any_modelled)
 
 
 def parts(widths: Sequence[int], room: float) -> list[list[int]]:
@@ -82,11 +84,15 @@ def _width(texts: Sequence[str]) -> int:
     return max(len(text) for text in texts) + SPACE_BETWEEN
 
 
-def _number(value: float, decimals: int) -> str:
-    return f"{value:,.{decimals}f}" if math.isfinite(value) else "–" if math.isnan(value) else "∞"
+def _number(value: float | None, decimals: int) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:,.{decimals}f}" if math.isfinite(value) else "∞"
 
 
-def _print_legend(*, wide: bool, noise_only: bool) -> None:
-    lines = [MARK_LEGEND] * wide + [NOISE_LEGEND] * noise_only
+def _print_legend(basis: "Basis", *, wide: bool, guess: bool, marked: bool = False) -> None:
+    lines = [MARK_LEGEND] * wide + [MODELLED_LEGEND] * marked
+    if basis.explain():
+        lines.append((GUESSED_LEGEND if guess else GUESS_LEGEND).format(basis.explain()))
     if lines:
         echo("\n".join(lines) + "\n")

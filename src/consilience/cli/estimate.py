@@ -74,7 +74,10 @@ def _status(fitted: "Estimate") -> str:
 
 
 def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
-    """Print what was fitted and where it lies."""
+    """Print what was fitted, what it has no basis for, and where it lies."""
+    from consilience.measurements.basis import columns_basis
+
+    basis, total = columns_basis(fitted.measurements), fitted.basis("total").worst
     if json:
         print_json(
             {
@@ -82,7 +85,9 @@ def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
                 "method": dict(fitted.method),
                 "status": fitted.status.value,
                 "stats": dict(fitted.stats),
-                "total": fitted.total,
+                "total": None if total == "not measured" else fitted.total,
+                "total_basis": total,
+                "basis": basis.to_json(),
                 "private": fitted.private,
             }
         )
@@ -90,4 +95,9 @@ def show_estimate(fitted: "Estimate", out: Path, *, json: bool) -> None:
     method = fitted.method
     echo(f"fitted by {method['method']}: {method['reason']}" if "reason" in method else f"fitted by {method['method']}")
     echo(f"status: {_status(fitted)}")
+    if basis.not_measured:
+        echo(f"not measured, and not published: {', '.join(basis.not_measured)}")
+    if len(basis.linked) > 1:
+        groups = " | ".join(", ".join(group) for group in basis.linked)
+        echo(f"never measured together, so nothing is said of how they go together: {groups}")
     echo(f"wrote the release bundle {out}")

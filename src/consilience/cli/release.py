@@ -85,5 +85,9 @@ def release_command(
     write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
     show_estimate(fitted, out, json=json)
     if not json:
-        first = fitted.domain.counted_names[0]
-        echo(f'ask it: consilience answer {out} "by {first}"')
+        from consilience.domain.spelling import spell_attribute
+        from consilience.measurements.basis import columns_basis
+
+        known = [name for name, basis in columns_basis(fitted.measurements).columns.items() if basis != "not measured"]
+        asked = f"by {spell_attribute(known[0])}" if known else "total"
+        echo(f'ask it: consilience answer {out} "{asked}"')

@@ -1,7 +1,7 @@
 """`consilience synthesize`: records that look like the original and are made from the account alone."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from consilience.cli import options
 from consilience.cli.answer import open_estimate
 from consilience.cli.console import announce_compilation, echo, note, print_json, progress
 from consilience.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from consilience.publication.synthetic import SyntheticRecords
 
 EXAMPLE = "Example: consilience synthesize release --out people.csv"
 
@@ -23,6 +26,9 @@ def synthesize_command(
     spread: Annotated[
         str, typer.Option("--spread", help="Numbers inside their bins: even (drawn evenly), midpoint, or lower.")
     ] = "even",
+    fill_unmeasured: Annotated[
+        bool, typer.Option("--fill-unmeasured", help="Fill columns that were not measured with what is assumed.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     json: options.AsJson = False,
 ) -> None:
@@ -36,7 +42,7 @@ def synthesize_command(
     check_target(out, overwrite=overwrite)
     rule = check_wishes(rows, seed=seed, spread=spread)
     estimate = open_estimate(source)
-    asked = prepare(estimate, rows, seed=seed, spread=rule)
+    asked = prepare(estimate, rows, seed=seed, spread=rule, fill_unmeasured=fill_unmeasured)
     known = expected_rows(estimate)
     if asked.rows > known:
         note(
@@ -46,12 +52,42 @@ def synthesize_command(
     left_out = [name for name in estimate.domain.names if name not in estimate.domain.counted_names]
     if left_out:
         note(f"left out, because they have no cells: {', '.join(left_out)}")
+    _tell_basis(asked)
     announce_compilation()
     with progress() as show:
-        write_synthetic(estimate, out, asked.rows, seed=seed, spread=rule, overwrite=overwrite, progress=show)
+        write_synthetic(
+            estimate,
+            out,
+            asked.rows,
+            seed=seed,
+            spread=rule,
+            fill_unmeasured=fill_unmeasured,
+            overwrite=overwrite,
+            progress=show,
+        )
     if not estimate.private:
         note("NOT PRIVATE: these records come from simulated noise, and protect nobody")
     if json:
-        print_json({"file": str(out), "rows": asked.rows, "seed": seed, "spread": spread, "private": estimate.private})
+        written = {"file": str(out), "rows": asked.rows, "seed": seed, "spread": spread, "private": estimate.private}
+        found = {"basis": asked.basis.to_json(), "left_out": list(asked.left_out), "filled": list(asked.filled)}
+        print_json(written | found)
         return
     echo(f"wrote {asked.rows:,} synthetic records to {out}")
+
+
+def _tell_basis(asked: "SyntheticRecords") -> None:
+    """Say which columns stand on nothing, and which no measurement links."""
+    if asked.left_out:
+        note(
+            f"left out, because they were not measured: {', '.join(asked.left_out)}; --fill-unmeasured fills them with "
+            "what the account assumes"
+        )
+    if asked.filled:
+        note(f"filled with what the account assumes, NOT MEASURED: {', '.join(asked.filled)}")
+    groups = [written for group in asked.basis.linked if (written := [name for name in group if name in asked.names])]
+    groups += [[name] for name in asked.filled if not any(name in group for group in groups)]
+    if len(groups) > 1:
+        note(
+            "independent of each other in these records, because no measurement links them: "
+            + " | ".join(", ".join(group) for group in groups)
+        )

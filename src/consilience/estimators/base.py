@@ -16,6 +16,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.measurements import MeasurementSet
+from consilience.measurements.basis import Basis, basis
 from consilience.numerics.fit import Status
 from consilience.numerics.rng import Generator
 
@@ -114,9 +115,17 @@ class Estimate(ABC):
         """The estimate that was saved."""
 
     def answer(self, query: Query | str) -> NDArray[np.float64]:
-        """The estimated answers to a query, or to a text in the query language; one axis for each factor."""
+        """The estimated answers to a query, or to a text in the query language; one axis for each factor.
+
+        Bare numbers, for computing: `basis` says what each of them stands on, and `publication.answer_table` gives
+        both with labels, and no number for what was not measured.
+        """
         bound = (Query.parse(query) if isinstance(query, str) else query).bind(self.domain)
         return np.asarray(bound.answer(self.marginal(*bound.attributes)), dtype=np.float64)
+
+    def basis(self, query: Query | str, per: Query | str | None = None) -> Basis:
+        """Whether each answer is measured, modelled or not measured; of ratios the worse of both parts."""
+        return basis(self.measurements, query, per)
 
     def answers(self, queries: Sequence[Query | str]) -> list[NDArray[np.float64]]:
         """The answers to several queries; methods that can share work between them do."""

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.domain.queries import Query
+from consilience.measurements.basis import BasisName
 
 MARK = "NOT PRIVATE"
 NOTICE = f"{MARK}: computed from the confidential records without noise; do not publish these numbers"
 
-HEADER = ("query", "weight", "answers", "workload error", "total variation", "max error")
+HEADER = ("query", "basis", "weight", "answers", "workload error", "total variation", "max error")
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,14 @@ class QueryError:
     """‖μ − μ̂‖₁ / 2N on the marginal μ over C."""
     max_error: float
     """The largest |Wμ − Wμ̂| of a single answer, in records."""
+    basis: BasisName
+    """What the answer with the least stands on; of one that is not measured this is the error of an assumption."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "query": self.query.describe(),
             "private": False,
+            "basis": self.basis,
             "weight": self.weight,
             "answers": self.answers,
             "workload_error": self.workload_error,
@@ -45,7 +49,14 @@ class QueryError:
         """The row of a table."""
         numbers = (self.workload_error, self.total_variation)
         shown = tuple(f"{value:.4f}" for value in numbers)
-        return (self.query.describe(), f"{self.weight:g}", f"{self.answers:,}", *shown, f"{self.max_error:,.1f}")
+        return (
+            self.query.describe(),
+            self.basis,
+            f"{self.weight:g}",
+            f"{self.answers:,}",
+            *shown,
+            f"{self.max_error:,.1f}",
+        )
 
 
 @dataclass(frozen=True)

@@ -89,4 +89,5 @@ def _error(
         workload_error=float(missed.sum() / (2.0 * (np.abs(truth).sum() or 1.0))),
         total_variation=float(apart / (2.0 * (exact.sum() or 1))),
         max_error=float(missed.max()),
+        basis=estimate.basis(bound.query).worst,
     )

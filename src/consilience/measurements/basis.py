@@ -74,9 +74,16 @@ class Basis:
     codes: NDArray[np.int8]
     """The place of each answer's basis in `BASES`."""
     unmeasured: tuple[str, ...] = ()
-    """The attributes of which an answer tells values apart that no measurement did."""
+    """The attributes asked for that no measurement tells anything of."""
+    too_fine: tuple[str, ...] = ()
+    """The attributes that were measured, but not so that all values were told apart that are here."""
     asked: tuple[tuple[str, ...], ...] = ()
     """The attributes asked for together, in groups that measurements link; one without measurements is by itself."""
+
+    @staticmethod
+    def of_nothing() -> "Basis":
+        """The basis of no answers."""
+        return Basis(np.zeros(0, dtype=np.int8))
 
     @property
     def worst(self) -> BasisName:
@@ -99,22 +106,31 @@ class Basis:
     def why(self) -> str:
         """Why answers are not measured, in one sentence; empty where all are measured or modelled.
 
-        >>> Basis(np.array([2], dtype=np.int8), ("MSP",), (("age", "x"), ("sex",), ("MSP",))).why()
-        "no measurement tells the values of 'MSP' apart, and none links 'age', 'x' with 'sex'"
+        >>> Basis(np.array([2], dtype=np.int8), ("MSP",), (), (("age", "x"), ("sex",), ("MSP",))).why()
+        "'MSP' was never measured, and no measurement links 'age', 'x' with 'sex'"
         """
         if self.worst != "not measured":
             return ""
-        parts = [f"no measurement tells the values of {_said(self.unmeasured)} apart"] if self.unmeasured else []
+        verb = "was" if len(self.unmeasured) == 1 else "were"
+        parts = [f"{_said(self.unmeasured)} {verb} never measured"] if self.unmeasured else []
+        if self.too_fine:
+            parts.append(f"no measurement tells the values of {_said(self.too_fine)} apart that are asked for")
         groups = [_said(group) for group in self.asked if not set(group) <= set(self.unmeasured)]
         if len(groups) > 1:
-            parts.append(f"{'none' if parts else 'no measurement'} links {' with '.join(groups)}")
+            parts.append(f"no measurement links {' with '.join(groups)}")
         return ", and ".join(parts) or "nothing was measured"
 
     def next_time(self) -> tuple[str, ...]:
         """The queries to measure next time, in the query language, so that there is no such answer."""
         linked = [group[0] for group in self.asked] if len(self.asked) > 1 else []
-        queries = [linked] * bool(linked) + [[name] for name in self.unmeasured if name not in linked]
+        queries = [linked] * bool(linked) + [[n] for n in (*self.unmeasured, *self.too_fine) if n not in linked]
         return tuple(f"by {', '.join(map(spell_attribute, names))}" for names in queries)
+
+    def explain(self) -> str:
+        """Why answers are not measured and what to measure next time; empty where all are measured or modelled."""
+        advice = "".join(f'; next time, measure "{text}"' for text in self.next_time()[:1])
+        advice += "".join(f' and "{text}"' for text in self.next_time()[1:])
+        return f"not measured: {self.why()}{advice}" if self.why() else ""
 
 
 def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None = None) -> Basis:
@@ -135,8 +151,40 @@ def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None 
     return Basis(
         np.maximum(above.codes, below.codes),
         tuple(dict.fromkeys((*above.unmeasured, *below.unmeasured))),
+        tuple(dict.fromkeys((*above.too_fine, *below.too_fine))),
         max(above.asked, below.asked, key=len),
     )
+
+
+@dataclass(frozen=True)
+class ColumnsBasis:
+    """What records stand on that are made from measurements: each column, and how columns go together."""
+
+    columns: Mapping[str, BasisName]
+    """The basis of each counted attribute's one-way table: that of its worst value."""
+    linked: tuple[tuple[str, ...], ...]
+    """The columns in groups that measurements link; between groups, and with other columns, nothing was looked at."""
+
+    @property
+    def not_measured(self) -> tuple[str, ...]:
+        return tuple(name for name, basis in self.columns.items() if basis == "not measured")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"columns": dict(self.columns), "linked": [list(group) for group in self.linked]}
+
+
+def columns_basis(measured: MeasurementSet) -> ColumnsBasis:
+    """What columns of records stand on, and which of them measurements link.
+
+    >>> from consilience.measurements import Laplace
+    >>> domain = Domain.from_sizes({"a": 2, "b": 2, "c": 2, "d": 2})
+    >>> tables = {("a", "b"): [[1, 2], [3, 4]], ("c",): [1, 2]}
+    >>> columns_basis(MeasurementSet.from_marginals(domain, tables, noise=Laplace(1.0))).to_json()["linked"]
+    [['a', 'b'], ['c']]
+    """
+    found = Evidence.of(measured)
+    names = measured.domain.counted_names
+    return ColumnsBasis({name: found.basis(Query.marginal(name)).worst for name in names}, found.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,12 +255,14 @@ class Evidence:
         looked_at &= ~unrelated
         codes = np.where(looked_at, MODELLED, NOT_MEASURED)
         codes[self._determined(query, axes, looked_at)] = MEASURED
-        missing = tuple(name for name, marks in told.items() if not marks.all())
+        missing = [name for name, marks in told.items() if not marks.all()]
+        unmeasured = tuple(name for name in missing if name not in self._group_of)
+        too_fine = tuple(name for name in missing if name in self._group_of)
         asked: dict[object, list[str]] = {}
         for name in axes.maps:
             if axes.varies[name].any():
                 asked.setdefault(self._group_of.get(name, name), []).append(name)
-        return Basis(codes.astype(np.int8).ravel(), missing, tuple(map(tuple, asked.values())))
+        return Basis(codes.astype(np.int8).ravel(), unmeasured, too_fine, tuple(map(tuple, asked.values())))
 
     def _of_measurement(self, each: Measurement) -> Iterable[_Known]:
         if each.kind == "linear":
@@ -376,7 +426,7 @@ def _within_stack(domain: Domain, names: Sequence[str], usable: Sequence[_Known]
         return None
     stacked = []
     for known in usable:
-        parts = [_constants(domain, n) if n not in known.spaces else known.spaces[n].vectors() for n in names]
+        parts = [_vectors(domain, known, n) for n in names]
         stacked.append(
             reduce(np.kron, [part @ coordinates[n] for n, part in zip(names, parts, strict=True)], np.eye(1))
         )
@@ -387,6 +437,11 @@ def _within_stack(domain: Domain, names: Sequence[str], usable: Sequence[_Known]
     shape = [coordinates[n].shape[1] for n in order]
     turned = answers.reshape(len(answers), *shape).transpose(0, *(1 + order.index(n) for n in names))
     return space.contains_rows(turned.reshape(len(answers), -1)).reshape(axes.shape)
+
+
+def _vectors(domain: Domain, known: _Known, name: str) -> NDArray[np.float64]:
+    vectors = known.spaces[name].vectors() if name in known.spaces else None
+    return _constants(domain, name) if vectors is None else vectors
 
 
 def _constants(domain: Domain, name: str) -> NDArray[np.float64]:

@@ -1,4 +1,8 @@
-"""Answers as people read them: labels, the estimate with its error bars, the noisy measurement where there was one."""
+"""Answers as people read them: labels, the estimate with its error bars, what it stands on, the noisy measurement.
+
+An answer that nothing was measured for has no number here, but for who asks for guesses: then what the account assumes
+stands in a column of its own, never among the estimates.
+"""
 
 import csv
 import io
@@ -15,16 +19,18 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
+from consilience.measurements.basis import Basis
 from consilience.publication.simulated_tables import cell, heading
 
 if TYPE_CHECKING:
     from consilience.publication.intervals import Interval
 
 WIDE = "interval wider than the answer"
-NOISE_ONLY = "modelled"
+SHOWN_ROWS = 60
+"""How many lines of a table a Python prompt shows."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AnswerTable:
     """The answers to one query: a row for each, with its labels."""
 
@@ -34,10 +40,13 @@ class AnswerTable:
     axes: tuple[tuple[str, ...], ...]
     """The labels of each attribute, in the order of the answers' axes."""
     labels: tuple[tuple[str, ...], ...]
-    estimates: NDArray[np.float64]
+    numbers: NDArray[np.float64]
+    """What the account says of every answer, those that nothing was measured for among them."""
     noisy: NDArray[np.float64] | None
     """The measured values, where this very query was measured once."""
     private: bool
+    basis: Basis
+    """What each answer stands on."""
     adds_up: bool = False
     """Each record that the query is about lies in one answer, so that sums of answers are counts again."""
     per: Query | None = None
@@ -45,6 +54,23 @@ class AnswerTable:
     interval: "Interval | None" = None
     whole: bool = False
     """The estimates were rounded to whole numbers."""
+    guess: bool = False
+    """What the account assumes of answers that were not measured is shown, as guesses."""
+
+    @property
+    def estimates(self) -> NDArray[np.float64]:
+        """The answers; not a number where nothing was measured."""
+        return np.where(self.basis.not_measured, np.nan, self.numbers)
+
+    @property
+    def guesses(self) -> NDArray[np.float64]:
+        """What the account assumes where nothing was measured, if guesses were asked for; else not a number."""
+        return np.where(self.basis.not_measured & self.guess, self.numbers, np.nan)
+
+    def __repr__(self) -> str:
+        lines = self.to_csv().splitlines()
+        more = [f"and {len(lines) - SHOWN_ROWS:,} more"] if len(lines) > SHOWN_ROWS else []
+        return "\n".join([self.title, *lines[:SHOWN_ROWS], *more, *filter(None, [self.basis.explain()])])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -55,29 +81,30 @@ class AnswerTable:
         return np.zeros(len(self), dtype=np.bool_) if self.interval is None else self.interval.uncertain
 
     @property
-    def noise_only(self) -> bool:
-        """True of intervals that hold the noise alone: no measurement covers the query."""
-        return self.interval is not None and self.interval.covers == NOISE_ONLY
-
-    @property
     def title(self) -> str:
         """The question as a person would type it."""
         return self.query.describe() + ("" if self.per is None else f" per {self.per.describe()}")
 
     def note(self, place: int) -> str:
         """What there is to say against one answer; empty where there is nothing."""
-        return "; ".join([WIDE] * bool(self.uncertain[place]) + [NOISE_ONLY] * self.noise_only)
+        return WIDE if self.uncertain[place] else ""
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Each answer as a mapping from column names to values."""
+        """Each answer as a mapping from column names to values; None where nothing was measured."""
+        missing, names = self.basis.not_measured, self.basis.names
         for i, labels in enumerate(self.labels):
             row: dict[str, Any] = dict(zip(self.columns, labels, strict=True))
-            row["estimate"] = int(self.estimates[i]) if self.whole else float(self.estimates[i])
+            number = int(self.numbers[i]) if self.whole else float(self.numbers[i])
+            row["estimate"] = None if missing[i] else number
+            if self.guess:
+                row["guess"] = number if missing[i] else None
             if self.interval is not None:
                 low, high = float(self.interval.low[i]), float(self.interval.high[i])
-                row["low"], row["high"] = outward(low, high) if self.whole else (low, high)
+                ends = outward(low, high) if self.whole else (low, high)
+                row["low"], row["high"] = (None, None) if missing[i] else ends
             if self.noisy is not None:
                 row["noisy"] = float(self.noisy[i])
+            row["basis"] = names[i]
             if self.interval is not None:
                 row["note"] = self.note(i)
             yield row
@@ -86,11 +113,11 @@ class AnswerTable:
     def numeric_columns(self) -> tuple[str, ...]:
         """The columns of numbers."""
         bars = () if self.interval is None else ("low", "high")
-        return ("estimate", *bars, *(() if self.noisy is None else ("noisy",)))
+        return ("estimate", *(("guess",) * self.guess), *bars, *(() if self.noisy is None else ("noisy",)))
 
     @property
     def header(self) -> tuple[str, ...]:
-        return (*self.columns, *self.numeric_columns, *(() if self.interval is None else ("note",)))
+        return (*self.columns, *self.numeric_columns, "basis", *(() if self.interval is None else ("note",)))
 
     def to_csv(self) -> str:
         """The answers as comma-separated text, numbers in full; of simulated noise the first column says so."""
@@ -104,11 +131,15 @@ class AnswerTable:
         return stream.getvalue()
 
     def to_json(self) -> str:
-        """The answers as JSON: the query, whether the noise was real, what the intervals are, and a list of rows."""
+        """The answers as JSON: the query, whether the noise was real, what the intervals are, and a list of rows.
+
+        `basis` is that of the worst answer; where some were not measured, `why` and what to measure next time follow.
+        """
         document: dict[str, Any] = {"query": self.query.describe()}
         if self.per is not None:
             document["per"] = self.per.describe()
         document["private"] = self.private
+        document |= described_basis(self.basis)
         if self.interval is not None:
             document |= described_interval(self.interval)
         answers = [{name: _plain(value) for name, value in row.items()} for row in self.rows()]
@@ -125,6 +156,12 @@ class CsvWriter:
         self._writer.writerow([guarded(cell) if isinstance(cell, str) else cell for cell in cells])
 
 
+def described_basis(basis: Basis) -> dict[str, Any]:
+    """What there is to know of what answers stand on, as plain data."""
+    missing = {"why": basis.why(), "next_time": list(basis.next_time())} if basis.why() else {}
+    return {"basis": basis.worst, **missing}
+
+
 def described_interval(interval: "Interval") -> dict[str, Any]:
     """What is to be known of intervals, as plain data."""
     return {
@@ -137,12 +174,18 @@ def described_interval(interval: "Interval") -> dict[str, Any]:
 
 
 def answer_table(
-    estimate: Estimate, query: Query | str, interval: "Interval | None" = None, per: Query | str | None = None
+    estimate: Estimate,
+    query: Query | str,
+    interval: "Interval | None" = None,
+    per: Query | str | None = None,
+    *,
+    guess: bool = False,
 ) -> AnswerTable:
-    """The estimate's answers to a query, with labels.
+    """The estimate's answers to a query, with labels and with what each stands on; no number for what has no basis.
 
-    `interval` adds error bars: what `intervals` found for this query. `per` divides the answers by those to another
-    query, which is one number or has as many; where that is not above zero, the ratio is not a number.
+    `guess` adds what the account assumes of answers that were not measured, in a column of its own. `interval` adds
+    error bars: what `intervals` found for this query. `per` divides the answers by those to another query, which is one
+    number or has as many; where that is not above zero, the ratio is not a number.
     """
     asked = as_query(query)
     divisor = None if per is None else as_query(per)
@@ -158,18 +201,20 @@ def answer_table(
         columns=bound.attributes,
         axes=bound.row_labels,
         labels=tuple(bound.label_rows()),
-        estimates=_answers(estimate, asked, divisor) if interval is None else interval.estimates,
+        numbers=_answers(estimate, asked, divisor),
         noisy=noisy[0] if len(noisy) == 1 else None,
         private=estimate.private,
+        basis=estimate.basis(asked, divisor),
         adds_up=divisor is None and adds_up(bound),
         per=divisor,
         interval=interval,
+        guess=guess,
     )
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
     """The table with these whole numbers in place of its estimates."""
-    return replace(table, estimates=answers.astype(np.float64), whole=True)
+    return replace(table, numbers=answers.astype(np.float64), whole=True)
 
 
 def outward(low: float, high: float) -> tuple[float, float]:

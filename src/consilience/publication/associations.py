@@ -1,8 +1,9 @@
 """How strongly attributes go together, from an estimate's 2-way margins.
 
 Cramér's V = √(χ² / (N · (min(r, c) − 1))) with χ² = Σ (n_ij − n_i n_j / N)² / (n_i n_j / N): 0 where two attributes are
-independent, 1 where one says all of the other. Noise that a fit has not taken out counts as association: of small
-tables with much noise V is too large.
+independent, 1 where one says all of the other. Of two attributes that were never looked at together there is none: the
+model takes them to be independent, which nobody measured. Noise that a fit has not taken out counts as association: of
+small tables with much noise V is too large.
 """
 
 import itertools
@@ -34,7 +35,9 @@ class Associations:
     left_out: int
     """How many other attributes there are, all with weaker associations."""
     measured: frozenset[frozenset[str]]
-    """The pairs that a measurement covers; of the others the model says what there is to say."""
+    """The pairs that measurements determine."""
+    not_measured: frozenset[frozenset[str]]
+    """The pairs of which nobody measured how they go together; of all others the model says what there is to say."""
 
     def strongest(self) -> list[tuple[str, str, float]]:
         """All pairs, the strongest first."""
@@ -63,22 +66,29 @@ def cramers_v(table: Floats) -> float:
 
 
 def associations(estimate: Estimate, *, progress: Progress | None = None) -> Associations:
-    """Cramér's V of every pair of the attributes with the strongest associations."""
+    """Cramér's V of every pair of the attributes with the strongest associations.
+
+    Attributes of which no pair has one, because none was looked at together with another, are left out.
+    """
     names = estimate.domain.counted_names
-    measured = _measured_pairs(estimate)
     many = len(names) > MOST_RANKED
-    ranked = [pair for pair in itertools.combinations(names, 2) if not many or frozenset(pair) in measured]
+    together = _named_together(estimate) if many else frozenset()
+    ranked = [pair for pair in itertools.combinations(names, 2) if not many or frozenset(pair) in together]
     found = _strengths(estimate, ranked, progress)
-    kept = names if len(names) <= MOST_ATTRIBUTES else _most_associated(names, found)
-    missing = [pair for pair in itertools.combinations(kept, 2) if frozenset(pair) not in found]
-    found |= _strengths(estimate, missing, progress)
+    known = {name for pair, strength in found.items() for name in pair if np.isfinite(strength)}
+    kept = tuple(name for name in names if name in known)
+    kept = kept if len(kept) <= MOST_ATTRIBUTES else _most_associated(kept, found)
+    pairs = list(itertools.combinations(kept, 2))
+    found |= _strengths(estimate, [pair for pair in pairs if frozenset(pair) not in found], progress)
     strengths = np.full((len(kept), len(kept)), np.nan)
     for i, j in itertools.permutations(range(len(kept)), 2):
         strengths[i, j] = found.get(frozenset((kept[i], kept[j])), np.nan)
-    return Associations(tuple(kept), strengths, len(names) - len(kept), measured)
+    bases = {frozenset(pair): estimate.basis(Query.marginal(*pair)).worst for pair in pairs}
+    measured, missing = (frozenset(p for p, word in bases.items() if word == w) for w in ("measured", "not measured"))
+    return Associations(kept, strengths, len(known) - len(kept), measured, missing)
 
 
-def _measured_pairs(estimate: Estimate) -> frozenset[frozenset[str]]:
+def _named_together(estimate: Estimate) -> frozenset[frozenset[str]]:
     """The pairs of attributes that some measurement is about."""
     scopes = [each.query.attributes for each in estimate.measurements]
     return frozenset(frozenset(pair) for scope in scopes for pair in itertools.combinations(scope, 2))
@@ -89,6 +99,7 @@ def _strengths(
 ) -> dict[frozenset[str], float]:
     sizes = estimate.domain.sizes
     fitting = [pair for pair in pairs if np.prod(sizes(pair), dtype=float) <= LARGEST_PAIR]
+    fitting = [pair for pair in fitting if estimate.basis(Query.marginal(*pair)).worst != "not measured"]
     found: dict[frozenset[str], float] = {}
     for start in range(0, len(fitting), 50):
         part = fitting[start : start + 50]

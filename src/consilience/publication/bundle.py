@@ -4,7 +4,8 @@
     domain.toml            the public description of the table
     measurements.parquet   the noisy measurements
     model.parquet          the estimate
-    tables/*.csv           one-way margins and the measured tables: labels, estimate, low and high if asked for, noisy
+    tables/*.csv           one-way margins and the measured tables: labels, estimate, low and high if asked for, noisy,
+                           and what each estimate stands on; what was not measured has no estimate
     report.html            the report, once it was made; its pictures are in pictures/
 
 A bundle is written beside its place and renamed, so that it is there whole or not at all.
@@ -32,6 +33,7 @@ from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
 from consilience.estimators.base import Progress, SavedModel
 from consilience.measurements import MeasurementSet
+from consilience.measurements.basis import columns_basis
 from consilience.publication.answers import AnswerTable, answer_table
 from consilience.publication.intervals import intervals
 from consilience.publication.models import load_model, origin, save_model
@@ -256,6 +258,7 @@ def _manifest(estimate: Estimate) -> dict[str, Any]:
         "method": dict(estimate.method),
         "status": estimate.status.value,
         "stats": dict(estimate.stats),
+        "basis": columns_basis(measured).to_json(),
     }
 
 

@@ -1,7 +1,8 @@
 """Cross-tables as people print them: some attributes down, others across, with totals that add up.
 
 Totals are sums of the very numbers shown, so that they agree with them by construction. They are there where every
-record that the table is about lies in one of its cells, and the answers are counts.
+record that the table is about lies in one of its cells, and the answers are counts. A total may be measured where the
+cells that it sums are not: it has a basis of its own.
 """
 
 import io
@@ -9,7 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,18 @@ from numpy.typing import NDArray
 from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
-from consilience.publication.answers import AnswerTable, CsvWriter, described_interval, outward
+from consilience.measurements.basis import BASES, Basis, BasisName
+from consilience.publication.answers import AnswerTable, CsvWriter, described_basis, described_interval, outward
 from consilience.publication.simulated_tables import cell, heading
 
 TOTAL = "Total"
 MARK = "*"
 """Follows an answer whose interval is wider than the answer."""
+ABOUT = "~"
+"""Stands before an answer that is modelled."""
+MISSING = "–"
+GUESS = "guess "
+"""Stands before what the account assumes of an answer that was not measured, where guesses were asked for."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +38,14 @@ class Cell:
     """One number of a cross-table, with its interval where there is one."""
 
     estimate: float
+    """Not a number where nothing was measured."""
     low: float | None = None
     high: float | None = None
     wide: bool = False
     """The interval is wider than the answer."""
+    basis: BasisName = "measured"
+    guess: float | None = None
+    """What the account assumes where nothing was measured, if that was asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,37 +70,42 @@ class CrossTable:
     private: bool
     interval: dict[str, Any] | None = None
     """What the intervals are: level, covers, how, refits and notes."""
+    basis: Basis = field(default_factory=Basis.of_nothing)
+    """What the cells stand on, without the totals."""
 
     @property
     def whole(self) -> bool:
         return self.decimals == 0
 
     @property
-    def noise_only(self) -> bool:
-        return self.interval is not None and self.interval["covers"] == "modelled"
+    def any_modelled(self) -> bool:
+        return any(cell.basis == "modelled" for row in self.cells for cell in row)
 
     @property
     def any_wide(self) -> bool:
         return any(cell.wide for row in self.cells for cell in row)
 
     def texts(self) -> tuple[tuple[str, ...], ...]:
-        """The cells as they are printed: 123, 123 ± 8 or 123 (115–131), with a mark where the interval is wide."""
+        """The cells as they are printed: 123, 123 ± 8 or 123 (115–131), with a mark where the interval is wide.
+
+        Modelled ones are marked ~, those not measured are a dash, or a guess where guesses were asked for.
+        """
         decimals = self.decimals
-        bars = [cell for row in self.cells for cell in row if cell.low is not None]
+        bars = [cell for row in self.cells for cell in row if cell.low is not None and math.isfinite(cell.estimate)]
         symmetric = all(_is_symmetric(cell, decimals) for cell in bars)
         return tuple(tuple(_text(cell, decimals, symmetric=symmetric) for cell in row) for row in self.cells)
 
     def to_csv(self) -> str:
         """The table as comma-separated text: numbers in full, but cells with intervals as they are printed.
 
-        Of simulated noise the first column says so.
+        Cells that are not measured are marked as they are in print. Of simulated noise the first column says so.
         """
         stream = io.StringIO()
         writer = CsvWriter(stream)
         for place, labels in enumerate(self.header):
             last = place == len(self.header) - 1
             writer.writerow([*heading(private=self.private), *(name if last else "" for name in self.down), *labels])
-        numbers = [[int(cell.estimate) if self.whole else cell.estimate for cell in row] for row in self.cells]
+        numbers = [[_in_full(cell, whole=self.whole) for cell in row] for row in self.cells]
         body = numbers if self.interval is None else self.texts()
         for labels, row in zip(self.row_labels, body, strict=True):
             writer.writerow([*cell(private=self.private), *labels, *row])
@@ -107,6 +123,7 @@ class CrossTable:
             "row_labels": [list(labels) for labels in self.row_labels],
             "total_row": self.total_row,
             "total_column": self.total_column,
+            **described_basis(self.basis),
             **(self.interval or {}),
             "cells": cells,
         }
@@ -118,8 +135,8 @@ def cross_table(
 ) -> CrossTable:
     """Answers as a cross-table: the attributes `columns` across (the last, if none are named), the others down.
 
-    Conditions stay in the title. `margins` are the answers to `margin_queries` with their intervals: totals take their
-    error bars from them, and stand without where they are not given.
+    Conditions stay in the title. `margins` are the answers to `margin_queries`: totals take from them what they stand
+    on and their error bars. Without them they have no error bars, and stand on no more than the cells that they sum.
     """
     free = listing_axes(table.query, [len(labels) for labels in table.axes])
     across = across_axes(table.columns, free, columns)
@@ -129,12 +146,13 @@ def cross_table(
     total_column, total_row = table.adds_up and bool(across), table.adds_up and bool(down)
     rows, row_labels = inner.rows(), _combined(table, down)
     if total_column:
-        sums = inner.summed(1, by_query.get(without(table, across)))
+        sums = inner.summed(1, by_query.get(without(table, across)), table, down)
         rows = [[*row, *more] for row, more in zip(rows, sums.rows(), strict=True)]
     if total_row:
-        last = inner.summed(0, by_query.get(without(table, down))).rows()[0]
+        by_column = inner.summed(0, by_query.get(without(table, down)), table, across)
+        last = by_column.rows()[0]
         if total_column:
-            last += inner.summed(0, None).summed(1, by_query.get(without(table, free))).rows()[0]
+            last += inner.summed(0, None, table, ()).summed(1, by_query.get(without(table, free)), table, ()).rows()[0]
         rows.append(last)
         row_labels.append((TOTAL, *[""] * (len(down) - 1)))
     return CrossTable(
@@ -149,6 +167,7 @@ def cross_table(
         decimals=0 if table.whole else 1 if table.per is None else 4,
         private=table.private,
         interval=None if table.interval is None else described_interval(table.interval),
+        basis=table.basis,
     )
 
 
@@ -195,10 +214,13 @@ def without(table: AnswerTable, axes: Sequence[int]) -> Query:
 class _Block:
     """A part of a cross-table: numbers by row and column."""
 
-    estimates: NDArray[np.float64]
+    numbers: NDArray[np.float64]
+    codes: NDArray[np.int8]
+    """The basis of each number."""
     low: NDArray[np.float64] | None
     high: NDArray[np.float64] | None
     wide: NDArray[np.bool_]
+    guess: bool
 
     @staticmethod
     def of(table: AnswerTable, down: Sequence[int], across: Sequence[int]) -> "_Block":
@@ -211,35 +233,37 @@ class _Block:
 
         bars = table.interval
         return _Block(
-            turned(table.estimates),
+            turned(table.numbers),
+            turned(table.basis.codes),
             None if bars is None else turned(bars.low),
             None if bars is None else turned(bars.high),
             turned(table.uncertain),
+            table.guess,
         )
 
-    def summed(self, axis: int, margin: AnswerTable | None) -> "_Block":
-        """The sums along one axis, with the intervals of the margin that they are."""
-        sums = self.estimates.sum(axis=axis, keepdims=True)
-        if margin is None or margin.interval is None:
-            return _Block(sums, None, None, np.zeros(sums.shape, dtype=np.bool_))
-        bars = margin.interval
-        return _Block(
-            sums, bars.low.reshape(sums.shape), bars.high.reshape(sums.shape), bars.uncertain.reshape(sums.shape)
-        )
+    def summed(self, axis: int, margin: AnswerTable | None, table: AnswerTable, kept: Sequence[int]) -> "_Block":
+        """The sums along one axis, with the basis and the intervals of the margin that they are.
+
+        `kept` are the axes of the table that the sums still list, in the order of this block.
+        """
+        sums = self.numbers.sum(axis=axis, keepdims=True)
+        if margin is None:
+            nowhere = np.zeros(sums.shape, dtype=np.bool_)
+            return _Block(sums, self.codes.max(axis=axis, keepdims=True), None, None, nowhere, self.guess)
+        places = [margin.columns.index(table.columns[place]) for place in kept]
+        found = _Block.of(margin, *((places, []) if axis == 1 else ([], places)))
+        return replace(found, numbers=sums, guess=self.guess)
 
     def rows(self) -> list[list[Cell]]:
-        return [
-            [
-                Cell(
-                    float(self.estimates[i, j]),
-                    None if self.low is None else float(self.low[i, j]),
-                    None if self.high is None else float(self.high[i, j]),
-                    bool(self.wide[i, j]),
-                )
-                for j in range(self.estimates.shape[1])
-            ]
-            for i in range(self.estimates.shape[0])
-        ]
+        return [[self._cell(i, j) for j in range(self.numbers.shape[1])] for i in range(self.numbers.shape[0])]
+
+    def _cell(self, i: int, j: int) -> Cell:
+        number, basis = float(self.numbers[i, j]), BASES[int(self.codes[i, j])]
+        if basis == "not measured":
+            return Cell(math.nan, basis=basis, guess=number if self.guess else None)
+        ends = [None if each is None else float(each[i, j]) for each in (self.low, self.high)]
+        low, high = (None if end is None or math.isnan(end) else end for end in ends)
+        return Cell(number, low, high, bool(self.wide[i, j]), basis)
 
 
 def _combined(table: AnswerTable, axes: Sequence[int]) -> list[tuple[str, ...]]:
@@ -267,9 +291,11 @@ def _is_symmetric(cell: Cell, decimals: int) -> bool:
 
 
 def _text(cell: Cell, decimals: int, *, symmetric: bool) -> str:
+    if cell.guess is not None:
+        return f"{GUESS}{cell.guess:,.{decimals}f}"
     if not math.isfinite(cell.estimate):
-        return "–"
-    text = f"{cell.estimate:,.{decimals}f}"
+        return MISSING
+    text = f"{ABOUT * (cell.basis == 'modelled')}{cell.estimate:,.{decimals}f}"
     if cell.low is not None and cell.high is not None:
         low, high = _ends(cell, decimals)
         between = " to " if low < 0 else "–"
@@ -280,11 +306,26 @@ def _text(cell: Cell, decimals: int, *, symmetric: bool) -> str:
     return text + (MARK if cell.wide else "")
 
 
+def _in_full(cell: Cell, *, whole: bool) -> float | str:
+    """The number of a cell with all its digits; marked as in print where it is not measured."""
+    number = cell.estimate if cell.guess is None else cell.guess
+    if cell.basis == "not measured" and cell.guess is None:
+        return MISSING
+    shown = int(number) if whole else number
+    mark = {"measured": "", "modelled": ABOUT, "not measured": GUESS}[cell.basis]
+    return f"{mark}{shown}" if mark else shown
+
+
 def _plain_cell(cell: Cell, *, whole: bool) -> dict[str, Any]:
-    estimate = cell.estimate if math.isfinite(cell.estimate) else None
-    plain: dict[str, Any] = {"estimate": int(cell.estimate) if whole else estimate}
+    plain: dict[str, Any] = {"estimate": _plain(cell.estimate, whole=whole), "basis": cell.basis}
+    if cell.guess is not None:
+        plain["guess"] = _plain(cell.guess, whole=whole)
     if cell.low is not None and cell.high is not None:
         low, high = outward(cell.low, cell.high) if whole else (cell.low, cell.high)
         finite = [end if math.isfinite(end) else None for end in (low, high)]
         plain |= {"low": finite[0], "high": finite[1], "wide": cell.wide}
     return plain
+
+
+def _plain(number: float, *, whole: bool) -> float | None:
+    return None if not math.isfinite(number) else int(number) if whole else number

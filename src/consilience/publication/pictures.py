@@ -31,6 +31,9 @@ def draw_margin(margin: Margin, number: int, *, level: float, private: bool) -> 
     chart = _curve(shown) if many else _bars(shown)
     bars = f" with {100 * level:g} % intervals" if margin.interval is not None else ""
     counts = "estimated counts" if len(shown) == len(rows) else f"the {len(shown)} largest counts"
+    counts = f"modelled {counts}" if margin.basis.modelled.all() else counts
+    if any(row["mark"].startswith("~") for row in rows):
+        bars += "; ~ modelled"
     return picture(
         chart,
         name=f"margin-{number:02d}",
@@ -42,6 +45,8 @@ def draw_margin(margin: Margin, number: int, *, level: float, private: bool) -> 
 
 
 def _margin_rows(margin: Margin) -> list[dict[str, Any]]:
+    """The values that are drawn: not those that nothing was measured for; where only some are modelled, with a mark."""
+    some = not margin.basis.modelled.all()
     low, high = (
         (margin.estimates, margin.estimates) if margin.interval is None else (margin.interval.low, margin.interval.high)
     )
@@ -52,9 +57,10 @@ def _margin_rows(margin: Margin) -> list[dict[str, Any]]:
             "estimate": float(margin.estimates[i]),
             "low": float(low[i]),
             "high": float(high[i]),
-            "mark": "†" if margin.uncertain[i] else "",
+            "mark": "~" * bool(some and margin.basis.modelled[i]) + "†" * bool(margin.uncertain[i]),
         }
         for i, label in enumerate(margin.labels)
+        if not margin.basis.not_measured[i]
     ]
 
 
@@ -62,17 +68,22 @@ def _thinned(margin: Margin, rows: list[dict[str, Any]]) -> list[dict[str, Any]]
     """All bins of a numeric attribute, which become a curve; of others the values with the largest counts."""
     if margin.kind == "numeric":
         return rows
-    kept = set(np.argsort(-margin.estimates, kind="stable")[:MOST_BARS].tolist())
+    kept = set(np.argsort(-margin.estimates, kind="stable")[:MOST_BARS].tolist())  # what is no number comes last
     return [row for row in rows if row["place"] in kept]
 
 
 def _margin_words(margin: Margin, shown: int) -> str:
     """The picture in words: how many values, the largest and the smallest."""
-    most, least = int(np.argmax(margin.estimates)), int(np.argmin(margin.estimates))
-    words = f"Estimated counts of the {len(margin.labels)} values of {margin.attribute}. "
+    most, least = int(np.nanargmax(margin.estimates)), int(np.nanargmin(margin.estimates))
+    known = len(margin.labels) - int(margin.basis.not_measured.sum())
+    words = f"Estimated counts of the {known} values of {margin.attribute}. "
+    if margin.basis.modelled.any():
+        words += f"{int(margin.basis.modelled.sum())} of them are modelled, not measured. "
+    if known < len(margin.labels):
+        words += f"{len(margin.labels) - known} other values were not measured and are not drawn. "
     words += f"The largest is {margin.labels[most]} with {margin.estimates[most]:,.0f}, "
     words += f"the smallest {margin.labels[least]} with {max(margin.estimates[least], 0.0):,.0f}. "
-    if shown < len(margin.labels):
+    if shown < known:
         words += f"The {shown} largest are drawn. "
     wide = int(margin.uncertain.sum())
     if margin.interval is not None:
@@ -181,12 +192,13 @@ def draw_associations(found: Associations, *, private: bool) -> Picture:
     if strongest:
         one, other, strength = strongest[0]
         words += f"The strongest association is between {one} and {other}, with Cramér's V {strength:.2f}. "
-    words += "Pairs marked * were not measured together: the model says what there is to say of them."
+    words += "Pairs marked * are modelled: they were not measured together, but through other attributes. "
+    words += "Of pairs with a dash nobody measured how they go together."
     return picture(
         chart,
         name="associations",
         title="Associations of attributes",
-        subtitle="darker is stronger",
+        subtitle="darker is stronger" + ("; * modelled" if any(row["text"].endswith("*") for row in rows) else ""),
         description=words,
         private=private,
     )

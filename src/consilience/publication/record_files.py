@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".parquet")
 LARGEST_GROWTH = 1000
 """A file of records may hold this many times its own size: the same label over and over takes next to nothing."""
+UNMEASURED = " (not measured)"
+"""Ends the name of a column in CSV that was filled with what the account assumes."""
 QUOTED = frozenset(',"\r\n')
 
 
@@ -32,6 +34,7 @@ def write_synthetic(
     *,
     seed: int = 0,
     spread: Spread = "even",
+    fill_unmeasured: bool = False,
     overwrite: bool = False,
     memory_limit: int = MEMORY_LIMIT,
     progress: Progress | None = None,
@@ -39,12 +42,12 @@ def write_synthetic(
     """Write what `synthesize` makes to a file whose name ends in .csv or .parquet, and return its path.
 
     Everything is checked before any work. The file takes its place when it is complete. A Parquet file says in its
-    metadata what is promised, and whether the noise was real. CSV has no place for that: there a first column says so
-    where the noise was simulated.
+    metadata what is promised, whether the noise was real, and what each column stands on. CSV has no place for that:
+    there a first column says so where the noise was simulated, and the name of a column that was not measured does.
     """
     target = Path(path)
     check_target(target, overwrite=overwrite)
-    made = prepare(estimate, rows, seed=seed, spread=spread, memory_limit=memory_limit)
+    made = prepare(estimate, rows, seed=seed, spread=spread, fill_unmeasured=fill_unmeasured, memory_limit=memory_limit)
     write = _write_csv if target.suffix.lower() == ".csv" else _write_parquet
     if write is _write_csv:
         _refuse_alike(made)
@@ -79,7 +82,8 @@ def _write_csv(made: SyntheticRecords, stream: BinaryIO, progress: Progress | No
     from pyarrow.csv import CSVWriter, WriteOptions
 
     private = made.estimate.private
-    stream.write(_line([*heading(private=private), *made.schema.names]))
+    names = [f"{name}{UNMEASURED}" if name in made.filled else name for name in made.names]
+    stream.write(_line([*heading(private=private), *names]))
     if private and len(made.schema.names) == 1:
         for batch in made.batches(progress):
             stream.write(b"".join(_line([value]) for value in batch.column(0).to_pylist()))

@@ -103,7 +103,8 @@ def _pictures(known: ReportFacts, progress: Progress | None) -> dict[str, Pictur
     drawn: list[Picture] = []
     private = known.estimate.private
     for number, margin in enumerate(known.margins, start=1):
-        drawn.append(draw_margin(margin, number, level=known.settings.level, private=private))
+        if not margin.basis.not_measured.all():
+            drawn.append(draw_margin(margin, number, level=known.settings.level, private=private))
         if progress is not None:
             progress("drawing", number, len(known.margins))
     if any(each.stddev > 0 for each in known.diagnosis.moved):

@@ -12,6 +12,7 @@ from consilience.domain.queries import Query
 from consilience.errors import ConsilienceError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
+from consilience.measurements.basis import Basis
 from consilience.publication.associations import Associations, associations
 from consilience.publication.bundle import Release
 from consilience.publication.diagnostics import Diagnosis, diagnose
@@ -43,7 +44,9 @@ class Margin:
     kind: str
     labels: tuple[str, ...]
     estimates: Floats
+    """Not a number where nothing was measured."""
     interval: Interval | None
+    basis: Basis
 
     @property
     def uncertain(self) -> NDArray[np.bool_]:
@@ -77,7 +80,7 @@ class ReportFacts:
     margins: tuple[Margin, ...]
     margins_left_out: int
     certainty: tuple[Certainty, ...]
-    """From the most certain to the least certain table."""
+    """From the most certain to the least certain table; those with answers that were not measured have no rank."""
     tables_left_out: int
     associations: Associations | None
     no_intervals: str | None
@@ -101,7 +104,8 @@ def gather(release: Release, settings: Settings, *, progress: Progress | None = 
     margins = [Query.marginal(), *(Query.marginal(name) for name in shown)]
     tables, left_out = _tables(estimate, margins)
     found, reason = _intervals(estimate, [*margins, *tables], settings, progress)
-    certainty = [_certainty(each) for each in found.values() if each.query.factors]
+    ranked = [each for each in found.values() if each.query.factors and each.covers != "not measured"]
+    certainty = [_certainty(each) for each in ranked]
     together = associations(estimate, progress=progress) if len(estimate.domain.counted_names) > 1 else None
     return ReportFacts(
         release=release,
@@ -158,7 +162,10 @@ def _certainty(interval: Interval) -> Certainty:
 
 
 def _margin(estimate: Estimate, name: str | None, interval: Interval | None) -> Margin:
+    query = Query.marginal() if name is None else Query.marginal(name)
+    basis = estimate.basis(query)
+    counts = np.where(basis.not_measured, np.nan, estimate.answer(query).ravel())
     if name is None:
-        return Margin(None, "total", ("all records",), np.array([estimate.total]), interval)
+        return Margin(None, "total", ("all records",), counts, interval, basis)
     attribute = estimate.domain[name]
-    return Margin(name, attribute.kind, attribute.labels, estimate.marginal(name), interval)
+    return Margin(name, attribute.kind, attribute.labels, counts, interval, basis)

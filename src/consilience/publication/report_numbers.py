@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from consilience.publication import intervals
+from consilience.publication.associations import Associations
 from consilience.publication.diagnostics import Moved, checks_in_words
 from consilience.publication.drawing import Picture
 from consilience.publication.report_facts import Certainty, Margin, ReportFacts
@@ -105,49 +106,53 @@ def margins(known: ReportFacts, pictures: Pictures) -> Markup:
         about = f"There are no error bars here. {known.no_intervals}"
     left_out = known.margins_left_out
     also = f" {left_out:,} more attributes are in the tables of the release and left out here." if left_out else ""
-    shown = [
-        figure(
-            pictures.get(f"margin-{number:02d}"),
-            folded("The same as a table", _margin_table(each, level)),
-        )
-        for number, each in enumerate(known.margins, start=1)
-    ]
-    noise_only = any(each.interval is not None and each.interval.covers == "modelled" for each in known.margins)
+    shown = [_margin(each, pictures.get(f"margin-{number:02d}"), level) for number, each in enumerate(known.margins, 1)]
+    modelled = any(each.basis.modelled.any() for each in (known.total, *known.margins))
     return section(
         "margins",
         "Totals and margins",
         paragraphs(about + also, class_="lead"),
-        paragraphs(NOISE_ONLY, class_="warning") if noise_only else None,
+        paragraphs(MODELLED, class_="warning") if modelled else None,
         paragraphs(*(note for note in known.notes if note not in SAID), class_="note"),
         _margin_table(known.total, level),
         element("div", *shown, class_="columns"),
     )
 
 
-SAID = frozenset({intervals.SPENDS_NOTHING, intervals.MODELLED})
+SAID = frozenset({intervals.SPENDS_NOTHING})
 """Notes of intervals that the page has words of its own for."""
 
-NOISE_ONLY = (
-    "Some margins are marked “modelled”: no measurement determines them. Their intervals hold what the noise did and "
-    "how far the model that fills the gap may be off."
+MODELLED = (
+    "Counts that are called modelled are determined by no measurement: the account fills them in from what was "
+    "measured in parts."
 )
+
+
+def _margin(margin: Margin, drawn: Picture | None, level: str) -> Markup:
+    """The picture and the table of one attribute; words alone where nothing was measured."""
+    missing = margin.basis.explain()
+    why = paragraphs(f"{margin.attribute}: {missing}.", class_="note") if missing else None
+    if margin.basis.not_measured.all():
+        return element("figure", why)
+    return figure(drawn, why, folded("The same as a table", _margin_table(margin, level)))
 
 
 def _margin_table(margin: Margin, level: str) -> Markup:
     rows: list[list[Content]] = []
     flagged = bool(margin.uncertain.any())
     for i, label in enumerate(margin.labels[:MOST_ROWS]):
-        row: list[Content] = [label, count(float(margin.estimates[i]))]
+        missing = bool(margin.basis.not_measured[i])
+        row: list[Content] = [label, "–" if missing else count(float(margin.estimates[i]))]
         if margin.interval is not None:
             low, high = float(margin.interval.low[i]), float(margin.interval.high[i])
-            row += [f"{count(low)} – {count(high)}", *(["† wide" if margin.uncertain[i] else ""] if flagged else [])]
+            row.append("–" if missing or math.isnan(low) else f"{count(low)} – {count(high)}")
+        row += [margin.basis.names[i], *(["† wide" if margin.uncertain[i] else ""] if flagged else [])]
         rows.append(row)
     name = margin.attribute or "total"
-    bars = margin.interval is not None
-    header = [name, "estimate", *([f"{level} interval"] if bars else []), *(["note"] if flagged else [])]
+    bars = [f"{level} interval"] if margin.interval is not None else []
+    header = [name, "estimate", *bars, "basis", *(["note"] if flagged else [])]
     more = len(margin.labels) - len(rows)
     caption = "The total" if margin.attribute is None else f"{name}: estimated counts"
-    caption += " (modelled)" if margin.interval is not None and margin.interval.covers == "modelled" else ""
     caption += f" of the first {len(rows)} values; {more:,} more are in the release" if more else ""
     return table(caption, header, rows, numeric=len(header) - 1)
 
@@ -155,11 +160,15 @@ def _margin_table(margin: Margin, level: str) -> Markup:
 def associations(known: ReportFacts, pictures: Pictures) -> Markup | None:
     """The heat map of pairwise associations."""
     found = known.associations
-    if found is None:
+    if found is None or not found.attributes:
         return None
     pairs = found.strongest()
     rows: list[list[Content]] = [
-        [f"{one} – {other}", f"{strength:.3f}", "yes" if frozenset((one, other)) in found.measured else "no *"]
+        [
+            f"{one} – {other}",
+            f"{strength:.3f}",
+            "measured" if frozenset((one, other)) in found.measured else "modelled *",
+        ]
         for one, other, strength in pairs[:MOST_PAIRS]
     ]
     left_out = (
@@ -175,16 +184,28 @@ def associations(known: ReportFacts, pictures: Pictures) -> Markup | None:
         paragraphs(
             "The measure is Cramér's V, computed from the account's 2-way margins: 0 where two attributes have nothing "
             "to do with each other, 1 where one says all about the other. Noise makes weak associations look a little "
-            "stronger than they are. Pairs marked * were not measured together." + left_out
+            "stronger than they are. Pairs marked * are modelled: they were not measured together, but through other "
+            "attributes. " + _unlooked_at(known, found) + left_out
         ),
         figure(
             pictures.get("associations"),
             folded(
                 "The same as a table",
-                table(f"Cramér's V of pairs of attributes{more}", ["pair", "Cramér's V", "measured"], rows, numeric=2),
+                table(f"Cramér's V of pairs of attributes{more}", ["pair", "Cramér's V", "basis"], rows, numeric=2),
             ),
         ),
     )
+
+
+def _unlooked_at(known: ReportFacts, found: Associations) -> str:
+    """Which pairs have no association because nobody looked, in words."""
+    alone = [name for name in known.estimate.domain.counted_names if name not in found.attributes]
+    words = (
+        "Pairs with a dash were never looked at together, so nothing is said of them. " if found.not_measured else ""
+    )
+    if alone and not found.left_out:
+        words += f"Never looked at together with any other, and left out: {', '.join(alone)}."
+    return words.rstrip()
 
 
 def certainty(known: ReportFacts) -> Markup | None:
@@ -200,7 +221,7 @@ def certainty(known: ReportFacts) -> Markup | None:
         paragraphs(
             "How wide the intervals are, in parts of the counts: the half-widths of all error bars of a table, added "
             "up and divided by the sum of its counts. Use the least certain ones with care: their small counts say "
-            "little, even where their large counts are good." + left_out
+            "little, even where their large counts are good. What was not measured has no rank." + left_out
         ),
         element(
             "div",

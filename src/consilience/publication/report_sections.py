@@ -8,6 +8,7 @@ import numpy as np
 
 from consilience.domain.spelling import spell_attribute
 from consilience.measurements import Measurement
+from consilience.measurements.basis import columns_basis
 from consilience.numerics.fit import Status
 from consilience.publication.report_facts import ReportFacts
 from consilience.publication.report_numbers import count
@@ -39,11 +40,14 @@ def heading(known: ReportFacts) -> Markup:
             role="note",
         )
     spent = estimate.measurements.privacy.spent
-    records = "records, estimated"
-    if known.total.interval is not None:
+    total = known.total.basis
+    records = "records, modelled" if total.modelled.any() else "records, estimated"
+    if total.not_measured.any():
+        records = "records: not measured"
+    elif known.total.interval is not None:
         records += f" (±\u00a0{count(float((known.total.interval.high - known.total.interval.low)[0] / 2))})"
     numbers = [
-        (f"≈ {count(float(known.total.estimates[0]))}", records),
+        ("–" if total.not_measured.any() else f"≈ {count(float(known.total.estimates[0]))}", records),
         ("not known" if spent is None else _budget(spent), "privacy budget spent"),
         (f"{len(_noisy_tables(known)):,}", "tables measured"),
         (f"{len(estimate.domain.counted_names):,}", "attributes"),
@@ -178,11 +182,13 @@ def cite(known: ReportFacts) -> Markup:
         f"{known.estimate.domain.name} ({year}). Counts released with differential privacy ({spent}), made consistent "
         f"with {manifest.get('tool', 'consilience')}. Measurements SHA-256 {known.checksum[:16]}…"
     )
-    attribute = spell_attribute(known.estimate.domain.counted_names[0])
+    columns = columns_basis(known.estimate.measurements).columns
+    first = next((name for name, basis in columns.items() if basis != "not measured"), None)
+    query = "total" if first is None else f"by {spell_attribute(first)}"
     commands = [
         f"consilience check {name}",
         f"consilience report {name} --level {settings.level:g} --refits {settings.refits} --seed {settings.seed}",
-        f'consilience answer {name} "by {attribute}" --interval',
+        f'consilience answer {name} "{query}" --interval',
         f"consilience estimate {name}/measurements.parquet --method {known.estimate.method['method']} --out again",
     ]
     versions = ", ".join(f"{each} {version(each)}" for each in ("consilience", "numpy", "scipy"))

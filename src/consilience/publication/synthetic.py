@@ -11,6 +11,10 @@ Codes come from the estimate, which gives every cell its share of rows, rounded;
 
 Read again under the same domain, every row has the code that it was made from.
 
+A column of which some values were never told apart by a measurement is left out, or filled with what the account
+assumes (`fill_unmeasured`). Columns that no measurement links are independent of each other in the records. The
+metadata of the schema and of its fields say what each column stands on.
+
 Cost: the codes are in memory at once, at about 16 bytes for each row and attribute while they are made. Texts and
 numbers are made and written in batches of `ROWS_AT_ONCE`.
 """
@@ -28,6 +32,7 @@ from consilience.domain.attributes import Attribute, Numeric
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress, check_rows, readable_bytes
+from consilience.measurements.basis import ColumnsBasis, columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.numerics.rng import Generator, generator
 from consilience.publication.row_margins import settle_margins
@@ -52,17 +57,20 @@ def synthesize(
     *,
     seed: int = 0,
     spread: Spread = "even",
+    fill_unmeasured: bool = False,
     memory_limit: int = MEMORY_LIMIT,
     progress: Progress | None = None,
 ) -> "pa.Table":
-    """Synthetic records in random order: a column for each counted attribute, the same rows for the same seed.
+    """Synthetic records in random order: a column for each measured attribute, the same rows for the same seed.
+
+    Attributes that were not measured are left out, or with `fill_unmeasured` filled with what the account assumes.
 
     Without `rows` there are as many as the estimate has records. Texts are dictionary-encoded. The schema's metadata
     holds the privacy statement, and whether the noise was real.
     """
     import pyarrow as pa
 
-    made = prepare(estimate, rows, seed=seed, spread=spread, memory_limit=memory_limit)
+    made = prepare(estimate, rows, seed=seed, spread=spread, fill_unmeasured=fill_unmeasured, memory_limit=memory_limit)
     return pa.Table.from_batches(made.batches(progress), schema=made.schema)
 
 
@@ -79,7 +87,21 @@ class SyntheticRecords:
     rows: int
     seed: int
     spread: Spread
+    names: tuple[str, ...]
+    """The attributes that are written."""
+    basis: ColumnsBasis
+    """What the attributes stand on, those that are left out among them."""
     schema: "pa.Schema"
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The attributes that were not measured and are not written."""
+        return tuple(name for name in self.basis.not_measured if name not in self.names)
+
+    @property
+    def filled(self) -> tuple[str, ...]:
+        """The attributes that were not measured and are written all the same."""
+        return tuple(name for name in self.basis.not_measured if name in self.names)
 
     def batches(self, progress: Progress | None = None) -> "Iterator[pa.RecordBatch]":
         """The records, some at a time."""
@@ -90,10 +112,12 @@ class SyntheticRecords:
             progress("placing records", 0, self.rows)
         codes = self._codes(rng)
         order = rng.permutation(self.rows)
-        columns = [_Column.of(attribute, self.spread) for attribute in self.estimate.domain.counted]
+        domain = self.estimate.domain
+        places = [domain.counted_names.index(name) for name in self.names]
+        columns = [_Column.of(domain[name], self.spread) for name in self.names]
         for first in range(0, self.rows, ROWS_AT_ONCE):
             part = codes[order[first : first + ROWS_AT_ONCE]]
-            arrays = [column.array(part[:, place], rng) for place, column in enumerate(columns)]
+            arrays = [column.array(part[:, place], rng) for place, column in zip(places, columns, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             if progress is not None:
                 progress("writing records", first + len(part), self.rows)
@@ -106,7 +130,13 @@ class SyntheticRecords:
 
 
 def prepare(
-    estimate: Estimate, rows: int | None, *, seed: int, spread: Spread, memory_limit: int = MEMORY_LIMIT
+    estimate: Estimate,
+    rows: int | None,
+    *,
+    seed: int,
+    spread: Spread,
+    fill_unmeasured: bool = False,
+    memory_limit: int = MEMORY_LIMIT,
 ) -> SyntheticRecords:
     """The request, checked before any work."""
     check_wishes(rows, seed=seed, spread=spread)
@@ -121,7 +151,17 @@ def prepare(
             f"{count:,} rows of {len(attributes)} attributes need {readable_bytes(need)}; the limit is "
             f"{readable_bytes(memory_limit)}. Ask for fewer rows, or raise memory_limit in Python"
         )
-    return SyntheticRecords(estimate, count, seed, spread, _schema(estimate, count, seed, spread))
+    basis = columns_basis(estimate.measurements)
+    left_out = () if fill_unmeasured else basis.not_measured
+    names = tuple(attribute.name for attribute in attributes if attribute.name not in left_out)
+    if not names:
+        raise DeclarationError(
+            f"nothing was measured that tells values of {', '.join(map(repr, left_out))} apart, so there is no column "
+            "to write; have them filled with what the account assumes: --fill-unmeasured, or fill_unmeasured=True"
+        )
+    return SyntheticRecords(
+        estimate, count, seed, spread, names, basis, _schema(estimate, names, basis, count, seed, spread)
+    )
 
 
 def check_wishes(rows: int | None, *, seed: int, spread: str) -> Spread:
@@ -143,18 +183,31 @@ def _refuse_odd_texts(attributes: Sequence[Attribute]) -> None:
         raise FileFormatError("a name or label is not valid Unicode and cannot be written; rename it") from None
 
 
-def _schema(estimate: Estimate, rows: int, seed: int, spread: Spread) -> "pa.Schema":
+def _schema(
+    estimate: Estimate, names: Sequence[str], basis: ColumnsBasis, rows: int, seed: int, spread: Spread
+) -> "pa.Schema":
     import pyarrow as pa
 
-    columns = [_Column.of(attribute, spread) for attribute in estimate.domain.counted]
     fields = [
-        pa.field(attribute.name, column.type, nullable=True)
-        for attribute, column in zip(estimate.domain.counted, columns, strict=True)
+        pa.field(
+            name,
+            _Column.of(estimate.domain[name], spread).type,
+            nullable=True,
+            metadata={"consilience.basis": basis.columns[name]},
+        )
+        for name in names
     ]
-    return pa.schema(fields, metadata=_metadata(estimate, rows, seed, spread))
+    written = {"rows": str(rows), "seed": str(seed), "spread": spread}
+    unmeasured = basis.not_measured
+    written |= {
+        "basis": json.dumps(basis.to_json()),
+        "left_out": json.dumps([name for name in unmeasured if name not in names]),
+        "filled": json.dumps([name for name in unmeasured if name in names]),
+    }
+    return pa.schema(fields, metadata=_metadata(estimate, written))
 
 
-def _metadata(estimate: Estimate, rows: int, seed: int, spread: Spread) -> Mapping[Any, Any]:
+def _metadata(estimate: Estimate, written: Mapping[str, str]) -> Mapping[Any, Any]:
     """What whoever opens the file has to know: that the records are made up, from what, and what is promised."""
     privacy = estimate.measurements.privacy
     metadata = {
@@ -166,10 +219,8 @@ def _metadata(estimate: Estimate, rows: int, seed: int, spread: Spread) -> Mappi
         "consilience.privacy": json.dumps(privacy.to_json()),
         "consilience.statement": privacy.describe() if estimate.private else NOT_PRIVATE,
         "consilience.method": str(estimate.method.get("method", "")),
-        "consilience.rows": str(rows),
-        "consilience.seed": str(seed),
-        "consilience.spread": spread,
     }
+    metadata |= {f"consilience.{key}": value for key, value in written.items()}
     return {key: value.encode("utf-8", "replace") for key, value in metadata.items()}
 
 

@@ -54,6 +54,9 @@ def test_more_rows_than_records_are_warned_of(bundle: Path) -> None:
     outcome = call("--out", "people.parquet", "--rows", "1000", "--spread", "midpoint", "--json")
     assert "more rows add no information" in outcome.stderr
     assert json.loads(outcome.stdout) == {
+        "basis": {"columns": {"age": "measured", "sex": "measured"}, "linked": [["age", "sex"]]},
+        "filled": [],
+        "left_out": [],
         "file": "people.parquet",
         "rows": 1000,
         "seed": 0,

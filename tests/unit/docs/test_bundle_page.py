@@ -72,4 +72,4 @@ def test_columns_of_the_tables(bundle: Release) -> None:
 def test_without_error_bars_two_columns_and_a_key_are_missing(bundle: Release, tmp_path: Path) -> None:
     plain = open_release(release(bundle.estimate, tmp_path / "plain"))
     assert set(bundle.manifest) - set(plain.manifest) == {"intervals", "report"}
-    assert (plain.path / "tables" / "age.csv").read_text(encoding="utf-8").startswith("age,estimate,noisy\n")
+    assert (plain.path / "tables" / "age.csv").read_text(encoding="utf-8").startswith("age,estimate,noisy,basis\n")

@@ -102,7 +102,7 @@ def test_an_empty_workload_is_refused() -> None:
 
 
 def sample() -> Evaluation:
-    rows = (QueryError(Query.marginal("sex"), 1.0, 2, 0.25, 0.125, 3.0),)
+    rows = (QueryError(Query.marginal("sex"), 1.0, 2, 0.25, 0.125, 3.0, "measured"),)
     return Evaluation("people", "table", rows)
 
 

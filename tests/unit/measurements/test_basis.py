@@ -158,9 +158,12 @@ def test_values_in_a_bin_that_a_plan_cut_by_looking_at_each_are_modelled():
 
 def test_the_reason_names_what_is_missing_and_what_to_measure():
     found = basis(measured("by a, b", "by c"), "by a, c, n")
-    assert found.why() == "no measurement tells the values of 'n' apart, and none links 'a' with 'c'"
+    assert found.why() == "'n' was never measured, and no measurement links 'a' with 'c'"
     assert found.next_time() == ("by a, c, n",)
-    assert basis(measured("by a", "n=1..2"), "by n").next_time() == ("by n",)
+    found = basis(measured("by a", "n=1..2"), "by n")
+    assert found.explain() == (
+        "not measured: no measurement tells the values of 'n' apart that are asked for; next time, measure \"by n\""
+    )
     assert basis(measured("by a"), "by a").why() == ""
 
 

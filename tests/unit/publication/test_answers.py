@@ -11,9 +11,9 @@ import pytest
 from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
-from consilience.measurements import Laplace, MeasurementSet
+from consilience.measurements import Laplace, Measurement, MeasurementSet
 from consilience.publication import answer_table, in_whole_numbers
-from consilience.publication.intervals import Interval
+from consilience.publication.intervals import Interval, interval
 
 DOMAIN = Domain(
     "people",
@@ -36,14 +36,14 @@ def bars(fitted: Estimate, query: str, *, half: float = 2.0, per: str | None = N
 
 def test_without_an_interval_a_table_is_what_it_was(fitted) -> None:
     table = answer_table(fitted, "by age")
-    assert table.header == ("age", "estimate", "noisy")
-    assert set(next(table.rows())) == {"age", "estimate", "noisy"}
-    assert set(json.loads(table.to_json())) == {"query", "private", "answers"}
+    assert table.header == ("age", "estimate", "noisy", "basis")
+    assert set(next(table.rows())) == {"age", "estimate", "noisy", "basis"}
+    assert set(json.loads(table.to_json())) == {"query", "private", "basis", "answers"}
 
 
 def test_an_interval_adds_low_high_and_a_note(fitted) -> None:
     table = answer_table(fitted, "by age", bars(fitted, "by age"))
-    assert table.header == ("age", "estimate", "low", "high", "noisy", "note")
+    assert table.header == ("age", "estimate", "low", "high", "noisy", "basis", "note")
     rows = list(csv.DictReader(io.StringIO(table.to_csv())))
     assert [float(row["low"]) for row in rows] == pytest.approx(table.estimates - 2)
     assert [float(row["high"]) for row in rows] == pytest.approx(table.estimates + 2)
@@ -60,12 +60,51 @@ def test_answers_with_an_interval_wider_than_themselves_are_noted(fitted) -> Non
     assert [bool(row["note"]) for row in table.rows()] == wide.tolist()
 
 
-def test_every_row_of_a_noise_only_table_says_so(fitted) -> None:
-    table = answer_table(fitted, "by sex", bars(fitted, "by sex", covers="modelled"))
-    assert table.noise_only
-    assert {row["note"] for row in table.rows()} == {"modelled"}
-    wide = answer_table(fitted, "by sex", bars(fitted, "by sex", half=1e3, covers="modelled"))
-    assert {row["note"] for row in wide.rows()} == {"interval wider than the answer; modelled"}
+@pytest.fixture(scope="module")
+def in_parts() -> Estimate:
+    """Of d nobody measured anything, of c only how it goes with b."""
+    domain = Domain.from_sizes({"a": 2, "b": 2, "c": 2, "d": 2, "e": 2})
+    tables = {("a", "b"): [[10.0, 20], [30, 40]], ("b", "c"): [[10.0, 30], [20, 40]], "e": [60.0, 40.0]}
+    return estimate(MeasurementSet.from_marginals(domain, tables, noise=Laplace(1.0)))
+
+
+def test_every_row_says_what_it_stands_on(in_parts) -> None:
+    for query, expected in (("by a", "measured"), ("by a, c", "modelled"), ("by d", "not measured")):
+        table = answer_table(in_parts, query)
+        assert {row["basis"] for row in table.rows()} == {expected}
+        assert {row["basis"] for row in csv.DictReader(io.StringIO(table.to_csv()))} == {expected}
+        assert json.loads(table.to_json())["basis"] == expected
+
+
+def test_what_was_not_measured_has_no_number_and_says_why(in_parts) -> None:
+    table = answer_table(in_parts, "by a, e", interval(in_parts, "by a, e", refits=20))
+    assert np.isnan(table.estimates).all()
+    assert np.isnan(table.guesses).all()
+    assert all(row[name] is None for row in table.rows() for name in ("estimate", "low", "high"))
+    document = json.loads(table.to_json())
+    assert document["why"] == "no measurement links 'a' with 'e'"
+    assert document["next_time"] == ["by a, e"]
+    assert "guess" not in table.header
+    assert "no measurement links" in repr(table)
+    ratio = answer_table(in_parts, "d=0", per="total")
+    assert np.isnan(ratio.estimates).all()
+
+
+def test_guesses_stand_in_a_column_of_their_own(in_parts) -> None:
+    table = answer_table(in_parts, "by d", guess=True)
+    assert np.isnan(table.estimates).all()
+    assert table.guesses == pytest.approx(in_parts.marginal("d"))
+    assert [row["guess"] for row in table.rows()] == pytest.approx(in_parts.marginal("d"))
+    assert {row["basis"] for row in table.rows()} == {"not measured"}
+    assert np.isnan(answer_table(in_parts, "by a", guess=True).guesses).all()
+
+
+def test_one_query_may_have_answers_of_several_kinds(in_parts) -> None:
+    domain = Domain.from_sizes({"x": 4})
+    measured = MeasurementSet(domain, (Measurement(Query.parse("x=0..1"), np.array([7.0]), Laplace(1.0)),))
+    table = answer_table(estimate(measured), "ranges(x)")
+    assert set(table.basis.names) == {"measured", "modelled", "not measured"}
+    assert [row["estimate"] is None for row in table.rows()] == table.basis.not_measured.tolist()
 
 
 def test_ratios_are_answers_divided_and_show_no_noisy_values(fitted) -> None:
@@ -79,7 +118,7 @@ def test_ratios_are_answers_divided_and_show_no_noisy_values(fitted) -> None:
 
 
 def test_a_ratio_to_nothing_is_no_number_and_valid_json(fitted) -> None:
-    zero = replace(answer_table(fitted, "by sex", per="total"), estimates=np.array([np.nan, 1.0]))
+    zero = replace(answer_table(fitted, "by sex", per="total"), numbers=np.array([np.nan, 1.0]))
     document = json.loads(zero.to_json(), parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     assert document["answers"][0]["estimate"] is None
 
@@ -112,7 +151,7 @@ def test_an_attribute_may_be_called_like_a_column_of_ours() -> None:
         MeasurementSet.from_marginals(domain, {("estimate", "low"): [[1.0, 2], [3, 4]]}, noise=Laplace(1))
     )
     lines = answer_table(fitted, "by estimate, low").to_csv().splitlines()
-    assert lines[0] == "estimate,low,estimate,noisy"
+    assert lines[0] == "estimate,low,estimate,noisy,basis"
     assert lines[2].startswith("0,1,")
 
 

@@ -46,7 +46,7 @@ def test_tables_hold_labels_estimates_and_noisy_values(fitted, tmp_path: Path) -
     assert "age.csv" in names
     assert "total.csv" in names
     lines = (path / "tables" / "age.csv").read_text().splitlines()
-    assert lines[0] == "age,estimate,noisy"
+    assert lines[0] == "age,estimate,noisy,basis"
     assert [line.split(",")[0] for line in lines[1:]] == ["0..17", "18..64", "65..99", "Unknown"]
     assert lines[1].endswith(",1.0")
 
@@ -209,7 +209,7 @@ def test_answers_show_the_noisy_value_only_where_that_query_was_measured(fitted)
     document = json.loads(table.to_json())
     assert document["answers"][0]["age"] == "0..17"
     assert document["private"] is True
-    assert table.to_csv().startswith("age,estimate,noisy\n0..17,")
+    assert table.to_csv().startswith("age,estimate,noisy,basis\n0..17,")
 
 
 def test_tables_have_error_bars_where_they_are_asked_for(fitted, tmp_path: Path) -> None:

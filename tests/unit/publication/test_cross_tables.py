@@ -136,7 +136,10 @@ def test_comma_separated_numbers_are_in_full_and_names_stand_over_labels(fitted)
     rows = list(csv.reader(io.StringIO(cross_table(table, columns=["b", "c"]).to_csv())))
     assert rows[0][:3] == ["", "0", "0"]
     assert rows[1][:3] == ["a", "0", "1"]
-    assert float(rows[2][1]) == table.estimates[0]
+    assert rows[2][1] == f"~{table.estimates[0]}"
+    two = answer_table(fitted, "by a, b")
+    rows = list(csv.reader(io.StringIO(cross_table(two).to_csv())))
+    assert float(rows[1][1]) == two.estimates[0]
 
 
 @pytest.mark.parametrize(("columns", "message"), [(["x"], "'x' cannot go across"), (["b", "b"], "twice")])
@@ -158,3 +161,55 @@ def test_printed_totals_are_sums_and_whole_ones_are_next_to_their_estimates(seed
         assert cells[:, :-1].sum(axis=1) == pytest.approx(cells[:, -1])
     assert np.array_equal(numbers(rounded), np.rint(numbers(rounded)))
     assert np.abs(numbers(rounded) - numbers(plain)).max() < 1.0 + 1e-6
+
+
+@pytest.fixture(scope="module")
+def in_parts() -> Estimate:
+    """b links a with c; d was measured by itself alone, and e not at all."""
+    domain = Domain.from_sizes({"a": 2, "b": 2, "c": 2, "d": 2, "e": 2})
+    tables = {("a", "b"): [[10.0, 20], [30, 40]], ("b", "c"): [[10.0, 30], [20, 40]], "d": [60.0, 40.0]}
+    return estimate(MeasurementSet.from_marginals(domain, tables, noise=Laplace(1.0)))
+
+
+def crossed(fitted: Estimate, query: str, *, guess: bool = False, **options):
+    table = answer_table(fitted, query, guess=guess)
+    return cross_table(
+        table, margins=[answer_table(fitted, each) for each in margin_queries(table, **options)], **options
+    )
+
+
+def test_totals_have_a_basis_of_their_own(in_parts) -> None:
+    table = crossed(in_parts, "by a, c")
+    assert [[cell.basis for cell in row] for row in table.cells] == [["modelled"] * 2 + ["measured"]] * 2 + [
+        ["measured"] * 3
+    ]
+    assert table.texts()[0][0].startswith("~")
+    assert not table.texts()[0][2].startswith("~")
+    table = crossed(in_parts, "by a, d")
+    assert table.texts()[0][:2] == ("–", "–")
+    assert table.cells[0][2].estimate == pytest.approx(in_parts.marginal("a")[0])
+    assert table.cells[2][2].estimate == pytest.approx(in_parts.total)
+    assert cross_table(answer_table(in_parts, "by a, d")).texts()[0][2] == "–"
+
+
+def test_cells_without_a_basis_are_dashes_and_guesses_are_marked_in_every_form(in_parts) -> None:
+    table = crossed(in_parts, "by a, e")
+    assert {text for row in table.texts() for text in row[:2]} == {"–"}
+    document = json.loads(table.to_json())
+    assert document["cells"][0][0] == {"estimate": None, "basis": "not measured"}
+    assert document["next_time"] == ["by a, e"]
+    assert list(csv.reader(io.StringIO(table.to_csv())))[1][1:3] == ["–", "–"]
+    table = crossed(in_parts, "by a, e", guess=True)
+    number = in_parts.marginal("a", "e")[0, 0]
+    assert table.texts()[0][0] == f"guess {number:,.1f}"
+    assert json.loads(table.to_json())["cells"][0][0]["guess"] == pytest.approx(number)
+    assert list(csv.reader(io.StringIO(table.to_csv())))[1][1].startswith("guess ")
+    whole = in_whole_numbers(answer_table(in_parts, "by a, e"), np.array([1, 2, 3, 4]))
+    assert list(csv.reader(io.StringIO(cross_table(whole).to_csv())))[1][1:3] == ["–", "–"]
+
+
+def test_margins_follow_the_order_of_the_columns(fitted) -> None:
+    table = with_bars(fitted, "by a, b, c")
+    margins = [with_bars(fitted, query, 5.0, 5.0) for query in margin_queries(table, columns=["c", "a"])]
+    for cell in cross_table(table, columns=["c", "a"], margins=margins).cells[-1]:
+        assert (cell.low, cell.high) == pytest.approx((cell.estimate - 5, cell.estimate + 5))

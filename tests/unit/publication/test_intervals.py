@@ -160,13 +160,20 @@ def test_exact_facts_have_no_width():
 
 
 @pytest.mark.parametrize(
-    ("query", "determined"),
-    [("by a, b", True), ("by c", True), ("a=0|1", True), ("total", True), ("by a, c", False), ("by a, b, c", False)],
+    ("query", "basis"),
+    [
+        ("by a, b", "measured"),
+        ("by c", "measured"),
+        ("a=0|1", "measured"),
+        ("total", "measured"),
+        ("by a, c", "modelled"),
+        ("by a, b, c", "modelled"),
+    ],
 )
-def test_what_no_measurement_determines_is_called_modelled(query, determined):
+def test_an_interval_says_what_its_answers_stand_on(query, basis):
     found = interval(cs.estimate(measured(), method="graphical"), query, refits=20)
-    assert found.covers == ("measured" if determined else "modelled")
-    assert (MODELLED in found.notes) is not determined
+    assert found.covers == basis
+    assert (MODELLED in found.notes) is (basis == "modelled")
     assert SPENDS_NOTHING in found.notes
 
 
@@ -248,3 +255,12 @@ def test_every_pair_of_ends_is_ordered_at_every_level():
     widths = [interval(estimate, "by a", level, refits=99).high for level in (0.5, 0.8, 0.95, 0.99)]
     for narrower, wider in itertools.pairwise(widths):
         assert np.all(narrower <= wider)
+
+
+def test_answers_that_were_not_measured_have_no_interval():
+    fitted = cs.estimate(measured(scopes=[("a", "b")]), method="table")
+    for query in ("by c", "by a, c"):
+        found = interval(fitted, query, refits=20)
+        assert found.covers == "not measured"
+        assert np.isnan([found.estimates, found.low, found.high]).all()
+        assert not found.uncertain.any()

@@ -1,12 +1,14 @@
 """Pictures of a report: valid files with words, stamped where the noise was simulated, whatever labels say."""
 
 import builtins
+import itertools
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 
 from consilience.domain import Query
+from consilience.measurements.basis import Basis
 from consilience.publication.associations import Associations, associations, cramers_v
 from consilience.publication.diagnostics import Moved
 from consilience.publication.drawing import SIMULATED, NoPictures, Picture, check_pictures
@@ -24,7 +26,8 @@ def margin(labels: list[str], *, kind: str = "categorical", wide: bool = False) 
     interval = Interval(
         Query.marginal("x"), None, 0.95, estimates, estimates - spread, estimates + spread, "measured", "refits", 20, ()
     )
-    return Margin("x " + HOSTILE, kind, tuple(labels), estimates, interval)
+    basis = Basis(np.zeros(len(labels), dtype=np.int8))
+    return Margin("x " + HOSTILE, kind, tuple(labels), estimates, interval, basis)
 
 
 def texts(drawn: Picture) -> str:
@@ -58,7 +61,7 @@ def test_uncertain_counts_are_marked_without_colour() -> None:
 
 def test_simulated_noise_is_stamped_on_every_picture() -> None:
     moved = [Moved(HOSTILE, 4, 2.0, 0.7, 1.2, 0, 0, 0.0), Moved("exact", 1, 0.0, 0.0, 0.0, 0, 0, 0.0)]
-    found = Associations(("a", HOSTILE), np.array([[np.nan, 0.3], [0.3, np.nan]]), 0, frozenset())
+    found = Associations(("a", HOSTILE), np.array([[np.nan, 0.3], [0.3, np.nan]]), 0, frozenset(), frozenset())
     line = np.linspace(-2, 2, 9)
     plot = QuantilePlot("noise", line, line, line - 0.3, line + 0.3)
     pictures = [
@@ -84,7 +87,7 @@ def test_long_margins_stay_small() -> None:
 
 def test_pairs_that_were_not_measured_have_a_star() -> None:
     strengths = np.full((3, 3), 0.25)
-    found = Associations(("a", "b", "c"), strengths, 0, frozenset({frozenset("ab")}))
+    found = Associations(("a", "b", "c"), strengths, 0, frozenset({frozenset("ab")}), frozenset())
     shown = texts(draw_associations(found, private=True))
     assert shown.count(".25*") == 2
     assert shown.count(".25") == 3
@@ -114,7 +117,9 @@ def test_of_many_attributes_the_most_associated_are_kept() -> None:
     assert found.left_out == 15
     assert set(names[:8]) <= set(found.attributes)
     assert found.strengths.shape == (30, 30)
-    assert np.isfinite(found.strengths[~np.eye(30, dtype=bool)]).all()
+    linked = [frozenset(pair) not in found.not_measured for pair in itertools.combinations(found.attributes, 2)]
+    assert 0 < sum(linked) < len(linked)
+    assert np.isfinite(found.strengths[np.triu_indices(30, 1)]).tolist() == linked
 
 
 def test_without_the_libraries_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,203 @@
+"""Every output of a release with unmeasured attributes and pairs: what nobody measured is a number in none of them.
+
+The account has a number for everything, because a model has. All numbers that it assumes without a measurement are
+listed, and every output is searched for them, as they are and as they are rounded in print. To show that the search
+can find them, it is given the same outputs with guesses: there they are all found, and all marked.
+"""
+
+import csv
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import consilience as cs
+from consilience.cli.main import app
+from consilience.domain import Attribute, Domain, Query
+from consilience.measurements import Measurement, MeasurementSet
+from consilience.publication import answer_table, open_release, release, write_report, write_synthetic
+from consilience.publication.report import Report
+
+DOMAIN = Domain(
+    "people",
+    (
+        *Domain.from_sizes({"a": 2, "b": 3, "c": 2, "d": 2, "u": 2}).attributes,
+        Attribute.numeric("n", edges=[0, 1, 2, 3, 4]),
+    ),
+)
+KNOWN = {
+    "by a, b": [10007.0, 21013.0, 5009.0, 17021.0, 31019.0, 16033.0],
+    "by b, c": [11003.0, 16025.0, 31033.0, 20999.0, 13009.0, 8033.0],
+    "by d": [61027.0, 39075.0],
+    "n=0..1": [23017.0],
+}
+"""b links a with c; nothing links d with them; u was never measured; of n only 0..1 was told from the rest."""
+
+WITHOUT_BASIS = [
+    "by u", "by n", "by a, d", "by c, d", "by a, u", "by d, u", "by a, b, d", "by a, c, u", "u=0", "n=2", "mean(n)",
+    "n=0..1 by u", "a=0 and d=1",
+]  # fmt: skip
+WITH_BASIS = ["total", "by a", "by a, b", "by d", "n=0..1", "by a, c", "by a, b, c"]
+FORMS = [[], ["--json"], ["--csv"]]
+BARS = ["--interval", "--refits", "20"]
+SHAPES = [
+    ([], FORMS),
+    (["--cross"], FORMS),
+    (["--integers"], FORMS),
+    (BARS, FORMS[2:]),
+    (["--cross", *BARS], FORMS[:2]),
+]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    noisy = [Measurement(Query.parse(text), np.array(values), cs.Gaussian(3.0)) for text, values in KNOWN.items()]
+    fitted = cs.estimate(MeasurementSet(DOMAIN, tuple(noisy), private=False), method="table")
+    return release(fitted, tmp_path_factory.mktemp("outputs") / "release", interval=0.9, refits=20)
+
+
+@pytest.fixture(scope="module")
+def assumed(bundle: Path) -> list[float]:
+    """The numbers that the account assumes, without those that some answer with a basis has, too."""
+    fitted = open_release(bundle).estimate
+    known = np.concatenate([fitted.answer(text).ravel() for text in WITH_BASIS] + [np.array(v) for v in KNOWN.values()])
+    answers = [(fitted.answer(text).ravel(), fitted.basis(text).not_measured) for text in WITHOUT_BASIS]
+    asked = np.unique(np.concatenate([found[missing] for found, missing in answers]))
+    found = [float(each) for each in asked if each > 1000 and np.abs(known - each).min() > 30]
+    assert len(found) > 25
+    return found
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", text)
+
+
+def found_in(text: str, assumed: list[float]) -> list[str]:
+    """The numbers of a text that are one of these, up to how far they are rounded in print."""
+    sizes = np.array(assumed)
+    found = []
+    for token in numbers(text):
+        plain = token.replace(",", "")
+        step = 10.0 ** -len(plain.partition(".")[2])
+        # Whole numbers are rounded down or up.
+        if np.abs(sizes - float(plain)).min() <= max(step, 1.0 if step == 1.0 else 0.0):
+            found.append(token)
+    return found
+
+
+def call(*words: object) -> str:
+    outcome = CliRunner().invoke(app, [str(word) for word in words])
+    assert outcome.exit_code == 0, outcome.exception
+    return outcome.stdout + outcome.stderr
+
+
+def read(*words: object) -> Any:
+    """What a command prints as JSON."""
+    return json.loads(CliRunner().invoke(app, [str(word) for word in words]).stdout)
+
+
+@pytest.mark.parametrize(("shape", "forms"), SHAPES)
+def test_answers_show_no_number_without_a_basis(bundle, assumed, shape, forms):
+    queries = [text for text in WITHOUT_BASIS if not (text.startswith("mean") and "--integers" in shape)]
+    for form in forms:
+        assert found_in(call("answer", bundle, *queries, *shape, *form), assumed) == []
+
+
+def test_shares_without_a_basis_are_no_numbers(bundle):
+    assert "0.5" not in call("answer", bundle, "by u", "--per", "total")
+    assert all(row["estimate"] is None for row in read("answer", bundle, "d=0", "--per", "u=0", "--json")["answers"])
+
+
+def test_the_search_finds_guesses_and_all_of_them_are_marked(bundle, assumed):
+    for table in read("answer", bundle, *WITHOUT_BASIS, "--guess", "--json"):
+        for row in table["answers"]:
+            assert (row["guess"] is None) == (row["basis"] != "not measured") == (row["estimate"] is not None)
+    text = CliRunner().invoke(app, ["answer", str(bundle), "by a, d", "--guess", "--csv"]).stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert any(found_in(row["guess"], assumed) for row in rows)
+    assert all(row["guess"] and row["basis"] == "not measured" for row in rows)
+    assert not any(row["estimate"] for row in rows)
+    everything = call("answer", bundle, *WITHOUT_BASIS, "--guess")
+    assert len(found_in(everything, assumed)) > 25
+    crossed = call("answer", bundle, "by a, d", "by a, u", "--cross", "--guess")
+    assert found_in(crossed, assumed)
+    assert found_in(re.sub(r"guess [\d,.]+", "", crossed), assumed) == []
+
+
+def test_the_files_of_a_bundle_show_no_number_without_a_basis(bundle, assumed):
+    written = [*(bundle / "tables").iterdir(), bundle / "release.json", bundle / "domain.toml"]
+    assert {"u.csv", "n.csv"} <= {path.name for path in written}
+    for path in written:
+        assert found_in(path.read_text(encoding="utf-8"), assumed) == [], path.name
+    rows = list(csv.DictReader((bundle / "tables" / "u.csv").open(encoding="utf-8")))
+    assert {(row["estimate"], row["low"], row["basis"]) for row in rows} == {("", "", "not measured")}
+    manifest = json.loads((bundle / "release.json").read_text(encoding="utf-8"))
+    assert manifest["basis"]["linked"] == [["a", "b", "c"], ["d"], ["n"]]
+    assert {name for name, word in manifest["basis"]["columns"].items() if word == "not measured"} == {"u", "n"}
+
+
+@pytest.fixture(scope="module")
+def report(bundle: Path) -> Report:
+    return write_report(bundle, refits=20, out=bundle.parent / "page.html")[1]
+
+
+def test_the_report_and_its_pictures_show_no_number_without_a_basis(report, assumed):
+    page = re.sub(r'src="data:[^"]*"', "", report.html)
+    assert found_in(page, assumed) == []
+    assert "not measured" in page
+    for name, drawn in report.pictures.items():
+        assert found_in(re.sub(r"<[^>]*>", " ", drawn.svg) + drawn.description + drawn.title, assumed) == [], name
+    assert set(report.pictures) & {f"margin-{number:02d}" for number in (5, 6)} == set()
+    assert "margin-04" in report.pictures
+
+
+def test_nothing_without_a_basis_has_a_rank_or_an_association(report):
+    facts = report.facts
+    assert {each.asks for each in facts.certainty}.isdisjoint({"u", "n"})
+    assert facts.associations is not None
+    assert facts.associations.attributes == ("a", "b", "c")
+    pairs = {frozenset(pair[:2]) for pair in facts.associations.strongest()}
+    assert pairs == {frozenset(pair) for pair in itertools.combinations("abc", 2)}
+    assert facts.associations.measured == {frozenset("ab"), frozenset("bc")}
+    for margin in facts.margins:
+        missing = margin.basis.not_measured
+        assert np.isnan(margin.estimates[missing]).all()
+        assert margin.interval is None or np.isnan(margin.interval.high[missing]).all()
+
+
+def test_what_python_prints_shows_no_number_without_a_basis(bundle, assumed):
+    fitted = open_release(bundle).estimate
+    for query in WITHOUT_BASIS:
+        table = answer_table(fitted, query)
+        assert found_in(f"{table!r}{table.basis!r}{list(table.rows())}{table.estimates}", assumed) == []
+
+
+def test_records_have_no_unmeasured_column_unless_it_says_so(bundle, tmp_path):
+    said = call("synthesize", bundle, "--out", tmp_path / "plain.csv", "--rows", 50)
+    assert "not measured: u, n" in said
+    assert "no measurement links them: a, b, c | d" in said
+    assert (tmp_path / "plain.csv").read_text().splitlines()[0].endswith(",a,b,c,d")
+    said = call("synthesize", bundle, "--out", tmp_path / "filled.csv", "--rows", 50, "--fill-unmeasured")
+    assert "NOT MEASURED: u, n" in said
+    assert (tmp_path / "filled.csv").read_text().splitlines()[0].endswith(",d,u (not measured),n (not measured)")
+    write_synthetic(open_release(bundle).estimate, tmp_path / "filled.parquet", 50, fill_unmeasured=True)
+    schema = pq.read_schema(tmp_path / "filled.parquet")
+    assert json.loads(schema.metadata[b"consilience.filled"]) == ["u", "n"]
+    marked = {field.name for field in schema if field.metadata[b"consilience.basis"] == b"not measured"}
+    assert marked == {"u", "n"}
+
+
+def test_the_command_that_estimates_says_what_is_not_published(bundle, tmp_path):
+    measurements = bundle / "measurements.parquet"
+    said = call("estimate", measurements, "--out", tmp_path / "again", "--method", "table")
+    assert "not measured, and not published: u, n" in said
+    document = read("estimate", measurements, "--out", tmp_path / "third", "--json")
+    assert document["total_basis"] == "measured"
+    assert document["basis"]["columns"]["u"] == "not measured"
