@@ -2,12 +2,14 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import consilience as cs
 from consilience.domain import Domain, Query
+from consilience.estimators.refits import stand_in
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.numerics.rng import generator
 from consilience.publication import model_errors
@@ -146,3 +148,11 @@ def test_next_to_zero_the_high_end_is_no_lower_than_the_answers_own_measurement_
     at_zero = found.low == 0.0
     assert at_zero.sum() > 40
     assert np.all(found.high[at_zero] >= (values + law.quantile(0.975))[at_zero] - 1e-9)
+
+
+def test_where_a_fit_stayed_at_its_beginning_the_account_that_stands_in_went_on():
+    estimate = cs.estimate(pairs_of(hidden_groups()), method="graphical")
+    stayed = replace(estimate, stats={**estimate.stats, "effort": 0.0})
+    independent = np.outer(estimate.marginal("a"), estimate.marginal("b")) / estimate.total
+    apart = np.abs(stand_in(stayed).marginal("a", "b") - independent).max()
+    assert apart > 0.5 * np.abs(estimate.marginal("a", "b") - independent).max()
