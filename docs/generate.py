@@ -350,7 +350,7 @@ def synthetic() -> str:
 def diagnostics() -> str:
     """How often the check of the noise rejects."""
     rows = results("diagnostics", "diagnostics")
-    header = ["plan", "noise", "runs", "rejected at 5 %"]
+    header = ["plan", "noise", "runs", f"rejected at {100 * rows[0].get('level', 0.05):g} %"]
     lines = [[row["plan"], row["declared"], f"{row['runs']}", f"{100 * row['rejected']:.1f} %"] for row in rows]
     return as_table(header, lines) + "\n\n`python -m benchmarks diagnostics`: Adult at ε = 1."
 

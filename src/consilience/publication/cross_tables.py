@@ -70,6 +70,8 @@ class CrossTable:
     private: bool
     interval: dict[str, Any] | None = None
     """What the intervals are: level, covers, how, refits and notes."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of all answers, in sentences."""
     basis: Basis = field(default_factory=Basis.of_nothing)
     """What the cells stand on, without the totals."""
 
@@ -125,6 +127,7 @@ class CrossTable:
             "total_column": self.total_column,
             **described_basis(self.basis),
             **(self.interval or {}),
+            **({"notes": [*self.notes, *(self.interval or {}).get("notes", ())]} if self.notes else {}),
             "cells": cells,
         }
         return json.dumps(document, indent=2, ensure_ascii=False)
@@ -167,6 +170,7 @@ def cross_table(
         decimals=0 if table.whole else 1 if table.per is None else 4,
         private=table.private,
         interval=None if table.interval is None else described_interval(table.interval),
+        notes=table.notes,
         basis=table.basis,
     )
 
@@ -273,7 +277,7 @@ def _combined(table: AnswerTable, axes: Sequence[int]) -> list[tuple[str, ...]]:
 
 def _header(table: AnswerTable, across: Sequence[int], *, total: bool) -> tuple[tuple[str, ...], ...]:
     if not across:
-        return (("count" if table.per is None else "ratio",),)
+        return (("count" if table.per is None else "ratio" if table.question.mean_of is None else "mean",),)
     by_row = zip(*_combined(table, across), strict=True)
     return tuple((*labels, *([TOTAL if place == 0 else ""] * total)) for place, labels in enumerate(by_row))
 

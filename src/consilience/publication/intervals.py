@@ -33,13 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from consilience.domain.queries import Query
+from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimate, Progress
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName, basis
 from consilience.numerics.rng import generator
-from consilience.publication.answers import as_query, check_divisor, ratio
+from consilience.publication.answers import as_question, check_divisor, ratio
 from consilience.publication.linear_errors import linear_errors
 from consilience.publication.model_errors import ModelErrors
 from consilience.publication.replicates import Replicates, check_refits, replicates
@@ -99,7 +99,7 @@ class Interval:
 
 def interval(
     estimate: Estimate,
-    query: Query | str,
+    query: Query | Question | str,
     level: float = 0.95,
     *,
     per: Query | str | None = None,
@@ -109,16 +109,16 @@ def interval(
 ) -> Interval:
     """The interval that holds each answer of a query with the probability `level`.
 
-    With `per` the answers are divided by those of another query, which is one number or has the same shape: shares,
-    and means as in `interval(estimate, "mean(age) by sex", per="by sex")`. Spends no budget.
+    With `per` the answers are divided by those of another query, which is one number or has the same shape: shares, as
+    in `interval(estimate, "by sex", per="total")`. Means as in "mean(age) by sex" divide by themselves. Spends no
+    budget.
     """
-    divisor = None if per is None else as_query(per)
-    return _intervals(estimate, [(as_query(query), divisor)], level, refits, seed, progress)[0]
+    return intervals(estimate, [query], level, per=per, refits=refits, seed=seed, progress=progress)[0]
 
 
 def intervals(
     estimate: Estimate,
-    queries: Sequence[Query | str],
+    queries: Sequence[Query | Question | str],
     level: float = 0.95,
     *,
     per: Query | str | None = None,
@@ -127,8 +127,8 @@ def intervals(
     progress: Progress | None = None,
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
-    divisor = None if per is None else as_query(per)
-    return _intervals(estimate, [(as_query(each), divisor) for each in queries], level, refits, seed, progress)
+    asked = [as_question(each, per) for each in queries]
+    return _intervals(estimate, [(each.query, each.per) for each in asked], level, refits, seed, progress)
 
 
 Asked = tuple[Query, Query | None]
