@@ -265,7 +265,8 @@ class _Block:
         number, basis = float(self.numbers[i, j]), BASES[int(self.codes[i, j])]
         if basis == "not measured":
             return Cell(math.nan, basis=basis, guess=number if self.guess else None)
-        low, high = (None if ends is None else float(ends[i, j]) for ends in (self.low, self.high))
+        ends = [None if each is None else float(each[i, j]) for each in (self.low, self.high)]
+        low, high = (None if end is None or math.isnan(end) else end for end in ends)
         return Cell(number, low, high, bool(self.wide[i, j]), basis)
 
 

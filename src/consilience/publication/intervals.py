@@ -13,7 +13,8 @@ What θ₀ cannot show is the error of a count that is nothing in the data and s
 records there, and puts more the less there are. So a low end next to zero, nearer than `NEXT_TO_ZERO` of w, is zero.
 Nor can θ₀ show how much is taken from a small count that the noise, or its neighbours, let pass for nothing: around
 nothing, nothing is taken. There the high end is at least that of the answer's own measurement, y + the (1 + `level`)/2
-quantile of its noise, which holds whatever the data.
+quantile of its noise, which holds whatever the data. And a model that stopped early takes small counts for exact shares
+of large ones, as does θ₀; w is at least what counts of records scatter by, as far as their noise hides it.
 
 *Covariances.* Weighted least squares without non-negativity are linear: θ̂ − θ = L·noise, whatever the data. Then the
 law of L·noise itself is used, exactly for Gaussian noise and by drawing noise for other laws (`linear_errors`).
@@ -30,6 +31,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError
@@ -195,12 +197,17 @@ def _bounded(estimate: Estimate, pair: Asked, level: float, width: Array, stands
     maps = [each for query in pair if query is not None for each in query.bind(estimate.domain).maps]
     if per is not None:
         center = ratio(center, np.ravel(estimate.answer(per)))
+    counts = all(each.nonnegative for each in maps)
+    highest, variance = np.full(center.shape, np.nan), np.full(center.shape, np.nan)
+    if counts and refits and per is None:
+        highest, variance = _by_itself(estimate, query, level)
+        if "effort" in estimate.stats:
+            width = np.fmax(width, _by_chance(center, variance, level))
     low, high = center - width, center + width
-    if all(each.nonnegative for each in maps):
+    if counts:
         next_to_zero = low <= (NEXT_TO_ZERO * width if refits else 0.0)
         low = np.where(next_to_zero, np.minimum(center, 0.0), low)
-        if refits and per is None:
-            high = np.where(next_to_zero, np.fmax(high, _highest_by_itself(estimate, query, level)), high)
+        high = np.where(next_to_zero, np.fmax(high, highest), high)
     unknown = stands_on.modelled & np.isnan(width) & ~np.isnan(center)
     notes = [
         SPENDS_NOTHING,
@@ -214,13 +221,23 @@ def _bounded(estimate: Estimate, pair: Asked, level: float, width: Array, stands
     return Interval(query, per, level, center, low, high, stands_on.worst, how, refits, tuple(notes))
 
 
-def _highest_by_itself(estimate: Estimate, query: Query, level: float) -> Array:
-    """The high end of each answer by its own measurement alone, the least of several; not a number where it has none.
+def _by_chance(counts: Array, variance: Array, level: float) -> Array:
+    """The half-width that counts of records have which a smooth model takes for exact shares, and noise does not show.
 
-    An answer was measured where a measured one is the same sum of random numbers.
+    Known as a Poisson count to the model and with noise of variance σ² to its measurement, a count c is known to
+    cσ²/(c + σ²). Not a number where it was not measured.
+    """
+    chance = np.maximum(counts, 0.0)
+    return float(ndtri(0.5 + level / 2.0)) * np.sqrt(chance * variance / (chance + variance))
+
+
+def _by_itself(estimate: Estimate, query: Query, level: float) -> tuple[Array, Array]:
+    """The high end of each answer by its own measurement alone, and the variance of its noise, the least of several.
+
+    Not numbers where an answer was not measured; it was where a measured one is the same sum of random numbers.
     """
     asked = _sums_of_random_numbers(estimate, query)
-    found = np.full(asked.shape, np.nan)
+    found, variance = np.full(asked.shape, np.nan), np.full(asked.shape, np.nan)
     for each in estimate.measurements:
         if each.kind != "linear" or each.clipped or each.threshold is not None or isinstance(each.noise, Exact):
             continue
@@ -228,8 +245,10 @@ def _highest_by_itself(estimate: Estimate, query: Query, level: float) -> Array:
         order = np.argsort(known)
         places = order[np.minimum(np.searchsorted(known[order], asked * (1.0 - SAME)), known.size - 1)]
         ends = np.ravel(each.values)[places] + float(each.noise.quantile(0.5 + level / 2.0))
-        found = np.where(np.isclose(known[places], asked, rtol=SAME, atol=0.0), np.fmin(found, ends), found)
-    return found
+        same = np.isclose(known[places], asked, rtol=SAME, atol=0.0)
+        found = np.where(same, np.fmin(found, ends), found)
+        variance = np.where(same, np.fmin(variance, each.noise.variance), variance)
+    return found, variance
 
 
 def _sums_of_random_numbers(estimate: Estimate, query: Query) -> Array:

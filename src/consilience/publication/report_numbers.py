@@ -145,7 +145,7 @@ def _margin_table(margin: Margin, level: str) -> Markup:
         row: list[Content] = [label, "–" if missing else count(float(margin.estimates[i]))]
         if margin.interval is not None:
             low, high = float(margin.interval.low[i]), float(margin.interval.high[i])
-            row.append("–" if missing else f"{count(low)} – {count(high)}")
+            row.append("–" if missing or math.isnan(low) else f"{count(low)} – {count(high)}")
         row += [margin.basis.names[i], *(["† wide" if margin.uncertain[i] else ""] if flagged else [])]
         rows.append(row)
     name = margin.attribute or "total"

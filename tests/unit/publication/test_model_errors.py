@@ -2,18 +2,21 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import consilience as cs
 from consilience.domain import Domain, Query
+from consilience.estimators.refits import stand_in
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.numerics.rng import generator
 from consilience.publication import model_errors
 from consilience.publication.intervals import MODELLED, UNKNOWN, interval, intervals
 from consilience.publication.model_errors import ModelErrors, drawn_tables
 
+NOISE = cs.Gaussian(10.0)
 FLAGS = Domain.from_sizes(dict.fromkeys("abcde", 2), name="flags")
 PAIRS = tuple(itertools.combinations("abcde", 2))
 TRIPLES = [Query.marginal(*names) for names in itertools.combinations("abcde", 3)]
@@ -34,8 +37,8 @@ def independent_flags() -> np.ndarray:
     return np.random.default_rng(7).multinomial(20_000, shares).reshape(FLAGS.shape).astype(float)
 
 
-def pairs_of(truth: np.ndarray, seed: int = 0) -> MeasurementSet:
-    rng, law, found = np.random.default_rng(seed), cs.Gaussian(10.0), []
+def pairs_of(truth: np.ndarray, law: cs.Gaussian = NOISE) -> MeasurementSet:
+    rng, found = np.random.default_rng(0), []
     for names in PAIRS:
         exact = Query.marginal(*names).bind(FLAGS).answer_full(truth).ravel()
         found.append(Measurement(Query.marginal(*names), exact + law.simulate(exact.size, rng), law))
@@ -146,3 +149,20 @@ def test_next_to_zero_the_high_end_is_no_lower_than_the_answers_own_measurement_
     at_zero = found.low == 0.0
     assert at_zero.sum() > 40
     assert np.all(found.high[at_zero] >= (values + law.quantile(0.975))[at_zero] - 1e-9)
+
+
+def test_where_a_fit_stayed_at_its_beginning_the_account_that_stands_in_went_on():
+    estimate = cs.estimate(pairs_of(hidden_groups()), method="graphical")
+    stayed = replace(estimate, stats={**estimate.stats, "effort": 0.0})
+    independent = np.outer(estimate.marginal("a"), estimate.marginal("b")) / estimate.total
+    apart = np.abs(stand_in(stayed).marginal("a", "b") - independent).max()
+    assert apart > 0.5 * np.abs(estimate.marginal("a", "b") - independent).max()
+
+
+def test_no_smooth_model_knows_a_count_more_closely_than_it_scatters_and_its_noise_lets_one_see():
+    law, truth = cs.Gaussian(40.0), hidden_groups()
+    estimate = cs.estimate(pairs_of(truth, law=law), method="graphical")
+    for found in intervals(estimate, [Query.marginal(*names) for names in PAIRS], refits=20):
+        counts = np.maximum(found.estimates, 0.0)
+        known = 1.959 * np.sqrt(counts * law.variance / (counts + law.variance))
+        assert np.all(found.high - found.estimates >= known)
