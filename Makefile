@@ -39,6 +39,7 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -n 2 -m slow
+	for seed in 11 12 13 14 15 16; do $(BIN)/python -m pytest -n 2 -m "hypothesis and not slow" --hypothesis-seed=$$seed || exit 1; done
 
 # The quick tests once under each arithmetic of other processors: an hour, for the night.
 test-portable: setup
@@ -78,6 +79,4 @@ docs: setup
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .portable demo
-
-	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis .portable demo

@@ -281,25 +281,29 @@ def mechanisms() -> str:
 def coverage() -> str:
     """How often 95 % intervals held the truth, and how wide they were."""
     rows = results("coverage", "coverage")
-    header = ["problem", "ε", "answers", "counts", "how many", "coverage", "of the worst one", "median width"]
+    header = ["problem", "ε", "answers", "how many", "coverage", "of the worst one", "clearly below 90 %"]
+    header += ["without interval", "median width", "by hindsight", "of one width", "draws"]
     lines = [
         [
             row["problem"],
             f"{row['epsilon']:g}",
             row["answers"],
-            row["counts"],
-            f"{row['number']}",
+            f"{row['number']:,}",
             f"{100 * row['coverage']:.1f} %",
             f"{100 * row['worst answer']:.0f} %",
+            f"{row['clearly below 90 %']}",
+            f"{100 * row['without interval']:.0f} %",
             f"{row['median width']:.2f}",
+            f"{row['by hindsight']:.2f}",
+            f"{row['of one width']:.2f}",
+            f"{row['draws']}",
         ]
         for row in rows
     ]
-    first = rows[0]
     return as_table(header, lines) + (
-        f"\n\n`python -m benchmarks coverage`: {first['repetitions']} draws of the noise, {first['refits']} refits for "
-        "each. *Large* counts exceed five standard deviations of the noise, *small* ones do not, *zero* ones are zero. "
-        "Widths are in units of the interval that one measured value has by itself."
+        f"\n\n`python -m benchmarks coverage`, {rows[0]['refits']} refits for each draw of the noise. Widths are "
+        "medians, in units of the interval that one measured value has by itself; *by hindsight*: had all intervals "
+        "of the row been scaled by the one factor that gives 95 %; *of one width*: had they all had the same width."
     )
 
 
@@ -346,7 +350,7 @@ def synthetic() -> str:
 def diagnostics() -> str:
     """How often the check of the noise rejects."""
     rows = results("diagnostics", "diagnostics")
-    header = ["plan", "noise", "runs", "rejected at 5 %"]
+    header = ["plan", "noise", "runs", f"rejected at {100 * rows[0].get('level', 0.05):g} %"]
     lines = [[row["plan"], row["declared"], f"{row['runs']}", f"{100 * row['rejected']:.1f} %"] for row in rows]
     return as_table(header, lines) + "\n\n`python -m benchmarks diagnostics`: Adult at ε = 1."
 

@@ -1,8 +1,15 @@
-"""Tests that rest on what only some systems have are skipped on the others, each with its reason."""
+"""Tests that rest on what only some systems have are skipped on the others, each with its reason.
+
+Hypothesis draws few examples of each law here; `make test-slow` draws them again from other seeds.
+"""
 
 import sys
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("quick", max_examples=40)
+settings.load_profile("quick")
 
 # A benchmark reads its peak memory from a module that Windows does not have.
 collect_ignore_glob = ["unit/benchmarks/*"] if sys.platform == "win32" else []

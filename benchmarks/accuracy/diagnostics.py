@@ -37,7 +37,8 @@ def run(quick: bool) -> list[dict[str, Any]]:
         exact = _exact(measure(source, plan, **budget, simulate=0), source)
         for declared, change in CHANGES.items():
             runs = (200 if change is _as_it_is else 50) // (10 if quick else 1)
-            rows.append({"table": records.name, "plan": name, "declared": declared} | _rates(exact, change, runs))
+            about = {"table": records.name, "plan": name, "declared": declared, "level": LEVEL}
+            rows.append(about | _rates(exact, change, runs))
             print(f"  {name}, {declared}: done", flush=True)
     return rows
 

@@ -61,3 +61,11 @@ class TooLarge(ConsilienceError):
 
 class ModelTooLarge(TooLarge):
     """A graphical model whose junction tree would not fit; names its largest cliques and what causes them."""
+
+
+class PoorFit(ConsilienceError):
+    """An account that misses its measurements by far more than their noise explains; the estimate is `details[0]`."""
+
+    def __init__(self, message: str = "", *details: object) -> None:
+        super().__init__(message)
+        self.details = details

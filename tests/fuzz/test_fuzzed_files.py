@@ -194,9 +194,9 @@ def bundle(nonsense: Nonsense, folder: Path) -> None:
     else:
         parquet(copy / what, nonsense, copy / what)
     if isinstance(manifest, dict) and isinstance(manifest.get("files"), dict):
-        for name in manifest["files"]:
-            if isinstance(name, str) and "\x00" not in name and len(name) < 200 and (copy / name).is_file():
-                manifest["files"][name] = hashlib.sha256((copy / name).read_bytes()).hexdigest()
+        for path in (each for each in copy.rglob("*") if each.is_file()):
+            if (name := str(path.relative_to(copy))) in manifest["files"]:
+                manifest["files"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
     (copy / "release.json").write_text(json.dumps(manifest), encoding="utf-8", errors="surrogatepass")
     open_release(copy).estimate.marginal("age")
 

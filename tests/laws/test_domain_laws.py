@@ -166,7 +166,7 @@ def typed_queries(draw: st.DrawFn) -> Query:
 
 
 @given(typed_queries())
-@settings(law, max_examples=300)
+@settings(law, max_examples=120)
 def test_descriptions_parse_back_to_the_same_query(query: Query) -> None:
     assert Query.parse(query.describe()) == query
 

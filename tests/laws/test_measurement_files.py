@@ -139,7 +139,7 @@ def sets(draw: st.DrawFn) -> MeasurementSet:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=45, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(sets())
 def test_what_was_saved_is_what_is_loaded(found: MeasurementSet) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,7 @@ def test_what_was_saved_is_what_is_loaded(found: MeasurementSet) -> None:
         assert path.read_bytes() == first
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(sets(), st.data())
 def test_odd_bytes_load_or_are_refused(found: MeasurementSet, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -59,7 +59,10 @@ def test_selections_fit_their_epsilon_and_none_a_fifth_off(make: Callable[[], No
     _assert_only_the_declared_epsilon_fits(chosen, selector, off=0.2)
 
 
-@selectors
+@pytest.mark.parametrize(
+    "selector",
+    [pytest.param(each, marks=() if each == "permute-and-flip" else pytest.mark.slow) for each in get_args(Selector)],
+)
 def test_monotonic_selections_have_half_the_noise(selector: Selector):
     # Half the scores at half the scale: the law of the full scores at the full scale, but for the lattice.
     options = {"sensitivity": SENSITIVITY, "epsilon": EPSILON, "selector": selector, "monotonic": True}

@@ -15,7 +15,7 @@ from consilience.cli.console import announce_compilation, echo, note, progress
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError
 
 if TYPE_CHECKING:
-    from consilience.domain import Query
+    from consilience.domain.queries import Question
     from consilience.estimators import Estimate
     from consilience.publication import AnswerTable, CrossTable
     from consilience.publication.intervals import Interval
@@ -47,16 +47,15 @@ def answer_command(
     out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
 ) -> None:
     """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
-    from consilience.domain import Query
     from consilience.domain.files import write_atomically
+    from consilience.publication.answers import as_question
 
     form = _form(csv=csv, json=json, out=out)
     _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns)
-    parsed = [Query.parse(query) for query in queries]
-    divisor = None if per is None else Query.parse(per)
+    parsed = [as_question(query, per) for query in queries]
     estimate = open_estimate(source)
     across = tuple(columns) if columns else None
-    asked = _Asked(estimate, parsed, divisor, across, integers=integers, cross=cross, guess=guess)
+    asked = _Asked(estimate, parsed, across, integers=integers, cross=cross, guess=guess)
     asked.check()
     bars = _error_bars(asked, level, refits, seed) if interval else {}
     tables = [asked.form(table, bars) for table in asked.plain]
@@ -94,8 +93,7 @@ class _Asked:
     """What the user asked for, once it is known of what."""
 
     estimate: "Estimate"
-    queries: "list[Query]"
-    per: "Query | None"
+    questions: "list[Question]"
     columns: tuple[str, ...] | None
     integers: bool
     cross: bool
@@ -106,10 +104,10 @@ class _Asked:
         """The answers without error bars; whole numbers where they are wanted."""
         from consilience.publication import answer_table, in_whole_numbers, whole_answers
 
-        tables = [answer_table(self.estimate, query, per=self.per, guess=self.guess) for query in self.queries]
+        tables = [answer_table(self.estimate, each, guess=self.guess) for each in self.questions]
         if not self.integers:
             return tables
-        whole = whole_answers(self.estimate, self.queries, columns=self.columns)
+        whole = whole_answers(self.estimate, [each.query for each in self.questions], columns=self.columns)
         note(f"whole numbers: {whole.note}")
         return [in_whole_numbers(*pair) for pair in zip(tables, whole.answers, strict=True)]
 
@@ -118,37 +116,34 @@ class _Asked:
         for table in self.plain:
             self.form(table, {})
 
-    def margins(self) -> "list[Query]":
-        """What the totals of the cross-tables ask for."""
+    def margins(self, table: "AnswerTable") -> "list[Question]":
+        """What the totals of a cross-table ask for."""
+        from consilience.domain.queries import Question
         from consilience.publication import margin_queries
 
-        if not self.cross:
-            return []
-        return [query for table in self.plain for query in margin_queries(table, columns=self.columns)]
+        return [Question(query) for query in margin_queries(table, columns=self.columns)] if self.cross else []
 
-    def form(self, table: "AnswerTable", bars: "dict[Query, Interval]") -> "AnswerTable | CrossTable":
+    def form(self, table: "AnswerTable", bars: "dict[Question, Interval]") -> "AnswerTable | CrossTable":
         """The table with its error bars as it is to be shown."""
-        from consilience.publication import answer_table, cross_table, margin_queries
+        from consilience.publication import answer_table, cross_table
 
-        table = replace(table, interval=bars.get(table.query))
+        table = replace(table, interval=bars.get(table.question))
         if not self.cross:
             return table
-        wanted = margin_queries(table, columns=self.columns)
-        margins = [answer_table(self.estimate, query, bars.get(query)) for query in wanted]
+        margins = [answer_table(self.estimate, each, bars.get(each)) for each in self.margins(table)]
         return cross_table(table, columns=self.columns, margins=margins)
 
 
-def _error_bars(asked: _Asked, level: float, refits: int, seed: int) -> "dict[Query, Interval]":
+def _error_bars(asked: _Asked, level: float, refits: int, seed: int) -> "dict[Question, Interval]":
     """The intervals of all queries and margins, from the same refits; none, and why, where there can be none."""
     from consilience.publication.intervals import intervals
 
     announce_compilation()
-    wanted = list(dict.fromkeys([*asked.queries, *asked.margins()]))
+    totals = [each for table in asked.plain for each in asked.margins(table)]
+    wanted = list(dict.fromkeys([*asked.questions, *totals]))
     try:
         with progress() as show:
-            found = intervals(
-                asked.estimate, wanted, level=level, per=asked.per, refits=refits, seed=seed, progress=show
-            )
+            found = intervals(asked.estimate, wanted, level=level, refits=refits, seed=seed, progress=show)
     except DeclarationError:
         raise
     except ConsilienceError as error:

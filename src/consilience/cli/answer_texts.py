@@ -41,7 +41,7 @@ def print_long_table(table: "AnswerTable") -> None:
             shown[0] += "*" if table.uncertain[place] else " "
         rows.append([*labels, row["basis"], *shown])
     print_table((*table.columns, "basis", *names), rows, numeric=len(names), title=table.title)
-    _print_legend(table.basis, wide=bool(table.uncertain.any()), guess=table.guess)
+    _print_legend(table.basis, wide=bool(table.uncertain.any()), guess=table.guess, notes=table.notes)
 
 
 def print_cross_table(table: "CrossTable") -> None:
@@ -56,7 +56,7 @@ def print_cross_table(table: "CrossTable") -> None:
         rows = [[*labels, *(row[k] for k in part)] for labels, row in zip(table.row_labels, texts, strict=True)]
         print_table((*table.down, *(heads[k] for k in part)), rows, numeric=len(part), title=title)
     guessed = any(cell.guess is not None for row in table.cells for cell in row)
-    _print_legend(table.basis, wide=table.any_wide, guess=guessed, marked=table.any_modelled)
+    _print_legend(table.basis, wide=table.any_wide, guess=guessed, marked=table.any_modelled, notes=table.notes)
 
 
 def parts(widths: Sequence[int], room: float) -> list[list[int]]:
@@ -90,8 +90,8 @@ def _number(value: float | None, decimals: int) -> str:
     return f"{value:,.{decimals}f}" if math.isfinite(value) else "∞"
 
 
-def _print_legend(basis: "Basis", *, wide: bool, guess: bool, marked: bool = False) -> None:
-    lines = [MARK_LEGEND] * wide + [MODELLED_LEGEND] * marked
+def _print_legend(basis: "Basis", *, wide: bool, guess: bool, marked: bool = False, notes: Sequence[str] = ()) -> None:
+    lines = [MARK_LEGEND] * wide + [MODELLED_LEGEND] * marked + list(notes)
     if basis.explain():
         lines.append((GUESSED_LEGEND if guess else GUESS_LEGEND).format(basis.explain()))
     if lines:

@@ -8,7 +8,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, print_json
-from consilience.errors import FileFormatError
+from consilience.errors import FileFormatError, LedgerError
 
 if TYPE_CHECKING:
     from consilience.measurements import MeasurementSet
@@ -35,7 +35,7 @@ class Finding:
         """What everybody has to know before anything else; empty where there is nothing."""
         from consilience.measurements.measurement_set import NOT_PRIVATE
 
-        return NOT_PRIVATE if self.private is False else self.warning
+        return "\n".join(filter(None, [NOT_PRIVATE if self.private is False else "", self.warning]))
 
 
 def check_command(
@@ -46,34 +46,39 @@ def check_command(
     allow_simulated: Annotated[
         bool, typer.Option("--allow-simulated", help="Exit code 0 for simulated noise, too. It is still NOT PRIVATE.")
     ] = False,
+    ledger: Annotated[
+        Path | None,
+        typer.Option("--ledger", help="Compare measurements with the checksum that this ledger has of them."),
+    ] = None,
     json: options.AsJson = False,
 ) -> None:
     """Say what a file is and that it is valid, or what is wrong with it (exit code 1).
 
-    What must not be published has exit code 1 even if it is valid: simulated noise, and a draft of a domain.
+    What must not be published has exit code 1 even if it is valid: simulated noise, measurements that were changed
+    after they were drawn, and a draft of a domain.
     """
-    found = examine(path)
+    found = examine(path, ledger)
     if json:
         first = {"notice": found.notice} if found.notice else {}
         about = {"file": str(path), "kind": found.kind, "valid": True, "summary": found.summary}
         print_json(first | {"private": found.private} | about)
     else:
         echo((f"{found.notice}\n" if found.notice else "") + f"{path}: {found.kind}, valid. {found.summary}")
-    if found.notice and not (allow_simulated and found.private is False):
+    if found.warning or (found.private is False and not allow_simulated):
         raise typer.Exit(1)
 
 
-def examine(path: Path) -> Finding:
+def examine(path: Path, ledger: Path | None = None) -> Finding:
     """What a file is; a ConsilienceError says what is wrong."""
     if not path.exists():
         raise FileFormatError(f"there is no file {path}")
     if path.is_dir():
-        return _folder(path)
+        return _folder(path, ledger)
     start = _first_bytes(path)
     if start.startswith(b"SQLite format 3"):
         return _ledger(path)
     if start.startswith(b"PAR1"):
-        return _parquet(path)
+        return _parquet(path, ledger)
     if path.suffix == ".toml":
         return _toml(path)
     return _other_file(path, start)
@@ -87,17 +92,17 @@ def _first_bytes(path: Path) -> bytes:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _folder(path: Path) -> Finding:
+def _folder(path: Path, ledger: Path | None = None) -> Finding:
     from consilience.publication import open_release
     from consilience.publication.clusters import is_cluster_folder, open_clusters
 
     if is_cluster_folder(path):
         clusters, measured = open_clusters(path)
         summary = f"{measured.domain.name}, {len(clusters.centroids)} clusters."
-        return Finding("clusters", summary + _promise(measured), clusters.private)
+        return Finding("clusters", summary + _promise(measured), clusters.private, _changed(measured, ledger))
     estimate = open_release(path).estimate
     summary = f"{estimate.domain.name}, fitted by {estimate.method['method']}."
-    return Finding("release bundle", summary, estimate.private)
+    return Finding("release bundle", summary, estimate.private, _changed(estimate.measurements, ledger))
 
 
 def _ledger(path: Path) -> Finding:
@@ -108,7 +113,7 @@ def _ledger(path: Path) -> Finding:
     return Finding("ledger", summary)
 
 
-def _parquet(path: Path) -> Finding:
+def _parquet(path: Path, ledger: Path | None) -> Finding:
     from consilience.measurements import MeasurementSet
     from consilience.publication.models import is_model
     from consilience.publication.record_files import synthetic_file
@@ -120,12 +125,33 @@ def _parquet(path: Path) -> Finding:
         return Finding("synthetic records", f"{records[0]:,} rows.", records[1])
     measured = MeasurementSet.load(path)
     summary = f"{measured.domain.name}, {len(measured)} measurements."
-    return Finding("measurement file", summary + _promise(measured), measured.private)
+    return Finding("measurement file", summary + _promise(measured), measured.private, _changed(measured, ledger))
 
 
 def _promise(measured: "MeasurementSet") -> str:
     """What real noise promises; simulated noise promises nothing."""
     return f" {measured.privacy.describe()}" if measured.private else ""
+
+
+def _changed(measured: "MeasurementSet", ledger: Path | None) -> str:
+    """What speaks against these being the measurements that were drawn; empty where nothing does."""
+    from consilience.publication.diagnostics import CHANGED
+
+    if measured.as_drawn is False:
+        return CHANGED
+    if ledger is None:
+        return ""
+    from consilience.privacy.ledger import Ledger
+
+    book = Ledger.open(ledger)
+    release = str(measured.provenance.get("release", ""))
+    recorded = book.checksum(release)
+    if recorded is None:
+        raise LedgerError(
+            f"{ledger} has no checksum of the release {release!r}: it was made with another ledger, by an earlier "
+            "version, or merged from several; ask for it again, which its ledger answers uncharged, and compare"
+        )
+    return "" if recorded == measured.provenance.get("checksum") else f"{CHANGED} {ledger} has another one."
 
 
 def _model(path: Path) -> Finding:

@@ -1,12 +1,16 @@
 """`consilience domain`: draft, show and check domain files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, note, print_json, print_table
+from consilience.errors import ConsilienceError
+
+if TYPE_CHECKING:
+    from consilience.domain import Domain
 
 app = typer.Typer(help="Draft, show or check a domain file.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -16,11 +20,22 @@ def draft(
     data: options.Data,
     name: Annotated[str | None, typer.Option("--name", help="The dataset's name; by default the file's.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write here instead of to standard output.")] = None,
+    table: options.SourceTable = None,
+    sql: options.SourceQuery = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
 ) -> None:
     """Draft a domain from the data. Reading values off confidential data is NOT private: review and edit the draft."""
+    from consilience.domain.source_format import Notation, SourceFormat
     from consilience.source.draft import draft_domain
 
-    drafted, left_out = draft_domain(data, name=name or Path(data).name.partition(".")[0])
+    notation = Notation(decimal or ".", thousands, tuple(missing_tokens or ()))
+    how = SourceFormat(encoding or "utf-8", options.as_delimiter(delimiter), notation)
+    called = name or Path(data).name.partition(".")[0]
+    drafted, left_out = draft_domain(data, name=called, how=how, table=table, query=sql)
     text = (
         "# DRAFT, read off the data, which is not private. Go through the attributes one by one: replace every value\n"
         "# and edge by what is publicly known, then remove the attribute's mark. At last remove the mark below, and\n"
@@ -58,6 +73,8 @@ def show(
         echo(f"DRAFT: {domain.left_to_review}")
     echo(f"{domain.name}: {len(domain.attributes)} attributes, {domain.cells:,} cells")
     print_table(["attribute", "kind", "values", "missing", "unlisted", "size"], rows, numeric=1)
+    for key, value in domain.source_format.to_declaration().items():
+        echo(f"source: {key} = {value!r}")
     for line in domain.public.describe():
         echo(f"public fact: {line}")
     if domain.impossible:
@@ -65,11 +82,72 @@ def show(
         echo(f"impossible cells: {count} {'rule' if count == 1 else 'rules'}")
 
 
-@app.command(epilog="Example: consilience domain check data.domain.toml")
-def check(path: Annotated[Path, typer.Argument(help="A domain file.")]) -> None:
-    """Say that a domain file is valid, or what is wrong with it or left to review (exit code 1)."""
+@app.command(epilog="Example: consilience domain check data.domain.toml --against data.csv")
+def check(
+    path: Annotated[Path, typer.Argument(help="A domain file.")],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            help="Compare it with this confidential table. NOT PRIVATE: what it prints is for the curator alone.",
+        ),
+    ] = None,
+    table: options.SourceTable = None,
+    sql: options.SourceQuery = None,
+    unit: options.UnitColumn = None,
+    max_rows: options.MaxRows = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
+    ledger: options.LedgerFile = None,
+    json: options.AsJson = False,
+) -> None:
+    """Say that a domain file is valid, or what is wrong with it or left to review (exit code 1).
+
+    With --against, tell the curator how many rows of the data each rule drops or moves, and what to write: NOT PRIVATE.
+    """
     from consilience.domain import Domain
 
     domain = Domain.load(path)
-    domain.refuse_draft()
-    echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells")
+    if against is None:
+        domain.refuse_draft()
+        if json:
+            print_json({"file": str(path), "valid": True, "domain": domain.name, "cells": domain.cells})
+        else:
+            echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells")
+        return
+    from consilience.source.fit_report import check_fit
+
+    declared = options.written_as(
+        domain,
+        encoding=encoding,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        missing_tokens=missing_tokens,
+    )
+    found = check_fit(against, declared, table=table, query=sql, unit=unit, max_rows_per_unit=max_rows)
+    if json:
+        print_json(found.to_json())
+    else:
+        echo(found.describe())
+    if found.found is not None and not found.found.absent:
+        _note_check(against, declared, table, sql, ledger)
+
+
+def _note_check(data: str, domain: "Domain", table: str | None, sql: str | None, ledger: Path | None) -> None:
+    """Note beside the ledger that this domain was checked: its fingerprint and the date, no count."""
+    from dataclasses import replace
+
+    from consilience.privacy.ledger_places import ledger_place, note_check
+
+    try:
+        if ledger is None:
+            reviewed = replace(domain, draft=False, unreviewed=())
+            source = options.open_source(data, reviewed, table=table, query=sql, unit=None, max_rows=None)
+            ledger = ledger_place(source)
+        note_check(ledger.absolute(), domain)
+    except ConsilienceError as error:
+        note(f"that this domain was checked could not be noted beside the ledger: {error}")

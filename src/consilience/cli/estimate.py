@@ -19,6 +19,7 @@ def estimate_command(
     measurements: Annotated[Path, typer.Argument(help="A measurement file.")],
     out: Annotated[Path, typer.Option("--out", help="The bundle to write: a new directory.")],
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
@@ -34,7 +35,7 @@ def estimate_command(
     measured = MeasurementSet.load(measurements)
     announce_compilation()
     with progress() as show:
-        fitted = estimate(measured, method=method, progress=show)
+        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
     write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
     show_estimate(fitted, out, json=json)
 
@@ -67,7 +68,7 @@ def _status(fitted: "Estimate") -> str:
     """The status, with the optimality gap where the optimum was what the fit was after."""
     from consilience.numerics.fit import Status
 
-    if fitted.status in (Status.LEAST_RISK, Status.NOISE_LEVEL):
+    if fitted.status in (Status.LEAST_RISK, Status.NOISE_LEVEL, Status.MISFIT):
         return f"{fitted.status.value}. {fitted.status.explanation}"
     gap, objective = float(fitted.stats["gap"]), float(fitted.stats["objective"])
     return f"{fitted.status.value}; optimality gap {gap:.2g} of objective {objective:.4g}"

@@ -31,6 +31,8 @@ def evaluate_command(
     from consilience.evaluation.errors import NOTICE
 
     wanted = Workload.load(workload)
+    for line in wanted.notes:
+        note(line)
     estimate = open_estimate(release)
     declared = estimate.domain if domain is None else Domain.load(domain)
     source = options.open_source(data, declared, table=table, query=sql, unit=unit, max_rows=max_rows)

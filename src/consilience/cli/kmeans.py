@@ -63,10 +63,16 @@ def kmeans_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
     name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
     convert: options.Convert = False,
+    checked: options.Checked = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that this command wrote.")] = False,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw.")] = True,
     dry_run: options.DryRunOnly = False,
@@ -78,9 +84,17 @@ def kmeans_command(
         _refuse_both(data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho)
         asked = None
     else:
+        declared = options.written_as(
+            _domain(data, bounds, domain),
+            encoding=encoding,
+            delimiter=delimiter,
+            decimal=decimal,
+            thousands=thousands,
+            missing_tokens=missing_tokens,
+        )
         asked = Request(
             str(data),
-            _domain(data, bounds, domain),
+            declared,
             _plan(clusters, attributes, rounds, region, seed),
             amounts={"epsilon": epsilon, "delta": delta, "rho": rho},
             ledger=ledger,
@@ -95,6 +109,9 @@ def kmeans_command(
             take_over=take_over,
             convert=convert,
             name=name,
+            suggestion=None
+            if checked or domain is None
+            else options.check_command(domain, str(data), ledger, table, sql, declared),
         )
     if dry_run:
         if asked is None:

@@ -52,6 +52,8 @@ class Request:
     take_over: bool
     convert: bool
     name: str | None
+    suggestion: str | None = None
+    """The command that compares the domain with the data, to be suggested before the first spend."""
 
     def price(self) -> "DryRun":
         """What the request would cost and yield; neither data nor ledger is touched."""
@@ -78,6 +80,7 @@ class Request:
         if self.simulate is None:
             book = options.open_ledger(source, self.ledger, asked=priced.budget, total=self.total)
             self._say_what_is_known(source, book, priced.budget)
+            self._suggest_check(book)
         watch_spending(book)
         announce_compilation()
         amounts: Any = self.amounts
@@ -107,6 +110,17 @@ class Request:
             note(f"spent {priced.budget.describe()}{cost}; {book.remaining_text} remains in {shown_path(book.path)}")
         return measured
 
+    def _suggest_check(self, book: "Ledger") -> None:
+        """Before the first spend of a ledger; neither the data nor what a check found has a part in it."""
+        from consilience.privacy.ledger_places import was_checked
+
+        if self.suggestion is not None and not book.entries() and not was_checked(book.path, self.domain):
+            note(
+                "this is the first spend of the ledger, and a domain that does not fit the data spends it on nothing. "
+                f"`{self.suggestion}` tells you whether it fits: NOT PRIVATE, for your eyes only. --checked leaves "
+                "this note out"
+            )
+
     def _say_what_is_known(self, source: "Source", book: "Ledger", cost: "Budget") -> None:
         """Before anything is spent: the same request of another source was charged already, and this one will be."""
         from consilience.privacy.measure import charged_elsewhere
@@ -126,6 +140,7 @@ def measure_command(
     rho: options.Rho = None,
     plan: options.PlanText = None,
     workload: options.WorkloadFile = None,
+    unnamed_share: options.UnnamedShare = None,
     ledger: options.LedgerFile = None,
     budget: options.TotalBudget = None,
     request: options.RequestId = None,
@@ -134,10 +149,16 @@ def measure_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
     name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
     convert: options.Convert = False,
+    checked: options.Checked = False,
     dry_run: options.DryRunOnly = False,
     json: options.AsJson = False,
 ) -> None:
@@ -145,11 +166,18 @@ def measure_command(
     from consilience.domain import Domain
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    declared = Domain.load(domain)
+    declared = options.written_as(
+        Domain.load(domain),
+        encoding=encoding,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        missing_tokens=missing_tokens,
+    )
     asked = Request(
         data,
         declared,
-        options.chosen_plan(plan, workload, declared, amounts, neighbours),
+        options.chosen_plan(plan, workload, declared, amounts, neighbours, unnamed_share),
         amounts,
         ledger,
         budget,
@@ -163,6 +191,7 @@ def measure_command(
         take_over,
         convert,
         name,
+        None if checked else options.check_command(domain, data, ledger, table, sql, declared),
     )
     if dry_run:
         show_preview(asked.price(), json=json)

@@ -1,5 +1,6 @@
 """Options that several verbs share, and how they become the library's nouns."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,13 @@ WorkloadFile = Annotated[
     Path | None,
     typer.Option("--workload", help="What you want to know (TOML); without --plan one is chosen for it, and says why."),
 ]
+UnnamedShare = Annotated[
+    float | None,
+    typer.Option(
+        "--unnamed-share",
+        help="Of the budget, for the tables of attributes the workload does not name; by default 0.05, 0 for none.",
+    ),
+]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger; by default it lies beside the data: DATA.ledger.")
 ]
@@ -56,11 +64,31 @@ SourceQuery = Annotated[
 SourceName = Annotated[
     str | None, typer.Option("--name", help="What published files call this source; by default the domain's name.")
 ]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="The encoding of a text file, such as latin-1; by default as declared.")
+]
+Delimiter = Annotated[
+    str | None, typer.Option("--delimiter", help="What separates its fields, '\\t' for a tab; by default as declared.")
+]
+Decimal = Annotated[
+    str | None, typer.Option("--decimal", help="The decimal mark of numbers in texts; by default as declared.")
+]
+Thousands = Annotated[
+    str | None, typer.Option("--thousands", help="The mark between groups of three digits; by default as declared.")
+]
+MissingTokens = Annotated[
+    list[str] | None,
+    typer.Option("--missing-tokens", help="A text that means a missing value; once for each. By default as declared."),
+]
 Convert = Annotated[
     bool,
     typer.Option(
         "--convert", help="The ledger protects another unit or relation: charge what this costs under its own."
     ),
+]
+Checked = Annotated[
+    bool,
+    typer.Option("--checked", help="Do not suggest `domain check --against` before the first spend of a ledger."),
 ]
 Simulate = Annotated[
     int | None,
@@ -71,11 +99,60 @@ ErrorBars = Annotated[
 ]
 Level = Annotated[float, typer.Option("--level", help="With --interval: how often it is to hold.")]
 Refits = Annotated[int, typer.Option("--refits", help="With --interval: how often the fit is repeated.")]
+AllowMisfit = Annotated[
+    bool,
+    typer.Option(
+        "--allow-misfit", help="Write the account even if it misses the measurements by far more than their noise."
+    ),
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="A process on another machine began this request, and it has ended.")
 ]
 DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def written_as(
+    domain: "Domain",
+    *,
+    encoding: str | None,
+    delimiter: str | None,
+    decimal: str | None,
+    thousands: str | None,
+    missing_tokens: list[str] | None,
+) -> "Domain":
+    """The domain of a source that is written as the command line says."""
+    return domain.read_as(
+        encoding=encoding,
+        delimiter=as_delimiter(delimiter),
+        decimal=decimal,
+        thousands=thousands,
+        missing_tokens=missing_tokens or None,
+    )
+
+
+def check_command(
+    domain: Path, data: str, ledger: Path | None, table: str | None, sql: str | None, declared: "Domain"
+) -> str:
+    """The command that compares a domain with the data, written as the source is."""
+    how = declared.source_format
+    given = {
+        "--table": table,
+        "--sql": sql,
+        "--ledger": ledger,
+        "--encoding": how.encoding if how.encoding != "utf-8" else None,
+        "--delimiter": how.delimiter,
+        **{f"--{key}": mark for key, mark in how.notation.to_declaration().items() if key != "missing_tokens"},
+    }
+    words = ["consilience", "domain", "check", str(domain), "--against", data]
+    words += [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    words += [word for token in how.notation.missing_tokens for word in ("--missing-tokens", token)]
+    return shlex.join(words)
+
+
+def as_delimiter(text: str | None) -> str | None:
+    """The delimiter that was typed; a tab is hard to type, and is written as in many languages."""
+    return "\t" if text == "\\t" else text
 
 
 def chosen_plan(
@@ -84,6 +161,7 @@ def chosen_plan(
     domain: "Domain",
     amounts: Mapping[str, float | None],
     neighbours: str,
+    unnamed_share: float | None = None,
 ) -> "Plan":
     """The plan that was asked for, or the one that suits the workload; then it says why, on standard error.
 
@@ -93,15 +171,20 @@ def chosen_plan(
     from consilience.privacy.budgets import budget
 
     wanted = None if workload is None else Workload.load(workload)
+    for line in () if wanted is None else wanted.notes:
+        note(line)
     if text is not None:
         from consilience.plans import plan_from_text
 
+        if unnamed_share is not None:
+            raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
         return plan_from_text(text, wanted)
     from consilience.plans import chosen_plan  # and the mechanisms among which it chooses
 
     if wanted is None:
         wanted = Workload.marginals(domain, ways=min(2, len(domain.counted_names)))
-    plan, reasons = chosen_plan(domain, wanted, budget(**amounts), neighbours)
+    share = {} if unnamed_share is None else {"unnamed_share": unnamed_share}
+    plan, reasons = chosen_plan(domain, wanted, budget(**amounts), neighbours, **share)
     note(f"plan: {plan.to_json()['plan']}")
     for reason in reasons:
         note(f"  {reason}")

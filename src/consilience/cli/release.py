@@ -23,6 +23,7 @@ def release_command(
     rho: options.Rho = None,
     plan: options.PlanText = None,
     workload: options.WorkloadFile = None,
+    unnamed_share: options.UnnamedShare = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
     ledger: options.LedgerFile = None,
     budget: options.TotalBudget = None,
@@ -32,10 +33,17 @@ def release_command(
     max_rows: options.MaxRows = None,
     table: options.SourceTable = None,
     sql: options.SourceQuery = None,
+    encoding: options.Encoding = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    thousands: options.Thousands = None,
+    missing_tokens: options.MissingTokens = None,
     name: options.SourceName = None,
     simulate: options.Simulate = None,
     take_over: options.TakeOver = False,
     convert: options.Convert = False,
+    checked: options.Checked = False,
+    allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
@@ -50,11 +58,18 @@ def release_command(
     from consilience.publication.bundle import is_bundle
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    declared = Domain.load(domain)
+    declared = options.written_as(
+        Domain.load(domain),
+        encoding=encoding,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        missing_tokens=missing_tokens,
+    )
     asked = Request(
         data,
         declared,
-        options.chosen_plan(plan, workload, declared, amounts, neighbours),
+        options.chosen_plan(plan, workload, declared, amounts, neighbours, unnamed_share),
         amounts,
         ledger,
         budget,
@@ -68,6 +83,7 @@ def release_command(
         take_over,
         convert,
         name,
+        None if checked else options.check_command(domain, data, ledger, table, sql, declared),
     )
     if dry_run:
         show_preview(asked.price(), json=json)
@@ -81,7 +97,7 @@ def release_command(
     check_method(asked.price().example(), method)  # what no estimator could fit is refused before it is paid for
     measured = asked.spend()
     with progress() as show:
-        fitted = estimate(measured, method=method, progress=show)
+        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
     write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
     show_estimate(fitted, out, json=json)
     if not json:

@@ -46,7 +46,12 @@ def report_command(
                 "pictures": sorted(made.pictures),
                 "private": estimate.private,
                 "error_bars": made.facts.no_intervals is None,
-                "noise": {"as_declared": diagnosis.noise.as_declared, "p_value": diagnosis.p_value, "checks": checks},
+                "noise": {
+                    "as_drawn": diagnosis.noise.as_drawn,
+                    "as_declared": diagnosis.noise.as_declared,
+                    "p_value": diagnosis.p_value if checks else None,
+                    "checks": checks,
+                },
             }
         )
         return

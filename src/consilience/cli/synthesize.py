@@ -51,7 +51,7 @@ def synthesize_command(
         )
     left_out = [name for name in estimate.domain.names if name not in estimate.domain.counted_names]
     if left_out:
-        note(f"left out, because they have no cells: {', '.join(left_out)}")
+        note(f"left out, because they have no cells or are not to be released: {', '.join(left_out)}")
     _tell_basis(asked)
     announce_compilation()
     with progress() as show:

@@ -1,6 +1,7 @@
 """From the `[attributes.NAME]` tables of a domain file to attributes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -41,8 +42,9 @@ def attribute_from_declaration(name: str, declared: Declaration) -> Attribute:
     if kind not in readers:
         declared.refuse(f"kind {kind!r} is not known; {suggestion(kind, readers)}")
     attribute = readers[kind](name, declared)
+    release = declared.flag("release") if "release" in declared else True
     declared.close()
-    return attribute
+    return replace(attribute, release=release)
 
 
 def _read_categorical(name: str, declared: Declaration) -> Attribute:

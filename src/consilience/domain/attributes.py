@@ -37,6 +37,8 @@ class Attribute:
     name: str
     missing: str | None = None
     unlisted: str = "drop"
+    release: bool = True
+    """False of an attribute that is only there for its rules: nothing is measured or published of it."""
 
     kind: ClassVar[str] = ""
 
@@ -46,6 +48,8 @@ class Attribute:
         for rule in (self.missing, self.unlisted):
             if rule is not None and not isinstance(rule, str):
                 raise DeclarationError(f"attribute {self.name!r}: {rule!r} is no label; a rule names a label as text")
+        if not isinstance(self.release, bool):
+            raise DeclarationError(f"attribute {self.name!r}: 'release' is true or false, found {self.release!r}")
         if self.missing == "clip":
             raise DeclarationError(f"attribute {self.name!r}: a missing value cannot be clipped; use a label or 'drop'")
 
@@ -147,7 +151,7 @@ class Attribute:
         shared: dict[str, Any] = {"kind": self.kind} | self._own_declaration()
         if self.missing is not None:
             shared["missing"] = self.missing
-        return shared | {"unlisted": self.unlisted}
+        return shared | {"unlisted": self.unlisted} | ({} if self.release else {"release": False})
 
     def _own_declaration(self) -> dict[str, Any]:
         return {}
@@ -311,6 +315,11 @@ class Numeric(Attribute):
         halves = np.array(self.edges) / 2
         middles = halves[:-1] + halves[1:] - (0.5 if self.integer else 0.0)
         return np.concatenate([middles, np.zeros(self.size - len(self.bins))])
+
+    def half_widths(self) -> NDArray[np.float64]:
+        """How far a record lies at most from the middle of its bin; 0 for labels that are no number."""
+        halves = np.diff(self.edges) / 2 - (0.5 if self.integer else 0.0)
+        return np.concatenate([halves, np.zeros(self.size - len(self.bins))])
 
     def _own_declaration(self) -> dict[str, Any]:
         steps = np.diff(self.edges)

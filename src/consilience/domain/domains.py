@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from consilience.domain.attribute_tables import attributes_from_declarations
 from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Numeric
 from consilience.domain.declarations import Declaration, is_number, suggestion
 from consilience.domain.files import read_toml, write_atomically
+from consilience.domain.source_format import Notation, SourceFormat
 from consilience.domain.spelling import visible
 from consilience.errors import DeclarationError
 
@@ -74,6 +75,8 @@ class Domain:
     """It was read off the data, and no person has said yet that it is public knowledge."""
     unreviewed: tuple[str, ...] = ()
     """The attributes of a draft that nobody has gone through yet."""
+    source_format: SourceFormat = field(default_factory=SourceFormat)
+    """How the source writes its values: encoding, delimiter, marks of numbers, texts for missing values."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -89,6 +92,19 @@ class Domain:
             self._check_rule(rule)
         _check_public_facts(self)
         object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        """Refuse texts that mean both a value and no value, and a notation of no attribute."""
+        self.ordered(name for name, _ in self.source_format.by_attribute)
+        for attribute in self.counted:
+            tokens = self.source_format.notation_of(attribute.name).missing_tokens
+            both = [token for token in tokens if token in attribute.codes_by_label and token != attribute.missing]
+            if both:
+                raise DeclarationError(
+                    f"attribute {attribute.name!r}: {both[0]!r} is one of its values, and missing_tokens says that it "
+                    "stands for a missing one; take it out of one of them, or give the attribute its own missing_tokens"
+                )
 
     def _check_rule(self, rule: ImpossibleCells) -> None:
         if not rule.codes:
@@ -131,8 +147,8 @@ class Domain:
 
     @cached_property
     def counted(self) -> tuple[Attribute, ...]:
-        """The attributes that have cells: all but the continuous ones."""
-        return tuple(attribute for attribute in self.attributes if not isinstance(attribute, Continuous))
+        """The attributes whose cells are counted: all but the continuous ones and those not to be released."""
+        return tuple(each for each in self.attributes if each.release and not isinstance(each, Continuous))
 
     @property
     def counted_names(self) -> tuple[str, ...]:
@@ -187,6 +203,15 @@ class Domain:
             marks.append(f"reviewed = false in {', '.join(map(repr, self.unreviewed))}")
         return ", and ".join(marks)
 
+    def refuse_unreleased(self, names: Iterable[str], asked: str) -> None:
+        """Raise where one of these attributes is not to be released; `asked` says what names it."""
+        for name in names:
+            if not self[name].release:
+                raise DeclarationError(
+                    f"{asked} names {name!r}, and domain {self.name!r} says release = false for it; leave {name!r} "
+                    "out, or remove that line from the domain before anything is measured"
+                )
+
     def refuse_draft(self) -> None:
         """Raise for a draft: what was read off confidential data must be neither used nor published."""
         if self.left_to_review:
@@ -203,7 +228,34 @@ class Domain:
         margins = tuple(margin for margin in self.public.margins if set(margin.attributes) <= set(kept))
         unreviewed = tuple(name for name in self.unreviewed if name in kept)
         facts = PublicFacts(self.public.total, margins)
-        return Domain(self.name, tuple(self[name] for name in kept), rules, facts, self.draft, unreviewed)
+        own = tuple((name, notation) for name, notation in self.source_format.by_attribute if name in kept)
+        how = replace(self.source_format, by_attribute=own)
+        return Domain(self.name, tuple(self[name] for name in kept), rules, facts, self.draft, unreviewed, how)
+
+    def read_as(
+        self,
+        *,
+        encoding: str | None = None,
+        delimiter: str | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+        missing_tokens: Sequence[str] | None = None,
+    ) -> "Domain":
+        """The domain of a source that writes its values so; what is None stays as it is.
+
+        It replaces what is declared for all columns. What a single attribute declares for itself stays.
+
+        >>> Domain.from_sizes({"age": 6}).read_as(encoding="latin1", decimal=",").source_format.to_declaration()
+        {'encoding': 'latin-1', 'decimal': ','}
+        """
+        now = self.source_format
+        notation = Notation(
+            now.notation.decimal if decimal is None else decimal,
+            now.notation.thousands if thousands is None else thousands or None,
+            now.notation.missing_tokens if missing_tokens is None else tuple(missing_tokens),
+        )
+        how = SourceFormat(encoding or now.encoding, delimiter or now.delimiter, notation, now.by_attribute)
+        return replace(self, source_format=how)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -218,8 +270,12 @@ class Domain:
         declared["attributes"] = {
             attribute.name: ({"reviewed": False} if attribute.name in self.unreviewed else {})
             | attribute.to_declaration()
+            | self.source_format.attribute_declaration(attribute.name)
             for attribute in self.attributes
         }
+        how = self.source_format.to_declaration()
+        if how:
+            declared["source"] = how
         if self.impossible:
             declared["impossible"] = [self._declare_rule(rule) for rule in self.impossible]
         if self.public:
@@ -238,13 +294,14 @@ class Domain:
         named = declared.table("attributes")
         tables = {key: named.table(key) for key in named.keys()}
         unreviewed = tuple(key for key, table in tables.items() if "reviewed" in table and not table.flag("reviewed"))
+        how = SourceFormat.from_declarations(declared.table("source") if "source" in declared else None, tables)
         attributes = attributes_from_declarations(tables)
         bare = Domain(name, attributes)
         rules = declared.tables("impossible") if "impossible" in declared else ()
         impossible = tuple(_read_rule(bare, rule) for rule in rules)
         public = _read_facts(declared.table("public")) if "public" in declared else PublicFacts()
         declared.close()
-        return Domain(name, attributes, impossible, public, draft, unreviewed)
+        return Domain(name, attributes, impossible, public, draft, unreviewed, how)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":
@@ -351,6 +408,7 @@ def _check_public_facts(domain: Domain) -> None:
 def _check_margin(domain: Domain, margin: PublicMargin) -> None:
     where = f"domain {domain.name!r}: the public margin by {', '.join(margin.attributes) or 'no attribute'}"
     domain.ordered(margin.attributes)
+    domain.refuse_unreleased(margin.attributes, f"the public margin by {', '.join(margin.attributes)}")
     cells = math.prod(domain.sizes(margin.attributes))
     if not margin.attributes:
         raise DeclarationError(f"{where} says nothing about cells; declare 'total' instead")

@@ -3,12 +3,14 @@
     query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
     terms      =  term {("and" | ",") term}
     term       =  attribute  |  function "(" attribute ["," number] ["," "level" number] ")"
-    function   =  "prefix" | "ranges" | "haar" | "tree" | "mean" | "moments" | "total"
+    function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "mean" | "moments" | "total"
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
                |  attribute "in" "(" value {"," value} ")"  |  attribute ">=" low  |  attribute "<=" high
 
 Words may contain spaces; quotes make anything a word, also `by`, `and` and `..`, and a quote inside quotes is written
 twice. Whether attributes and values exist is checked when the query meets a domain.
+
+All of it is linear but `mean`, which divides a sum by a count: a text is a `Question`, one query per another.
 """
 
 import re
@@ -31,7 +33,7 @@ from consilience.domain.factors import (
     Tree,
     Value,
 )
-from consilience.domain.queries import Query
+from consilience.domain.queries import Query, Question, mean_divisor
 from consilience.domain.spelling import HEADS, KEYWORDS
 from consilience.errors import DeclarationError
 
@@ -58,6 +60,7 @@ _FUNCTIONS = {
     "ranges": _Function(lambda _, __: AllRanges()),
     "haar": _Function(lambda _, __: Haar()),
     "tree": _Function(lambda number, level: Tree(number, level), takes_number=True, takes_level=True),
+    "sum": _Function(lambda _, __: Mean()),
     "mean": _Function(lambda _, __: Mean()),
     "moments": _Function(lambda number, _: Moments(2 if number is None else number), takes_number=True),
     "total": _Function(lambda _, __: Total()),
@@ -71,12 +74,29 @@ class _Token:
 
 
 def parse_query(text: str) -> Query:
-    """The query that the text asks for.
+    """The query that the text asks for; a mean is refused, for it is no query but one per another.
 
     >>> parse_query("age=25..34 by sex").attributes
     ('age', 'sex')
     """
-    return _Parser(text).query()
+    found = parse_question(text)
+    if found.per is not None:
+        raise DeclarationError(
+            f"{text!r} is a mean, which divides {found.query.describe()!r} by {found.per.describe()!r}, and here a "
+            f"query of sums is needed; ask for {found.query.describe()!r}, or take the mean from answer_table, interval"
+            " or the command line"
+        )
+    return found.query
+
+
+def parse_question(text: str) -> Question:
+    """What the text asks for: a query, and what its answers are divided by where it asks for a mean.
+
+    >>> found = parse_question("mean(age) by sex")
+    >>> found.query.describe(), found.per.describe()
+    ('sum(age), sex', 'age=.. by sex')
+    """
+    return _Parser(text).question()
 
 
 class _Parser:
@@ -84,6 +104,7 @@ class _Parser:
         self.text = text
         self.tokens = self._tokens()
         self.at = 0
+        self.means: list[str] = []
 
     def _tokens(self) -> list[_Token]:
         tokens: list[_Token] = []
@@ -140,6 +161,17 @@ class _Parser:
     def words(self, what: str) -> str:
         """One or more words in a row, joined by spaces."""
         return " ".join(token.text for token in self.run(what))
+
+    def question(self) -> Question:
+        query = self.query()
+        if not self.means:
+            return Question(query)
+        numbers = [name for name, factor in query.factors if isinstance(factor, Mean | Moments)]
+        if len(numbers) > 1:
+            self.refuse(
+                f"the mean of {self.means[0]!r} is asked for beside a sum of {numbers[-1]!r}; ask one at a time"
+            )
+        return Question(query, mean_divisor(query))
 
     def query(self) -> Query:
         if not self.tokens:
@@ -226,6 +258,8 @@ class _Parser:
         name = self.words("an attribute")
         factor = self.arguments(word.lower())
         self.expect(")")
+        if word.lower() == "mean":
+            self.means.append(name)
         return name, factor
 
     def arguments(self, word: str) -> Factor:

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
-from consilience.domain.factors import Factor, Identity, Matrix, factor_from_json
+from consilience.domain.factors import Factor, Identity, Matrix, Mean, Range, factor_from_json
 from consilience.errors import DeclarationError
 from consilience.numerics.linear_maps import Array, Kronecker, LinearMap, SparseMap
 
@@ -54,7 +54,10 @@ class Query:
 
     @staticmethod
     def parse(text: str) -> "Query":
-        """The query that a person typed, such as "age=25..34 by sex"; the language is in the reference."""
+        """The query that a person typed, such as "age=25..34 by sex"; the language is in the reference.
+
+        A mean is no query but the ratio of two: `Question.parse` reads it.
+        """
         from consilience.domain.language import parse_query
 
         return parse_query(text)
@@ -76,6 +79,7 @@ class Query:
 
     def bind(self, domain: Domain) -> "BoundQuery":
         """The query over a domain, ready to compute; unknown attributes and values are refused here."""
+        domain.refuse_unreleased(self.attributes, f"the query {self.describe()!r}")
         maps = tuple(factor.bind(domain[name]) for name, factor in self.factors)
         return BoundQuery(self, domain, Kronecker(maps))
 
@@ -95,6 +99,47 @@ class Query:
 
     def dumps(self) -> str:
         return json.dumps(self.to_json(), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, or the ratio of two: what a text of the query language asks for."""
+
+    query: Query
+    per: Query | None = None
+    """What the answers are divided by."""
+
+    @staticmethod
+    def parse(text: str) -> "Question":
+        """What a person typed, such as "mean(age) by sex"."""
+        from consilience.domain.language import parse_question
+
+        return parse_question(text)
+
+    @property
+    def mean_of(self) -> str | None:
+        """The attribute whose mean this is; None of other questions."""
+        if self.per is None or self.per != mean_divisor(self.query):
+            return None
+        return next(name for name, factor in self.query.factors if isinstance(factor, Mean))
+
+    def describe(self) -> str:
+        """The question as a person would type it; "per" stands for `--per`."""
+        if self.per is None:
+            return self.query.describe()
+        name = self.mean_of
+        if name is None:
+            return f"{self.query.describe()} per {self.per.describe()}"
+        word = Mean().describe(name)
+        return self.query.describe().replace(word, "mean" + word.removeprefix("sum"), 1)
+
+
+def mean_divisor(query: Query) -> Query | None:
+    """The number of records that a sum over one attribute is about, without those that have no number; else None."""
+    if sum(isinstance(factor, Mean) for _, factor in query.factors) != 1:
+        return None
+    counted = ((name, Range(None, None) if isinstance(factor, Mean) else factor) for name, factor in query.factors)
+    return Query(tuple(counted))
 
 
 @dataclass(frozen=True, eq=False)

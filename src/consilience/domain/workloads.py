@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Prefix
 from consilience.domain.files import read_toml
-from consilience.domain.queries import Query
+from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError
 
 
@@ -27,6 +27,8 @@ class Workload:
 
     queries: tuple[Query, ...]
     weights: tuple[float, ...]
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What was made of texts that are no queries by themselves: means."""
 
     def __post_init__(self) -> None:
         if len(self.queries) != len(self.weights):
@@ -42,8 +44,18 @@ class Workload:
     @staticmethod
     def of(queries: Iterable[Query | str], *, weights: Sequence[float] | None = None) -> "Workload":
         """A workload of queries, or of texts in the query language; equal weights unless given."""
-        found = tuple(Query.parse(query) if isinstance(query, str) else query for query in queries)
-        return Workload(found, tuple(weights) if weights is not None else (1.0,) * len(found))
+        asked = [Question.parse(query) if isinstance(query, str) else Question(query) for query in queries]
+        given = [1.0] * len(asked) if weights is None else list(weights)
+        if len(given) != len(asked):
+            raise DeclarationError(f"{len(asked)} queries were given {len(given)} weights; give one for each")
+        pairs = [
+            (query, weight)
+            for each, weight in zip(asked, given, strict=True)
+            for query in (each.query, each.per)
+            if query is not None
+        ]
+        notes = tuple(_mean_in_words(each) for each in asked if each.per is not None)
+        return Workload(tuple(query for query, _ in pairs), tuple(weight for _, weight in pairs), notes)
 
     @staticmethod
     def marginals(domain: Domain, *, ways: int, among: Sequence[str] | None = None) -> "Workload":
@@ -74,11 +86,12 @@ class Workload:
     def from_json(mapping: object, *, where: str = "workload") -> "Workload":
         """The workload that plain data describes: queries as texts (`ask`) or as factors, each with a weight."""
         declared = Declaration(mapping, where)
-        queries, weights = [], []
+        queries: list[Query | str] = []
+        weights = []
         for table in declared.tables("queries"):
             weights.append(table.number("weight") if "weight" in table else 1.0)
             if "ask" in table:
-                queries.append(Query.parse(table.text("ask")))
+                queries.append(table.text("ask"))
             else:
                 queries.append(Query.from_json({"factors": table.raw("factors")}, where=table.where))
             table.close()
@@ -90,6 +103,14 @@ class Workload:
         """The workload of a TOML file: `[[queries]]` tables with `ask = "age by sex"` and an optional `weight`."""
         mapping = read_toml(path, what="workload file", hint="check the path")
         return Workload.from_json(mapping, where=Path(path).name)
+
+
+def _mean_in_words(question: Question) -> str:
+    per = "" if question.per is None else question.per.describe()
+    return (
+        f"{question.describe()} is a mean, and stands for the two tables that it divides: {question.query.describe()}, "
+        f"and {per}. In earlier versions it was the sum alone, which is {question.query.describe()} now."
+    )
 
 
 def is_workload_file(path: Path) -> bool:

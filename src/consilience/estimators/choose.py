@@ -20,8 +20,10 @@ from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
 from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.registry import ESTIMATES, ESTIMATORS
+from consilience.estimators.verdicts import is_proven, judged, refuse_misfit
 from consilience.measurements import MeasurementSet
 from consilience.measurements.parquet import refusing_what_is_odd
+from consilience.numerics.fit import Status
 
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
 PREFERRED_FOR_VIEWS = ("tree", "graphical", "table", "views", "residual", "matrix")
@@ -120,17 +122,44 @@ def restore(saved: SavedModel, measured: MeasurementSet) -> Estimate:
 
 
 def estimate(
-    measured: MeasurementSet, *, method: Estimator | str = "auto", progress: Progress | None = None
+    measured: MeasurementSet,
+    *,
+    method: Estimator | str = "auto",
+    allow_misfit: bool = False,
+    progress: Progress | None = None,
 ) -> Estimate:
     """One consistent account of the data behind the measurements.
 
     `method` is "auto", the name of an estimator, or an estimator with settings of its own, such as
     `estimators.Table(tolerance=1e-8)`. The estimate's `method` says which one was used, and why if it was chosen here.
+    Every estimate is judged by how far it is from its measurements (`verdicts`): where noise does not explain that,
+    "auto" goes on with other methods, and if none does better `PoorFit` is raised, unless `allow_misfit`.
     """
-    if not isinstance(method, str):
-        return method.fit(measured, progress=progress)
     if method == "auto":
-        choice = choose(measured)
-        fitted = choice.estimator.fit(measured, progress=progress)
-        return replace(fitted, method={**fitted.method, "chosen": "auto", "reason": choice.reason})
-    return _named(method).fit(measured, progress=progress)
+        fitted = _fitted_by_choice(measured, progress)
+    else:
+        estimator = _named(method) if isinstance(method, str) else method
+        fitted = judged(estimator.fit(measured, progress=progress))
+    if not allow_misfit:
+        refuse_misfit(fitted, measured)
+    return fitted
+
+
+def _fitted_by_choice(measured: MeasurementSet, progress: Progress | None) -> Estimate:
+    """The account of the method that `choose` picks, or of the first other one that explains the measurements."""
+    choice = choose(measured)
+    first = judged(choice.estimator.fit(measured, progress=progress))
+    first = replace(first, method={**first.method, "chosen": "auto", "reason": choice.reason})
+    if first.status is not Status.MISFIT or is_proven(first):
+        return first
+    others = [name for name in _preferred(measured) if name not in dict(choice.considered)]
+    for name in others if choice.estimator.name not in PREFERRED_FOR_DRAWS else ():
+        estimator = ESTIMATORS[name]()
+        suitable = estimator.suitability(measured)
+        if not suitable.possible or is_slow(suitable):
+            continue
+        found = judged(estimator.fit(measured, progress=progress))
+        if found.status is not Status.MISFIT:
+            why = f"{name}: {suitable.reason}; not {choice.estimator.name}: it missed the measurements by far"
+            return replace(found, method={**found.method, "chosen": "auto", "reason": why})
+    return first

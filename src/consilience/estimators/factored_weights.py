@@ -184,6 +184,12 @@ class FactoredEstimate(Estimate):
                     f"{measured.domain.sizes(names)}; write the bundle anew"
                 )
         total = float(saved.arrays["total"].ravel()[0])
+        for names, table in zip(parts, tables, strict=True):
+            if abs(float(table.sum()) - total) > 1e-6 * max(abs(total), 1e-9):
+                raise FileFormatError(
+                    f"the counts by {', '.join(names)} add up to {table.sum():.10g}, and the model's total is "
+                    f"{total:.10g}; write the bundle anew"
+                )
         return cls(measured, saved.method, saved.status, saved.stats, parts, tables, total)
 
 

@@ -133,16 +133,17 @@ class Graphical:
         fitted: GraphicalEstimate,
         *,
         times: float = 1.0,
+        least_steps: int = 0,
         way: Way | None = None,
     ) -> GraphicalEstimate:
         """What `fitted` would have been with the noise of these measurements, which are of the same queries.
 
         A fit that stopped where its estimated error was least is repeated as far as it went, without estimating errors,
-        or `times` as far. With the `way` that such a repetition went before, it takes the same steps, which is quicker.
-        A search for the optimum begins anew: from the optimum of other noise, at which many cells are next to zero, it
-        takes longer.
+        or `times` as far, in `least_steps` at least. With the `way` that such a repetition went before, it takes the
+        same steps, which is quicker. A search for the optimum begins anew: from the optimum of other noise, at which
+        many cells are next to zero, it takes longer.
         """
-        return self._fitting(measured).run_again(measured, fitted, times=times, way=way)
+        return self._fitting(measured).run_again(measured, fitted, times=times, least_steps=least_steps, way=way)
 
     def way(self, measured: MeasurementSet, fitted: GraphicalEstimate) -> Way | None:
         """The way that refits to measurements like these go; None where `fitted` did not stop on such a way."""

@@ -1,5 +1,6 @@
 """How `Graphical` fits a model that is known to be small enough: total, rows, centre, search, report."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,6 +54,10 @@ SMALLEST_TOTAL = 1e-9
 MOST_RISK_STEPS = 400
 """Where the estimated error still falls after so many steps, noise hardly matters, and the optimum itself is found."""
 
+ALLOWANCE = 5.0
+"""A fit of least estimated error costs at most what noise does, but for so many times the root of that: three standard
+deviations of Laplace noise. Beyond it the search has ended too early, and the optimum itself is found."""
+
 OPTIMISERS = {
     "proximal": Proximal,
     "mirror-descent": MirrorDescent,
@@ -93,7 +98,13 @@ class Fitting:
         return self._estimate(measured, oracle, potentials, status, stats)
 
     def run_again(
-        self, measured: MeasurementSet, fitted: GraphicalEstimate, *, times: float = 1.0, way: Way | None = None
+        self,
+        measured: MeasurementSet,
+        fitted: GraphicalEstimate,
+        *,
+        times: float = 1.0,
+        least_steps: int = 0,
+        way: Way | None = None,
     ) -> GraphicalEstimate:
         """What `fitted` would have been with this noise, gone so many times as far, or along a way known before."""
         if not self._ends_early(fitted):
@@ -101,7 +112,7 @@ class Fitting:
         again, effort = self._retraced(fitted), float(fitted.stats["effort"])
         oracle = again.oracle
         if way is None:
-            potentials = again.searched(times * effort)
+            potentials = again.searched(times * effort, least_steps=least_steps)
         elif self.problem.allowed:
             potentials = again.along(way)
         else:
@@ -283,9 +294,10 @@ class Fitting:
         )
         limit = self.settings.time_limit
         late = limit is not None and fit.seconds > limit
-        if fit.limited and not late and fit.steps < self.settings.max_steps:
-            return self._converge(oracle, rows, np.zeros(oracle.layout.size), report)
         residual = rows.apply(fit.marginals) - costs.observed
+        beyond = costs.value(residual) > costs.expected + ALLOWANCE * math.sqrt(costs.expected)
+        if (fit.limited or beyond) and not late and fit.steps < self.settings.max_steps:
+            return self._converge(oracle, rows, np.zeros(oracle.layout.size), report)
         counted = CountedOracle(oracle)
         gap = RowLoss(rows, costs).gap(counted, fit.marginals)
         stats: dict[str, float | int | str] = {

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.queries import BoundQuery
+from consilience.domain.queries import BoundQuery, Query
 from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, LossChoice, gather, noise_scale
 from consilience.estimators.measured_operator import MeasuredOperator
 from consilience.measurements import MeasurementSet
 from consilience.measurements.measurement import Measurement
+from consilience.numerics.graphical_models.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.numerics.infeasible import Infeasible
 from consilience.numerics.linear_maps import IdentityMap, SumMap
 from consilience.numerics.losses import LossName
@@ -22,6 +23,8 @@ from consilience.numerics.measured_tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+HELD_TOTAL = "the total that the measurements tell"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,8 @@ class NoisyAnswers:
     """1/b for each answer, with b the scale of Laplace noise of the same variance; for squares 1/σ = 1/(b√2)."""
     at_most: Mask
     loss: LossName
+    biased: bool = False
+    """Whether the noise of an answer is not what its law says: some were clipped or withheld."""
 
     @staticmethod
     def of(evidence: Evidence, measurement: Measurement, domain: Domain, loss: LossName) -> "NoisyAnswers":
@@ -49,7 +54,12 @@ class NoisyAnswers:
         if evidence.clipped is not None and not all(each.nonnegative for each in query.maps):
             at_most |= evidence.clipped
         weights = np.full(values.size, weight if loss != "l2" else weight / math.sqrt(2.0))
-        return NoisyAnswers(query, values, weights, at_most, loss)
+        return NoisyAnswers(query, values, weights, at_most, loss, measurement.clipped or bool(at_most.any()))
+
+    def total(self) -> TotalEstimate | None:
+        """The total that these answers tell, if they tell one."""
+        variances = (1.0 if self.loss == "l2" else 2.0) / self.weights**2
+        return total_of_answers(self.query.operator, self.values, variances)
 
     def prices(self, alpha: float) -> tuple[float, float]:
         """The factors a of |r| and q of ½r², r in units of 1/weight."""
@@ -119,6 +129,21 @@ class MeasuredTable:
                 own = law_of_noise(measurement) if loss == "auto" else loss
                 noisy.append(NoisyAnswers.of(each, measurement, domain, own))
         return MeasuredTable(domain, tuple(noisy), _without_repeats(facts), alpha)
+
+    def with_total_held(self, *, whole: bool) -> "MeasuredTable":
+        """The table with the total that the noisy answers tell without bias, by inverse variance, as a fact.
+
+        The table itself where facts are known, which such a total might contradict, or where no query tells a total.
+        Queries with answers that were clipped or withheld are biased and stay out.
+        """
+        if self.facts:
+            return self
+        told = [each.total() for each in self.noisy if not each.biased]
+        if not any(told):
+            return self
+        found = combined_total(told, least=0.0).total
+        values = np.array([round(found) if whole else found], dtype=np.float64)
+        return replace(self, facts=(ExactAnswers(Query.marginal().bind(self.domain), values, HELD_TOTAL),))
 
     @cached_property
     def total(self) -> float | None:

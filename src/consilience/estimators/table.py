@@ -11,6 +11,10 @@ Three ways lead there. Where the cells themselves were measured and all facts ar
 optimum. Otherwise the queries act by their Kronecker structure, and no matrix over the cells is built: squares without
 facts are left to `fit_nonnegative_least_squares`, everything else to `fit_measured_table`. Among the tables with the
 same fitted answers both take the one of greatest entropy.
+
+*The total.* That optimum pushes the total of sparse tables up, since every empty cell keeps the positive half of its
+noise. Each measured query whose rows add up to all cells tells the total without bias, and by default the table has
+the total that they tell together, by inverse variance.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +34,7 @@ from consilience.estimators.measured_cells_fit import (
     solve_as_cells,
     whole_counts,
 )
-from consilience.estimators.measured_table import MeasuredTable
+from consilience.estimators.measured_table import HELD_TOTAL, MeasuredTable
 from consilience.measurements import MeasurementSet
 from consilience.numerics import exact_least_squares
 from consilience.numerics.exact_least_squares import fit_exactly
@@ -58,7 +62,9 @@ class Table:
     likelihood. `tolerance` bounds the optimality gap in units of the objective or of the expected noise, whichever is
     larger; `max_steps` and `time_limit` (seconds) end the search earlier, and the status then says so.
     `nonnegative=False` lets counts be negative: the shortest least-squares table for "l2", and for other losses
-    tables of up to 2,000 cells. `integers=True` gives whole counts that keep every fact, where all facts are marginals.
+    tables of up to 2,000 cells. The total is held where counts are not negative and there are no exact facts, unless
+    `hold_total=False` leaves it to the fit. `integers=True` gives whole counts that keep every fact, where all facts
+    are marginals.
 
     Public totals and margins, and measurements with the noise law `Exact`, are kept. Answers below a threshold, which
     were not released, cost something only where the fit exceeds the threshold; so do values clipped at zero. That is
@@ -70,6 +76,7 @@ class Table:
     nonnegative: bool = True
     tolerance: float = 1e-4
     integers: bool = False
+    hold_total: bool = True
     max_steps: int = 50_000
     time_limit: float | None = None
 
@@ -111,7 +118,7 @@ class Table:
         suitable = self.suitability(measured)
         if not suitable.possible:
             raise TooLarge(f"{suitable.reason}. Otherwise measure fewer attributes, or project the domain to fewer")
-        table = MeasuredTable.of(measured, loss=self.loss, alpha=self.alpha)
+        table = self._measured_table(measured, self.loss)
         if fits_as_cells(table):
             fit = solve_as_cells(table, nonnegative=self.nonnegative, integers=self.integers, tolerance=self.tolerance)
             return self._estimate(measured, table, fit)
@@ -121,6 +128,10 @@ class Table:
         if self.integers:
             fit = whole_counts(table, fit, nonnegative=self.nonnegative)
         return self._estimate(measured, table, fit)
+
+    def _measured_table(self, measured: MeasurementSet, loss: LossChoice) -> MeasuredTable:
+        table = MeasuredTable.of(measured, loss=loss, alpha=self.alpha)
+        return table.with_total_held(whole=self.integers) if self.hold_total and self.nonnegative else table
 
     def _solve(self, table: MeasuredTable, progress: "Callable[[int, float, float], None] | None") -> Fit:
         if not self.nonnegative:
@@ -149,7 +160,7 @@ class Table:
         """
         if table.other_facts or table.bounded_answers:
             return fit
-        squares = self._solve_squares(MeasuredTable.of(measured, loss="l2", alpha=self.alpha), None)
+        squares = self._solve_squares(self._measured_table(measured, "l2"), None)
         operator, costs = table.operator(facts=True), table.costs()
         objective = costs.value(operator.apply(squares.counts) - costs.observed)
         if objective >= fit.objective:
@@ -231,7 +242,7 @@ class Table:
 
     def _describe(self) -> dict[str, Any]:
         settings: dict[str, Any] = {"method": self.name, "loss": self.loss, "tolerance": self.tolerance}
-        settings |= {"nonnegative": self.nonnegative, "integers": self.integers}
+        settings |= {"nonnegative": self.nonnegative, "integers": self.integers, "hold_total": self.hold_total}
         return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
 
 
@@ -262,6 +273,6 @@ def _stats(fit: Fit, table: MeasuredTable) -> Mapping[str, float | int | str]:
         "expected_noise_energy": table.costs().expected,
         "measured_answers": table.measured_answers,
         "bounded_answers": table.bounded_answers,
-        "exact_answers": sum(fact.values.size for fact in table.facts),
+        "exact_answers": sum(fact.values.size for fact in table.facts if fact.name != HELD_TOTAL),
         **fit.stats,
     }

@@ -1,5 +1,7 @@
 """Measurements that belong together: one domain, one promise of privacy, one provenance."""
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -151,6 +153,22 @@ class MeasurementSet:
         provenance = {"ledger": self.provenance["ledger"], "merged": releases}
         return MeasurementSet(self.domain, measurements, privacy, provenance, all(each.private for each in sets))
 
+    @property
+    def as_drawn(self) -> bool | None:
+        """Whether all noisy values and their laws are those that were drawn, by the checksum recorded then.
+
+        None where there is none for all of them: of noise drawn elsewhere, and of files of earlier versions. Whoever
+        changes a file on purpose can write a new checksum; the one in the ledger is out of reach.
+        """
+        recorded = {_release_name(each): each.get("checksum") for each in _releases(self)}
+        found: dict[str | None, list[Measurement]] = {name: [] for name in recorded}
+        for each in self.measurements:
+            if not isinstance(each.noise, Exact):
+                found.setdefault(each.id.rpartition("/")[0], []).append(each)
+        if any(known is not None and checksum(found[name]) != known for name, known in recorded.items()):
+            return False
+        return True if all(recorded.get(name) is not None for name in found) else None
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the set as a measurement file, whole or not at all."""
         contents = MeasurementFile(
@@ -186,6 +204,17 @@ class MeasurementSet:
 
 
 SHOWN_MEASUREMENTS = 20
+
+
+def checksum(measurements: Iterable[Measurement]) -> str:
+    """The SHA-256 of queries, noisy values and noise laws under their ids, whatever their order."""
+    found = hashlib.sha256()
+    for each in sorted(measurements, key=lambda each: each.id):
+        law = [each.noise.law, float(each.noise.scale_parameter), each.noise.lattice_step]
+        about = [each.id, each.kind, each.query.to_json(), law, each.clipped, dict(each.extra), each.values.size]
+        found.update(json.dumps(about, sort_keys=True).encode())
+        found.update(each.values.astype("<f8").tobytes())
+    return found.hexdigest()
 
 
 def _as_names(key: MarginalKey) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ class Status(StrEnum):
     STALLED = "stalled"
     LEAST_RISK = "least risk"
     NOISE_LEVEL = "noise level"
+    MISFIT = "misfit"
 
     @property
     def on_purpose(self) -> bool:
@@ -41,16 +42,16 @@ _EXPLANATIONS: Mapping[Status, str] = {
         "gap could be certified: give the total, or a cover of the measured rows."
     ),
     Status.STEP_LIMIT: (
-        "The steps ran out before the gap reached the tolerance; the counts are usable and the gap says "
-        "how good they are: raise max_steps or the tolerance."
+        "The steps ran out before the gap reached the tolerance; the gap says how good the counts are: "
+        "raise max_steps or the tolerance."
     ),
     Status.TIME_LIMIT: (
-        "The time ran out before the gap reached the tolerance; the counts are usable and the gap says "
-        "how good they are: raise time_limit or the tolerance."
+        "The time ran out before the gap reached the tolerance; the gap says how good the counts are: "
+        "raise time_limit or the tolerance."
     ),
     Status.STALLED: (
-        "Rounding stopped the gap from shrinking further; the counts are usable and the gap says how good "
-        "they are: accept it, raise the tolerance, or bring the noise scales closer together."
+        "Rounding stopped the gap from shrinking further, and the gap says how good the counts are: accept it, raise "
+        "the tolerance, or bring the noise scales closer together."
     ),
     Status.LEAST_RISK: (
         "The fit stopped on purpose where its estimated error is least, because the optimum fits noise: nothing to "
@@ -59,6 +60,10 @@ _EXPLANATIONS: Mapping[Status, str] = {
     Status.NOISE_LEVEL: (
         "The fit stopped on purpose where the misfit is what noise alone leads one to expect: nothing to do; "
         'stop="converged" goes on to the optimum.'
+    ),
+    Status.MISFIT: (
+        "The fit misses the measurements by far more than their noise explains, so its counts are not to be relied on: "
+        "the search failed, or public facts, impossible cells or the declared noise contradict the measurements."
     ),
 }
 

@@ -30,18 +30,14 @@ from consilience.estimators.base import Estimator
 from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
-from consilience.measurements import Measurement, MeasurementSet
+from consilience.measurements import MeasurementSet
 from consilience.plans.aim import Aim
-from consilience.plans.budget_parts import check_share, in_two_parts
+from consilience.plans.budget_parts import PartialGate, check_share, in_two_parts
 from consilience.plans.forest import Forest
 from consilience.plans.independent import attribute_importance
 from consilience.plans.spanning_pairs import pair_weights
 from consilience.privacy.budgets import Budget
-from consilience.privacy.gate import Candidate, Gate
-from consilience.privacy.partitions import PartitionRule
-from consilience.privacy.record_statistics import RecordStatistic
-from consilience.privacy.scores import Score
-from consilience.privacy.selection import Selector
+from consilience.privacy.gate import Gate
 
 Names = tuple[str, ...]
 
@@ -107,7 +103,7 @@ class BestBuy:
             return
         pairs = self.joining_pairs(gate.domain)
         rounds = pairs is not None and self.needed_records(pairs, rest, self.most_pair_noise) <= records
-        (self.aim() if rounds else self.forest()).run(_WithPart(gate, rest))
+        (self.aim() if rounds else self.forest()).run(PartialGate(gate, rest))
 
     def aim(self) -> Aim:
         """What is done where tables of several attributes can be told from noise."""
@@ -200,37 +196,3 @@ class BestBuy:
             "total_share": self.total_share,
             "neighbours": self.neighbours,
         }
-
-
-class _WithPart:
-    """A gate whose plan is told a part of the budget; every step goes to the gate itself."""
-
-    def __init__(self, gate: Gate, part: Budget) -> None:
-        self._gate = gate
-        self.domain = gate.domain
-        self.budget = part
-        self.rows_per_unit = gate.rows_per_unit
-
-    def measure(
-        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
-    ) -> tuple[Measurement, ...]:
-        return self._gate.measure(queries, budget, shares=shares)
-
-    def sum_records(
-        self,
-        statistics: Sequence[RecordStatistic],
-        budget: Budget,
-        *,
-        shares: Sequence[float] | None = None,
-        round: int | None = None,  # noqa: A002 (the field of a measurement)
-    ) -> tuple[Measurement, ...]:
-        return self._gate.sum_records(statistics, budget, shares=shares, round=round)
-
-    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
-        return self._gate.select(score, budget, selector=selector)
-
-    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
-        return self._gate.partition(rule, budget)
-
-    def keep(self, selections: Measurement) -> None:
-        self._gate.keep(selections)

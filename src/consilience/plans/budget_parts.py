@@ -1,7 +1,16 @@
-"""One budget in two parts that sum to the whole, to the last digit."""
+"""One budget in two parts that sum to the whole, to the last digit, and a gate whose plan has one of them."""
 
+from collections.abc import Sequence
+
+from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
+from consilience.measurements import Measurement
 from consilience.privacy.budgets import Budget, budget, exact_difference
+from consilience.privacy.gate import Candidate, Gate
+from consilience.privacy.partitions import PartitionRule
+from consilience.privacy.record_statistics import RecordStatistic
+from consilience.privacy.scores import Score
+from consilience.privacy.selection import Selector
 
 
 def in_two_parts(whole: Budget, share: float) -> tuple[Budget, Budget]:
@@ -20,3 +29,37 @@ def check_share(share: float, what: str) -> None:
     """Refuse a share that leaves nothing for one of the two parts."""
     if not 0 < share < 1:
         raise DeclarationError(f"the share of the budget for {what} is {share}; it lies between 0 and 1, such as 0.25")
+
+
+class PartialGate:
+    """A gate whose plan is told a part of the budget; every step goes to the gate itself."""
+
+    def __init__(self, gate: Gate, part: Budget) -> None:
+        self._gate = gate
+        self.domain = gate.domain
+        self.budget = part
+        self.rows_per_unit = gate.rows_per_unit
+
+    def measure(
+        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        return self._gate.measure(queries, budget, shares=shares)
+
+    def sum_records(
+        self,
+        statistics: Sequence[RecordStatistic],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        round: int | None = None,  # noqa: A002 (the field of a measurement)
+    ) -> tuple[Measurement, ...]:
+        return self._gate.sum_records(statistics, budget, shares=shares, round=round)
+
+    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
+        return self._gate.select(score, budget, selector=selector)
+
+    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
+        return self._gate.partition(rule, budget)
+
+    def keep(self, selections: Measurement) -> None:
+        self._gate.keep(selections)

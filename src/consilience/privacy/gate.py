@@ -7,6 +7,7 @@ holds is answered from there. A plan never sees an exact count.
 """
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import ConsilienceError, LedgerError, MeasurementError, SourceError
 from consilience.measurements import Measurement
+from consilience.measurements.measurement_set import checksum
 from consilience.numerics.linear_maps import Kronecker
 from consilience.privacy.budgets import Budget
 from consilience.privacy.noise import NoiseSource
@@ -151,12 +153,14 @@ class PricingGate:
 
     def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
         score.check(self.domain)
+        self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
         self._account.charge(budget)
         self.selections.append(budget)
         return score.candidates[0]
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         rule.check(self.domain)
+        self.domain.refuse_unreleased([rule.attribute], "the plan")
         self._account.charge(budget)
         self.selections.append(budget)
         return (0,)
@@ -388,7 +392,7 @@ class DataGate:
         self._pay()
         if self._reservation is None or self._reservation.replayed:
             return self._reservation is not None
-        self._reservation.complete()
+        self._reservation.complete(checksum=checksum(self.measurements))
         return False
 
     def _pay(self) -> None:

@@ -28,12 +28,12 @@ from typing import Any
 
 from consilience.errors import BudgetExceeded, LedgerError
 from consilience.privacy.budgets import AdditiveUnit, Budget, Number, budget, decimal_text, shortened
-from consilience.privacy.ledger_chain import seal, verify_everything, verify_steps
+from consilience.privacy.ledger_chain import recorded_step, seal, verify_everything, verify_steps
 from consilience.privacy.ledger_entries import LedgerEntry, LedgerHeader, LedgerState, read_header, read_state
 from consilience.privacy.ledger_file import create_file, now, reading, refuse_damage, version_of, writing
 from consilience.privacy.owners import Owner, refuse_living_owner
 from consilience.privacy.protection import Protection, steps_between, why_not_convertible
-from consilience.privacy.reservations import Reservation, require_text
+from consilience.privacy.reservations import RESULT, Reservation, require_text
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,13 @@ class Ledger:
     def entry(self, id: str) -> LedgerEntry | None:  # noqa: A002
         """The charge of this id, if there was one."""
         return self._state().entry(id)
+
+    def checksum(self, id: str) -> str | None:  # noqa: A002
+        """The checksum of the measurements that this id gave; None of those of earlier versions, and of unknown ids."""
+        self._state()
+        with reading(self.path) as connection:
+            found = recorded_step(connection, id, RESULT, self.path) if version_of(connection, self.path) > 1 else None
+        return None if found is None else found[1]
 
     def elsewhere(self, fingerprint: str, source: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:
         """Charges for the same request of other sources."""

@@ -21,6 +21,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import DeclarationError, LedgerError
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
+from consilience.measurements.measurement_set import checksum
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero_measurement
 from consilience.privacy.ledger import Ledger, told_apart_by
@@ -336,7 +337,8 @@ def _result(request: _Request, gate: DataGate, provenance: Mapping[str, Any], *,
         spent=request.cost.to_json(),
         public_facts=domain.public.describe(),
     )
-    return MeasurementSet(domain, tuple(gate.measurements), statement, provenance, private)
+    recorded = {"checksum": checksum(gate.measurements)}
+    return MeasurementSet(domain, tuple(gate.measurements), statement, {**provenance, **recorded}, private)
 
 
 def _provenance(request: _Request, release_id: str) -> dict[str, Any]:

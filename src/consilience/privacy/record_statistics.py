@@ -144,6 +144,7 @@ def price_statistics(
     priced = []
     for statistic, share in zip(statistics, fractions, strict=True):
         statistic.check(domain)
+        domain.refuse_unreleased(statistic.attributes, "the plan")
         _refuse_overflow(statistic)
         moved = rows_per_unit * _positive_sensitivity(statistic, 1 if pure else 2, neighbours)
         scale = moved / (amount * share if pure else math.sqrt(2 * amount * share)) * (1 + ROUNDING_MARGIN)

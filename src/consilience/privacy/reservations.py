@@ -11,6 +11,9 @@ from consilience.errors import FileFormatError, LedgerError
 from consilience.privacy.ledger_chain import add_step, recorded_step, seal, verify_entry
 from consilience.privacy.ledger_file import now, reading, writing
 
+RESULT = -1
+"""The step under which the checksum of a whole result is recorded."""
+
 
 class Reservation:
     """The right to draw noise for one id, and the noisy values recorded under it.
@@ -57,10 +60,12 @@ class Reservation:
             add_step(connection, self.id, step, fingerprint, payload)
             seal(connection, self.id)
 
-    def complete(self) -> None:
-        """The entry is committed, and every later request of this id is answered from it."""
+    def complete(self, *, checksum: str | None = None) -> None:
+        """The entry is committed with the checksum of its result, and every later request is answered from it."""
         if self.replayed:
             return
+        if checksum is not None and self.recorded(RESULT) is None:
+            self.record(RESULT, fingerprint="checksum", payload=checksum)
         self._close("state = 'committed', completed = ?")
 
     def fail(self) -> None:

@@ -6,6 +6,7 @@ stands in a column of its own, never among the estimates.
 
 import csv
 import io
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.attributes import Numeric
+from consilience.domain.factors import Matrix, Mean
+from consilience.domain.queries import BoundQuery, Query, Question
 from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
@@ -56,6 +59,10 @@ class AnswerTable:
     """The estimates were rounded to whole numbers."""
     guess: bool = False
     """What the account assumes of answers that were not measured is shown, as guesses."""
+    within_bins: NDArray[np.float64] | None = None
+    """Of means: how far each may be off because records count as the middle of their bin."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of all answers, in sentences."""
 
     @property
     def estimates(self) -> NDArray[np.float64]:
@@ -81,13 +88,26 @@ class AnswerTable:
         return np.zeros(len(self), dtype=np.bool_) if self.interval is None else self.interval.uncertain
 
     @property
+    def question(self) -> Question:
+        return Question(self.query, self.per)
+
+    @property
     def title(self) -> str:
         """The question as a person would type it."""
-        return self.query.describe() + ("" if self.per is None else f" per {self.per.describe()}")
+        return self.question.describe()
 
     def note(self, place: int) -> str:
         """What there is to say against one answer; empty where there is nothing."""
-        return WIDE if self.uncertain[place] else ""
+        bins = self.within_bins is not None and not self.basis.not_measured[place]
+        return "; ".join([WIDE] * bool(self.uncertain[place]) + [self._bins(place)] * bins)
+
+    def _bins(self, place: int) -> str:
+        return "" if self.within_bins is None else f"bins: ± {self.within_bins[place]:.3g}"
+
+    @property
+    def has_notes(self) -> bool:
+        """True where each answer has a place for what there is to say against it."""
+        return self.interval is not None or self.within_bins is not None
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each answer as a mapping from column names to values; None where nothing was measured."""
@@ -101,11 +121,11 @@ class AnswerTable:
             if self.interval is not None:
                 low, high = float(self.interval.low[i]), float(self.interval.high[i])
                 ends = outward(low, high) if self.whole else (low, high)
-                row["low"], row["high"] = (None, None) if missing[i] else ends
+                row["low"], row["high"] = (None if math.isnan(end) else end for end in ends)
             if self.noisy is not None:
                 row["noisy"] = float(self.noisy[i])
             row["basis"] = names[i]
-            if self.interval is not None:
+            if self.has_notes:
                 row["note"] = self.note(i)
             yield row
 
@@ -117,7 +137,7 @@ class AnswerTable:
 
     @property
     def header(self) -> tuple[str, ...]:
-        return (*self.columns, *self.numeric_columns, "basis", *(() if self.interval is None else ("note",)))
+        return (*self.columns, *self.numeric_columns, "basis", *(("note",) if self.has_notes else ()))
 
     def to_csv(self) -> str:
         """The answers as comma-separated text, numbers in full; of simulated noise the first column says so."""
@@ -135,13 +155,16 @@ class AnswerTable:
 
         `basis` is that of the worst answer; where some were not measured, `why` and what to measure next time follow.
         """
-        document: dict[str, Any] = {"query": self.query.describe()}
-        if self.per is not None:
+        mean = self.question.mean_of is not None
+        document: dict[str, Any] = {"query": self.title if mean else self.query.describe()}
+        if self.per is not None and not mean:
             document["per"] = self.per.describe()
         document["private"] = self.private
         document |= described_basis(self.basis)
         if self.interval is not None:
             document |= described_interval(self.interval)
+        if self.notes:
+            document["notes"] = [*self.notes, *document.get("notes", ())]
         answers = [{name: _plain(value) for name, value in row.items()} for row in self.rows()]
         return json.dumps(document | {"answers": answers}, indent=2, ensure_ascii=False)
 
@@ -175,7 +198,7 @@ def described_interval(interval: "Interval") -> dict[str, Any]:
 
 def answer_table(
     estimate: Estimate,
-    query: Query | str,
+    query: Query | Question | str,
     interval: "Interval | None" = None,
     per: Query | str | None = None,
     *,
@@ -185,10 +208,11 @@ def answer_table(
 
     `guess` adds what the account assumes of answers that were not measured, in a column of its own. `interval` adds
     error bars: what `intervals` found for this query. `per` divides the answers by those to another query, which is one
-    number or has as many; where that is not above zero, the ratio is not a number.
+    number or has as many; where that is not above zero, the ratio is not a number. Means divide by themselves, and say
+    how far the middle of bins may put them off.
     """
-    asked = as_query(query)
-    divisor = None if per is None else as_query(per)
+    question = as_question(query, per)
+    asked, divisor = question.query, question.per
     if interval is not None and (interval.query, interval.per) != (asked, divisor):
         raise DeclarationError(
             f"the interval is of {_said(interval.query, interval.per)}, and the answers are to "
@@ -196,11 +220,16 @@ def answer_table(
         )
     bound = asked.bind(estimate.domain)
     noisy = [each.values for each in estimate.measurements if each.query == asked] if divisor is None else []
-    return AnswerTable(
+    mean = question.mean_of
+    axes = tuple(
+        (f"mean of {mean}",) if name == mean else labels
+        for name, labels in zip(bound.attributes, bound.row_labels, strict=True)
+    )
+    table = AnswerTable(
         query=asked,
         columns=bound.attributes,
-        axes=bound.row_labels,
-        labels=tuple(bound.label_rows()),
+        axes=axes,
+        labels=tuple(itertools.product(*axes)),
         numbers=_answers(estimate, asked, divisor),
         noisy=noisy[0] if len(noisy) == 1 else None,
         private=estimate.private,
@@ -210,6 +239,10 @@ def answer_table(
         interval=interval,
         guess=guess,
     )
+    if mean is None:
+        return table
+    within_bins, notes = bins_of_mean(estimate, question)
+    return replace(table, within_bins=within_bins, notes=notes)
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
@@ -231,6 +264,62 @@ def outward(low: float, high: float) -> tuple[float, float]:
 
 def as_query(query: Query | str) -> Query:
     return Query.parse(query) if isinstance(query, str) else query
+
+
+def as_question(query: Query | Question | str, per: Query | str | None = None) -> Question:
+    """What is asked, divided by `per` where that is given; a mean divides by itself and is refused another divisor."""
+    asked = Question.parse(query) if isinstance(query, str) else query
+    asked = Question(asked) if isinstance(asked, Query) else asked
+    if per is None:
+        return asked
+    if asked.per is not None:
+        raise DeclarationError(
+            f"{asked.describe()!r} is divided by {asked.per.describe()!r} already, and was to be divided by "
+            f"{as_query(per).describe()!r}, too; leave that away, or ask for {asked.query.describe()!r}, which mean() "
+            "was in earlier versions"
+        )
+    return Question(asked.query, as_query(per))
+
+
+def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """How far a mean may be off because each record counts as the middle of its bin, and what is to be said of that.
+
+    A record lies at most half a bin's width from the middle: Σ half width × count / Σ count. Of bins that also hold
+    what lies beyond them there is no such limit, and their share of the records is told instead.
+    """
+    name, per = question.mean_of, question.per
+    attribute = None if name is None else estimate.domain[name]
+    if not isinstance(attribute, Numeric) or name is None or per is None:
+        raise DeclarationError(f"{question.describe()!r} is no mean; only means of numbers have bins")
+    ends = np.zeros(attribute.size)
+    ends[[0, len(attribute.bins) - 1]] = 1.0
+    weighed = [_weighed(question.query, name, entries) for entries in (attribute.half_widths(), ends)]
+    wide, open_ended, below = (np.ravel(each) for each in estimate.answers([*weighed, per]))
+    off, share = ratio(wide, below), ratio(open_ended, below)
+    notes = [
+        f"Each record counts as the middle of its bin of {name}: whatever the noise, a mean may be off by up to "
+        f"{_span(off)}, which error bars do not hold. The sum is {Mean().describe(name)}."
+    ]
+    if attribute.clips:
+        notes.append(
+            f"WARNING: the first and the last bin of {name} are open-ended, for they also hold what lies beyond them "
+            f'(unlisted = "clip"). Up to {_span(100 * share)} % of the records are in these bins, and nothing limits'
+            " how far their values lie outside: the mean may be off by that share of the distance, on top of the above."
+        )
+    return off, tuple(notes)
+
+
+def _weighed(query: Query, name: str, entries: NDArray[np.float64]) -> Query:
+    """The query with these numbers for the values of one attribute."""
+    return Query(tuple((each, Matrix.of(entries) if each == name else factor) for each, factor in query.factors))
+
+
+def _span(values: NDArray[np.float64]) -> str:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return "an unknown amount"
+    low, high = f"{known.min():,.3g}", f"{known.max():,.3g}"
+    return low if low == high else f"{low} to {high}"
 
 
 def adds_up(bound: BoundQuery) -> bool:
@@ -276,4 +365,4 @@ def _plain(value: Any) -> Any:
 
 
 def _said(query: Query, per: Query | None) -> str:
-    return repr(query.describe()) + ("" if per is None else f" per {per.describe()!r}")
+    return repr(Question(query, per).describe())

@@ -72,6 +72,8 @@ class CrossTable:
     """What the intervals are: level, covers, how, refits and notes."""
     basis: Basis = field(default_factory=Basis.of_nothing)
     """What the cells stand on, without the totals."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of all answers, in sentences."""
 
     @property
     def whole(self) -> bool:
@@ -125,6 +127,7 @@ class CrossTable:
             "total_column": self.total_column,
             **described_basis(self.basis),
             **(self.interval or {}),
+            **({"notes": [*self.notes, *(self.interval or {}).get("notes", ())]} if self.notes else {}),
             "cells": cells,
         }
         return json.dumps(document, indent=2, ensure_ascii=False)
@@ -168,6 +171,7 @@ def cross_table(
         private=table.private,
         interval=None if table.interval is None else described_interval(table.interval),
         basis=table.basis,
+        notes=table.notes,
     )
 
 
@@ -261,7 +265,8 @@ class _Block:
         number, basis = float(self.numbers[i, j]), BASES[int(self.codes[i, j])]
         if basis == "not measured":
             return Cell(math.nan, basis=basis, guess=number if self.guess else None)
-        low, high = (None if ends is None else float(ends[i, j]) for ends in (self.low, self.high))
+        ends = [None if each is None else float(each[i, j]) for each in (self.low, self.high)]
+        low, high = (None if end is None or math.isnan(end) else end for end in ends)
         return Cell(number, low, high, bool(self.wide[i, j]), basis)
 
 
@@ -272,7 +277,7 @@ def _combined(table: AnswerTable, axes: Sequence[int]) -> list[tuple[str, ...]]:
 
 def _header(table: AnswerTable, across: Sequence[int], *, total: bool) -> tuple[tuple[str, ...], ...]:
     if not across:
-        return (("count" if table.per is None else "ratio",),)
+        return (("count" if table.per is None else "ratio" if table.question.mean_of is None else "mean",),)
     by_row = zip(*_combined(table, across), strict=True)
     return tuple((*labels, *([TOTAL if place == 0 else ""] * total)) for place, labels in enumerate(by_row))
 

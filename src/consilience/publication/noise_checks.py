@@ -1,16 +1,17 @@
 """Checks of declared noise laws that hold whatever the data is.
 
-spread   The mean square of the contrasts is 1 if the noise is as declared. Its variance comes from simulated noise, and
-         its law is taken for that of a scaled χ² (of Gaussian noise it is one).
+spread   The root mean square of the contrasts is 1 if the noise is as declared. It is ranked among simulated ones.
 shape    The quantiles of the contrasts against those of simulated noise: the largest distance in units of its own
-         spread, ranked among the simulations, which makes the level exact.
+         spread, ranked among the simulations.
 zeros    No truth x makes a value hit 0 more often than the most likely noise does: P(x + n = 0) ≤ max P(n = k). And of
          discrete Laplace noise a value that is 0 or below is 0 with the probability 1 − q for every x ≥ 0, because the
          law has no memory. Values below 0 that were set to 0 break both.
 depth    How far below 0 values fall is known, too: of Laplace noise −y given y < 0 has the same law for every x ≥ 0
          (exactly), and of Gaussian noise it is at most what it is for x = 0.
 
-Where the noise law is the one declared, each p-value is at most α with a probability of about α or less.
+Where the noise law is the one declared, each p-value is at most α with a probability of about α or less, also for an α
+of one in a million: where ranks end, an exponential tail goes on. No noise that is declared here has a heavier one: a
+root mean square and a quantile of Laplace noise have just that tail far out, and those of Gaussian noise a lighter one.
 """
 
 import math
@@ -46,6 +47,8 @@ SUMS = (Identity, Total, Value, Subset, Range, Prefix, AllRanges, Buckets, Inter
 MOST_POINTS = 99
 FEWEST_NEGATIVES = 20
 FEWEST_CONTRASTS = 5
+FEWEST_FOR_TAILS = 100
+"""Of fewer simulations than these no tail is made out, and no p-value is smaller than ranks can make it."""
 MOST_SIMULATED = 200_000_000
 """No more values than these are simulated; of larger problems there are fewer simulations, and never less than 39."""
 
@@ -95,7 +98,8 @@ def check_contrasts(
         own,
         *np.quantile(quantiles, [0.025, 0.975], axis=0),
     )
-    return [_spread(square, squares, found.size), _shape(own, quantiles, found.size)], plot
+    gaussian = all(_is_gaussian(each.noise) for each in found.measurements)
+    return [_spread(square, squares, found.size, gaussian=gaussian), _shape(own, quantiles, found.size)], plot
 
 
 def _levels(count: int) -> Floats:
@@ -122,15 +126,37 @@ def _simulated(
     return squares, quantiles
 
 
-def _spread(square: float, simulated: Floats, count: int) -> NoiseCheck:
-    # A mean of squares with the mean 1 and the variance v, as a χ² of 2/v degrees of freedom over their number: that is
-    # a gamma law with the shape a = 1/v and the scale v.
-    shape = 1.0 / max(float(simulated.var(ddof=1)), 1e-300)
+def _spread(square: float, simulated: Floats, count: int, *, gaussian: bool) -> NoiseCheck:
+    # A mean of squares with the mean 1 and the variance v is taken for a χ² of 2/v degrees of freedom over them: a
+    # gamma law with the shape 1/v and the scale v. Of Gaussian noise it is one, with v = 2/n.
+    shape = count / 2 if gaussian else 1.0 / max(float(simulated.var(ddof=1)), 1e-300)
     low, high = (math.sqrt(square * shape / float(gammaincinv(shape, level))) for level in (0.975, 0.025))
-    tail = min(float(gammainc(shape, square * shape)), float(gammaincc(shape, square * shape)))
-    ratio = math.sqrt(square)
+    ratio, drawn = math.sqrt(square), np.sqrt(simulated)
+    tails = [_at_least_as_far(ratio, drawn), _at_least_as_far(-ratio, -drawn)]
+    if gaussian:
+        tails = [float(gammainc(shape, square * shape)), float(gammaincc(shape, square * shape))]
     words = f"the noise is {ratio:.3g} times as large as declared (95 % interval {low:.3g} to {high:.3g})"
-    return NoiseCheck("spread", min(1.0, 2.0 * tail), count, ratio, (low, high), words)
+    return NoiseCheck("spread", min(1.0, 2.0 * min(tails)), count, ratio, (low, high), words)
+
+
+def _is_gaussian(law: NoiseLaw) -> bool:
+    """Whether sums of such noise have the normal law; noise much below its own step is often 0, and has not."""
+    return isinstance(law, Gaussian) or (isinstance(law, DiscreteGaussian) and law.stddev >= law.step)
+
+
+def _at_least_as_far(value: float, simulated: Floats) -> float:
+    """The probability of this value or a larger one: its rank, and beyond all simulations an exponential tail.
+
+    The tail has the mean excess of the largest tenth over its own threshold, and two standard errors more.
+    """
+    rank = 1 + int(np.sum(simulated >= value))
+    if rank > 1 or len(simulated) < FEWEST_FOR_TAILS:
+        return rank / (len(simulated) + 1)
+    largest = np.sort(simulated)[-(len(simulated) // 10) :]
+    threshold, excess = float(largest[0]), float(np.mean(largest[1:] - largest[0]))
+    excess *= 1 + 2 / math.sqrt(len(largest) - 1)
+    tail = len(largest) / (len(simulated) + 1) * math.exp(-(value - threshold) / max(excess, 1e-300))
+    return min(tail, 1 / (len(simulated) + 1))
 
 
 def _shape(observed: Floats, simulated: Floats, count: int) -> NoiseCheck:
@@ -138,7 +164,7 @@ def _shape(observed: Floats, simulated: Floats, count: int) -> NoiseCheck:
     everything = np.vstack([observed, simulated])
     spread = np.maximum(everything.std(axis=0), 1e-12)
     distances = (np.abs(everything - everything.mean(axis=0)) / spread).max(axis=1)
-    p_value = float(np.mean(distances >= distances[0]))
+    p_value = _at_least_as_far(float(distances[0]), distances[1:])
     words = f"the farthest quantile is {distances[0]:.1f} of its own standard deviations away from its mean"
     return NoiseCheck("shape", p_value, count, found=words)
 
@@ -233,16 +259,23 @@ def is_of_sums(measurement: Measurement) -> bool:
 
 
 def _below_zero(law: NoiseLaw) -> tuple[float, float]:
-    """The mean and the variance of −y given y < 0, for x = 0."""
+    """The mean of −y given y < 0, for x = 0, and the variance of a gamma law of that mean with no lighter a tail.
+
+    A gamma law with the mean m and the variance v falls like exp(−d m/v). Depths of Laplace noise fall like exp(−d/b),
+    so that v = m b. Those of Gaussian noise fall faster than their own v says, but for steps that are wide beside the
+    noise: from the first step on each is less likely than the one before by exp(−1.5 step²/σ²) or more.
+    """
     if isinstance(law, Laplace):
         return law.scale, law.scale**2
     if isinstance(law, DiscreteLaplace):
-        stay = math.exp(-law.step / law.scale)
-        return law.step / (1 - stay), law.step**2 * stay / (1 - stay) ** 2
+        mean = law.step / -math.expm1(-law.step / law.scale)
+        return mean, mean * law.scale
     if isinstance(law, DiscreteGaussian) and law.stddev < 50 * law.step:
         k = np.arange(1.0, 12 * law.stddev / law.step + 8)
         chances = np.exp(-0.5 * (k * law.step / law.stddev) ** 2)
         mean = float(k @ chances / chances.sum())
-        return law.step * mean, law.step**2 * (float(k**2 @ chances / chances.sum()) - mean**2)
+        variance = float(k**2 @ chances / chances.sum()) - mean**2
+        falls = min(1.0, (law.stddev / law.step) ** 2 / 1.5)
+        return law.step * mean, law.step**2 * max(variance, mean * falls)
     deviation = law.stddev if isinstance(law, Gaussian | DiscreteGaussian) else law.stddev_of_noise
     return deviation * math.sqrt(2 / math.pi), deviation**2 * (1 - 2 / math.pi)

@@ -119,12 +119,12 @@ def margins(known: ReportFacts, pictures: Pictures) -> Markup:
     )
 
 
-SAID = frozenset({intervals.SPENDS_NOTHING})
+SAID = frozenset({intervals.SPENDS_NOTHING, intervals.MODELLED})
 """Notes of intervals that the page has words of its own for."""
 
 MODELLED = (
     "Counts that are called modelled are determined by no measurement: the account fills them in from what was "
-    "measured in parts."
+    "measured in parts. Their intervals hold what the noise did and how far the model may be off."
 )
 
 
@@ -145,7 +145,7 @@ def _margin_table(margin: Margin, level: str) -> Markup:
         row: list[Content] = [label, "–" if missing else count(float(margin.estimates[i]))]
         if margin.interval is not None:
             low, high = float(margin.interval.low[i]), float(margin.interval.high[i])
-            row.append("–" if missing else f"{count(low)} – {count(high)}")
+            row.append("–" if math.isnan(low) else f"{count(low)} – {count(high)}")
         row += [margin.basis.names[i], *(["† wide" if margin.uncertain[i] else ""] if flagged else [])]
         rows.append(row)
     name = margin.attribute or "total"
@@ -271,7 +271,9 @@ def noise(known: ReportFacts, pictures: Pictures) -> Markup:
             diagnosis.next_step if not diagnosis.noise.as_declared else None,
             "Where two measurements imply the same number, their difference is noise and nothing else, and its law is "
             "known. The plot compares such differences with that law. It would show a wrong noise scale, a wrong law, "
-            "and counts that were cut off at zero.",
+            "and counts that were cut off at zero."
+            if plot is not None
+            else None,
         ),
         figure(pictures.get("noise"), points),
         table("The checks", ["check", "about", "found", "p-value"], rows, numeric=1) if rows else None,

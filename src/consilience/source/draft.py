@@ -4,20 +4,20 @@ A column of numbers with many values becomes ten bins between round edges; a col
 with many different texts, such as a name or an address, is left out and named.
 """
 
-import glob
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from consilience.domain.attributes import Attribute
 from consilience.domain.domains import Domain
+from consilience.domain.source_format import SourceFormat
 from consilience.errors import SourceError
-from consilience.source.readers import PARQUET, reader_of_path
-from consilience.source.refusals import attempt
-from consilience.source.values import numbers_of, plain, texts_of
+from consilience.source.notation import Writing
+from consilience.source.readers import reader_of
+from consilience.source.values import decoded, numbers_of, texts_of
 
 MOST_VALUES = 50
 FEWEST_NUMBERS_TO_BIN = 13
@@ -34,23 +34,29 @@ class Draft(NamedTuple):
 class _Column:
     """What has been seen of one column: its distinct texts up to a limit, and the range of its numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Writing) -> None:
+        self._marks = marks
         self.texts: set[str] = set()
         self.low, self.high = math.inf, -math.inf
         self.numeric = self.whole = True
         self.missing = False
 
     def add(self, array: object) -> None:
-        values = plain(array)
+        values = decoded(array)
         self.missing |= values.null_count > 0
         present = values.drop_null()
         if len(self.texts) <= MOST_VALUES:
-            self.texts |= {text.decode("utf-8", "replace") for text in texts_of(present).unique().to_pylist() if text}
-        numbers = numbers_of(present)
+            self.texts |= {
+                text.decode("utf-8", "surrogateescape") for text in texts_of(present).unique().to_pylist() if text
+            }
+        numbers = numbers_of(decoded(self._marks.meant(present)))
         self.numeric &= bool(np.isfinite(numbers).all())
         if self.numeric and numbers.size:
             self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
             self.whole &= bool((numbers == np.floor(numbers)).all())
+
+    def _number(self, text: str) -> float:
+        return float(numbers_of(decoded(self._marks.meant(pa.array([text.encode()]))))[0])
 
     def attribute(self, name: str) -> Attribute | None:
         """The drafted attribute, or None for a column that looks like names or free text."""
@@ -60,15 +66,27 @@ class _Column:
             return Attribute.numeric(name, edges, missing=missing)
         if not self.texts or len(self.texts) > MOST_VALUES:
             return None
-        order = sorted(self.texts, key=float) if self.numeric else sorted(self.texts)
+        if any("\udc80" <= sign <= "\udcff" for text in self.texts for sign in text):
+            raise SourceError(
+                f"the column {name!r} is no text in UTF-8; say in which encoding it is, such as --encoding latin-1"
+            )
+        order = sorted(self.texts, key=self._number) if self.numeric else sorted(self.texts)
         return Attribute.categorical(name, order, missing=missing)
 
 
-def draft_domain(data: str, *, name: str) -> Draft:
+def draft_domain(
+    data: str,
+    *,
+    name: str,
+    how: SourceFormat = SourceFormat(),  # noqa: B008 (frozen)
+    table: str | None = None,
+    query: str | None = None,
+) -> Draft:
     """A domain with an attribute for each column that looks like one. Reads the data, and is not private."""
-    columns = attempt(lambda: _column_names(data), f"the source {data!r} cannot be read; check the path and the file")
-    reader = reader_of_path(data, dict.fromkeys(columns), table=None, query=None)
-    seen = {column: _Column() for column in columns}
+    columns = reader_of(data, {}, how, table=table, query=query).columns
+    reader = reader_of(data, dict.fromkeys(columns), how, table=table, query=query)
+    marks = Writing(how.notation, numeric=True)
+    seen = {column: _Column(marks) for column in columns}
     for batch in reader.batches(columns):
         for column, found in seen.items():
             found.add(batch.column(column))
@@ -77,7 +95,7 @@ def draft_domain(data: str, *, name: str) -> Draft:
     if not attributes:
         raise SourceError("no column looks like an attribute; write the domain file by hand")
     names = tuple(attribute.name for attribute in attributes)
-    domain = Domain(name, attributes, draft=True, unreviewed=names)
+    domain = Domain(name, attributes, draft=True, unreviewed=names, source_format=how)
     return Draft(domain, tuple(column for column, found in drafted.items() if found is None))
 
 
@@ -94,18 +112,3 @@ def round_edges(low: float, high: float, *, whole: bool) -> Sequence[float]:
         step = max(1, math.ceil(step))
     first, last = math.floor(low / step), math.floor(high / step) + 1
     return [step * i for i in range(first, last + 1)]
-
-
-def _column_names(data: str) -> list[str]:
-    """The names of the columns of the first file."""
-    from consilience.source.delimited import BYTE_ORDER_MARK, DELIMITERS, beginning, first_record
-
-    paths = [data] if Path(data).exists() else sorted(glob.glob(data, recursive=True))
-    if not paths:
-        raise SourceError(f"there is no file {data!r}; check the path")
-    if data.lower().endswith(PARQUET):
-        import pyarrow.parquet as pq
-
-        return list(pq.read_schema(paths[0]).names)
-    text = beginning(Path(paths[0])).removeprefix(BYTE_ORDER_MARK)
-    return list(max((first_record(text, delimiter) for delimiter in DELIMITERS), key=len))

@@ -11,7 +11,9 @@ from typing import Any
 
 import duckdb
 
+from consilience.domain.source_format import SourceFormat
 from consilience.errors import DeclarationError
+from consilience.source.notation import meant_batches, writings_of
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
 from consilience.source.records import Batch
 from consilience.source.refusals import attempt, attempt_each
@@ -30,8 +32,18 @@ CONFINEMENT = (
 class DuckDBReader:
     """Reads a table, or the result of a query, which is then what the privacy statement is about."""
 
-    def __init__(self, shown: str, path: Path, required: Required, *, table: str | None, query: str | None) -> None:
+    def __init__(
+        self,
+        shown: str,
+        path: Path,
+        required: Required,
+        how: SourceFormat,
+        *,
+        table: str | None,
+        query: str | None,
+    ) -> None:
         self._path = path
+        self._writings = writings_of(required, how)
         self._refusal = (
             f"{shown} cannot be read; check that its version is known to the installed DuckDB, that no other program "
             "holds it open for writing, and that the table or query exists and runs without errors"
@@ -41,6 +53,7 @@ class DuckDBReader:
         self._projects = query is None
         self.runs_code = query is not None or not attempt(lambda: self._is_stored(table or ""), self._refusal)
         columns, types = attempt(self._schema, self._refusal)
+        self.columns = tuple(columns)
         check_columns(shown, columns, required)
         check_types(shown, dict(zip(columns, types, strict=True)), required)
 
@@ -52,7 +65,7 @@ class DuckDBReader:
             raise DeclarationError("query= must be one SELECT statement; give that alone")
 
     def batches(self, names: Sequence[str]) -> Generator[Batch]:
-        return attempt_each(self._batches(names), self._refusal)
+        return attempt_each(meant_batches(self._batches(names), self._writings), self._refusal)
 
     def _batches(self, names: Sequence[str]) -> Generator[Batch]:
         with self._connect() as connection:

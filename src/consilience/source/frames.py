@@ -11,7 +11,9 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
+from consilience.domain.source_format import SourceFormat
 from consilience.errors import DeclarationError
+from consilience.source.notation import Writing, meant_batches, writings_of
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
 from consilience.source.records import Batch
 from consilience.source.refusals import attempt, attempt_each
@@ -26,10 +28,12 @@ REFUSAL = (
 class FrameReader:
     """Reads a frame that stays where it is: nothing is copied before it is counted."""
 
-    def __init__(self, data: object, required: Required) -> None:
+    def __init__(self, data: object, required: Required, how: SourceFormat) -> None:
         if isinstance(data, pa.RecordBatch):
             data = pa.Table.from_batches([data])
         columns = _column_names(data)
+        self.columns = tuple(columns)
+        self._writings = writings_of(required, how)
         check_columns(SHOWN, columns, required)
         if len(set(columns)) < len(columns):
             data = _selected(data, list(required))
@@ -44,11 +48,13 @@ class FrameReader:
     def _batches(self, names: list[str]) -> Generator[Batch]:
         frame = _collected(self._frame.select(names))
         if not _is_pandas_like(frame):
-            yield from frame.to_arrow().to_batches(max_chunksize=ROWS_PER_BATCH)
+            batches = (batch for batch in frame.to_arrow().to_batches(max_chunksize=ROWS_PER_BATCH))
+            yield from meant_batches(batches, self._writings)
             return
         for begin in range(0, len(frame), ROWS_PER_BATCH):
             part = frame[begin : begin + ROWS_PER_BATCH]
-            yield pa.RecordBatch.from_arrays([_pandas_array(part[name]) for name in names], names=names)
+            arrays = [_pandas_array(part[name], self._writings.get(name)) for name in names]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _types(self, names: tuple[str, ...]) -> dict[str, Any]:
         """The columns' types as their frame declares them; null where it declares none. No plan is run."""
@@ -101,17 +107,19 @@ def _is_pandas_like(frame: Any) -> bool:
     return frame.implementation.is_pandas_like()
 
 
-def _pandas_array(series: Any) -> Any:
+def _pandas_array(series: Any, writing: Writing | None = None) -> Any:
+    read = array_of_values if writing is None else writing.meant_by_each
     native = series.to_native()
     if hasattr(native, "cat"):
-        categories = array_of_values(native.cat.categories.tolist())
+        categories = read(native.cat.categories.tolist())
         codes = native.cat.codes.to_numpy()
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), categories)
     if native.dtype == object:
         values = series.to_list()
-        return array_of_values(values, missing=_missing(series, values))
+        return read(values, missing=_missing(series, values))
     array = series.to_arrow()
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return array if writing is None else writing.meant(array)
 
 
 def _missing(series: Any, values: list[Any]) -> list[bool]:

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from consilience.domain.source_format import SourceFormat
+from consilience.source.notation import meant_batches, writings_of
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
 from consilience.source.records import Batch
 from consilience.source.refusals import attempt, attempt_each
@@ -22,8 +24,9 @@ class ParquetReader:
 
     runs_code = False
 
-    def __init__(self, shown: str, paths: Sequence[Path], required: Required) -> None:
+    def __init__(self, shown: str, paths: Sequence[Path], required: Required, how: SourceFormat) -> None:
         self._paths = tuple(paths)
+        self._writings = writings_of(required, how)
         self._refusal = (
             f"{shown} cannot be read as Parquet; check that every file is whole, is Parquet, and may be read"
         )
@@ -31,11 +34,12 @@ class ParquetReader:
         for path in paths:
             schema = attempt(lambda path=path: _schema(path), self._refusal)
             check_columns(shown, schema.names, required)
+            self.columns = tuple(schema.names)
             check_types(shown, {name: schema.field(name).type for name in required}, required)
             self._texts[path] = [name for name in required if pa.types.is_string(schema.field(name).type)]
 
     def batches(self, names: Sequence[str]) -> Generator[Batch]:
-        return attempt_each(self._batches(names), self._refusal)
+        return attempt_each(meant_batches(self._batches(names), self._writings), self._refusal)
 
     def _batches(self, names: Sequence[str]) -> Generator[Batch]:
         for path in self._paths:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from consilience.domain.attributes import Attribute
+from consilience.domain.source_format import SourceFormat
 from consilience.errors import DeclarationError, SourceError
 from consilience.source.coding import unsuitable
 from consilience.source.records import Batch
@@ -30,6 +31,11 @@ DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
 
 class Reader(Protocol):
     """A confidential source, opened."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns of the source, which appear in no message of a measurement."""
+        ...
 
     @property
     def runs_code(self) -> bool:
@@ -75,11 +81,25 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def reader_of_path(given: str, required: Required, *, table: str | None, query: str | None) -> Reader:
-    """The reader of a file, of the files that match a pattern, or of a database."""
+def reader_of(
+    data: object, required: Required, how: SourceFormat, *, table: str | None = None, query: str | None = None
+) -> Reader:
+    """The reader of a file, of the files that match a pattern, of a database, or of a data frame."""
+    if isinstance(data, str | os.PathLike):
+        return _reader_of_path(os.fsdecode(data), required, how, table=table, query=query)
+    if table is not None or query is not None:
+        raise DeclarationError("table= and query= are for databases; a data frame is opened without them")
+    from consilience.source.frames import FrameReader
+
+    return FrameReader(data, required, how)
+
+
+def _reader_of_path(
+    given: str, required: Required, how: SourceFormat, *, table: str | None, query: str | None
+) -> Reader:
     suffix = _suffix(given)
     if suffix in DATABASES:
-        return _database(given, required, table=table, query=query)
+        return _database(given, required, how, table=table, query=query)
     if table is not None or query is not None:
         raise DeclarationError(f"table= and query= are for databases, but {given!r} is none; open it without them")
     paths = matching_files(given)
@@ -89,10 +109,10 @@ def reader_of_path(given: str, required: Required, *, table: str | None, query: 
     if suffix in PARQUET:
         from consilience.source.parquet import ParquetReader
 
-        return ParquetReader(f"the source {given!r}", paths, required)
+        return ParquetReader(f"the source {given!r}", paths, required, how)
     from consilience.source.delimited import DelimitedReader
 
-    return DelimitedReader(f"the source {given!r}", paths, required)
+    return DelimitedReader(f"the source {given!r}", paths, required, how)
 
 
 def _suffix(given: str) -> str:
@@ -116,7 +136,7 @@ def matching_files(given: str) -> list[Path]:
     return [Path(path) for path in found]
 
 
-def _database(given: str, required: Required, *, table: str | None, query: str | None) -> Reader:
+def _database(given: str, required: Required, how: SourceFormat, *, table: str | None, query: str | None) -> Reader:
     if (table is None) == (query is None):
         asked = "neither was" if table is None else "both were"
         raise DeclarationError(
@@ -131,11 +151,11 @@ def _database(given: str, required: Required, *, table: str | None, query: str |
     if beginning.startswith(b"SQLite format 3"):
         from consilience.source.sqlite import SQLiteReader
 
-        return SQLiteReader(shown, paths[0], required, table=table, query=query)
+        return SQLiteReader(shown, paths[0], required, how, table=table, query=query)
     if beginning[8:12] == b"DUCK":
         from consilience.source.duckdb import DuckDBReader
 
-        return DuckDBReader(shown, paths[0], required, table=table, query=query)
+        return DuckDBReader(shown, paths[0], required, how, table=table, query=query)
     raise SourceError(f"{shown} is neither a DuckDB nor an SQLite database; export it as Parquet or CSV and open that")
 
 

@@ -51,7 +51,7 @@ class RecordCoder:
         }
         self._bounds = {name: coder for name in continuous if isinstance(coder := coders[name], BoundsCoder)}
         self._order = domain.names
-        self._rules = tuple(_Rule(rule, domain) for rule in domain.impossible)
+        self._rules = tuple(ImpossibleRule(rule, domain) for rule in domain.impossible)
         self._in_rules = in_rules
         rows = [0] * len(WIDTHS)
         self.places: dict[str, tuple[int, int]] = {}
@@ -125,7 +125,7 @@ class RecordCoder:
         return np.stack([coder.points(lattice[coded.kept]) for coder, lattice in rows], axis=1)
 
 
-class _Rule:
+class ImpossibleRule:
     """One declaration of impossible cells, as a table of codes for each attribute."""
 
     def __init__(self, rule: ImpossibleCells, domain: Domain) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from consilience.domain.source_format import SourceFormat
+from consilience.source.notation import writings_of
 from consilience.source.readers import Required, check_columns
 from consilience.source.records import Batch
 from consilience.source.refusals import attempt, attempt_each
@@ -31,8 +33,18 @@ READING = {
 class SQLiteReader:
     """Reads a table, or the result of a query, which is then what the privacy statement is about."""
 
-    def __init__(self, shown: str, path: Path, required: Required, *, table: str | None, query: str | None) -> None:
+    def __init__(
+        self,
+        shown: str,
+        path: Path,
+        required: Required,
+        how: SourceFormat,
+        *,
+        table: str | None,
+        query: str | None,
+    ) -> None:
         self._path = path
+        self._writings = writings_of(required, how)
         self._refusal = (
             f"{shown} cannot be read; check that it is whole, that you may read it, and that the table or query "
             "exists, is one SELECT statement and runs without errors"
@@ -40,7 +52,8 @@ class SQLiteReader:
         self._query = query if query is not None else f"SELECT * FROM {_quoted(table or '')}"
         self._projects = query is None
         self.runs_code = query is not None or not attempt(lambda: self._is_stored(table or ""), self._refusal)
-        check_columns(shown, attempt(self._columns, self._refusal), required)
+        self.columns = tuple(attempt(self._columns, self._refusal))
+        check_columns(shown, self.columns, required)
 
     def batches(self, names: Sequence[str]) -> Generator[Batch]:
         return attempt_each(self._batches(names), self._refusal)
@@ -55,8 +68,12 @@ class SQLiteReader:
             wanted = [found.index(name) for name in names]
             while rows := cursor.fetchmany(ROWS_PER_FETCH):
                 columns = list(zip(*rows, strict=True))
-                arrays = [array_of_values(columns[place]) for place in wanted]
+                arrays = [self._array(name, columns[place]) for name, place in zip(names, wanted, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def _array(self, name: str, values: Sequence[object]) -> Any:
+        writing = self._writings.get(name)
+        return array_of_values(values) if writing is None else writing.meant_by_each(values)
 
     def _is_stored(self, table: str) -> bool:
         """Whether this is a table whose columns are all stored: no view, no virtual table, nothing computed."""

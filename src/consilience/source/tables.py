@@ -186,7 +186,8 @@ class Source:
         from consilience.source.records import BoundedRows, RecordCoder
 
         continuous = [each.name for each in self._domain.attributes if isinstance(each, Continuous)]
-        coder = RecordCoder(self._domain, self._domain.counted_names, continuous)
+        in_cells = [each.name for each in self._domain.attributes if not isinstance(each, Continuous)]
+        coder = RecordCoder(self._domain, in_cells, continuous)
         rows = BoundedRows(coder, unit.max_rows, part)
         names = tuple(dict.fromkeys((*self._domain.names, unit.column)))
         with closing(_read_ahead(self._reader.batches(names))) as batches:
@@ -225,18 +226,14 @@ def open_table(
     required: Required = {attribute.name: attribute for attribute in domain.attributes}
     if protected is not None:
         required = {protected.column: None, **required}
+    from consilience.source.readers import matching_files, reader_of
+
+    reader = reader_of(data, required, domain.source_format, table=table, query=query)
+    identity = SourceIdentity(name=name)
     if isinstance(data, str | os.PathLike):
-        from consilience.source.readers import matching_files, reader_of_path
-
         given = os.fsdecode(data)
-        reader = reader_of_path(given, required, table=table, query=query)
         identity = SourceIdentity.of_files(matching_files(given), given, table=table, query=query, name=name)
-        return Source(reader, domain, unit=protected, identity=identity)
-    if table is not None or query is not None:
-        raise DeclarationError("table= and query= are for databases; a data frame is opened without them")
-    from consilience.source.frames import FrameReader
-
-    return Source(FrameReader(data, required), domain, unit=protected, identity=SourceIdentity(name=name))
+    return Source(reader, domain, unit=protected, identity=identity)
 
 
 def declared_unit(unit: str | None, max_rows: int | None) -> Unit | None:

@@ -51,6 +51,12 @@ def plain(array: Any) -> Any:
     return array
 
 
+def decoded(array: Any) -> Any:
+    """The array made plain, without a dictionary."""
+    array = plain(array)
+    return plain(array.dictionary_decode()) if pa.types.is_dictionary(array.type) else array
+
+
 def is_text(kind: Any) -> bool:
     return (
         pa.types.is_string(kind)

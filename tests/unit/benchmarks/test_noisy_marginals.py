@@ -54,7 +54,10 @@ def test_the_triples_of_adult_have_the_cells_that_the_paper_prints(capsys: pytes
 
 
 @pytest.mark.usefixtures("no_data")
-@pytest.mark.parametrize(("name", "columns"), [("titanic", 9), ("adult", 15), ("stroke", 110), ("loans", 48)])
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("titanic", 9), ("adult", 15), ("stroke", 110), pytest.param("loans", 48, marks=pytest.mark.slow)],
+)
 def test_stand_ins_have_the_shape_of_the_files(name: str, columns: int) -> None:
     table = named_records(name)
     assert table.codes.shape == (SHAPES[name][0], columns)

@@ -152,6 +152,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(bundle: Path, words:
         (["by age", "--interval", "--level", "1.5"], "level"),
         (["by age", "--interval", "--refits", "1"], "refits"),
         (["mean(age) by sex", "--integers"], "is no count"),
+        (["mean(age) by sex", "--per", "by sex"], "leave that away, or ask for 'sum(age), sex'"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_with_a_reason(bundle: Path, words: list[str], message: str) -> None:
@@ -166,3 +167,16 @@ def test_wide_tables_are_cut_into_parts_that_fit() -> None:
     assert parts([50, 50], 10) == [[0], [1]]
     assert parts([], 10) == []
     assert parts([9, 9], float("inf")) == [[0, 1]]
+
+
+def test_means_are_means_in_every_form_and_say_how_far_bins_put_them_off(bundle: Path) -> None:
+    shown = ask(bundle, "mean(age) by sex", "by sex", *FEW).stdout
+    assert "mean(age), sex" in shown
+    assert "middle of its bin" in shown
+    (row, _) = csv.DictReader(io.StringIO(ask(bundle, "mean(age) by sex", "--csv").stdout))
+    assert 8.5 < float(row["estimate"]) < 82.0
+    assert "bins: ±" in row["note"]
+    document = json.loads(ask(bundle, "mean(age) by sex, town", "--cross", *FEW, "--json").stdout)
+    assert document["title"] == "mean(age), sex, town"
+    assert "middle of its bin" in document["notes"][0]
+    assert (document["total_row"], document["total_column"]) == (False, False)

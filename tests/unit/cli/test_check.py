@@ -3,18 +3,25 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
 import pytest
 from typer.testing import CliRunner
 
 from consilience.cli.main import app
 from consilience.domain import Attribute, Domain
-from consilience.errors import FileFormatError
+from consilience.errors import FileFormatError, LedgerError
 from consilience.estimators import estimate
 from consilience.estimators.base import Estimate
 from consilience.measurements import Laplace, MeasurementSet
+from consilience.measurements.measurement_set import checksum
+from consilience.plans import Direct
+from consilience.privacy.ledger import Ledger
+from consilience.privacy.measure import measure
 from consilience.publication import release, write_synthetic
+from consilience.source import open_table
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 DOMAIN = Domain(
@@ -145,3 +152,26 @@ def test_what_is_left_of_a_draft_is_named(tmp_path: Path) -> None:
     assert json.loads(check(tmp_path / "draft.toml", "--json")[1])["notice"].startswith("DRAFT")
     DOMAIN.save(tmp_path / "reviewed.toml")
     assert check(tmp_path / "reviewed.toml")[0] == 0
+
+
+def test_measurements_that_were_changed_are_told_and_the_ledger_knows_even_where_the_checksum_was_made_anew(
+    tmp_path: Path,
+) -> None:
+    rows = pyarrow.table({"sex": ["F", "M"] * 30})
+    domain = Domain("town", (Attribute.categorical("sex", ["F", "M"]),))
+    ledger = tmp_path / "town.ledger"
+    drawn = measure(open_table(rows, domain), Direct(ways=1), ledger=Ledger.open(ledger, epsilon=1), epsilon=1)
+    drawn.save(tmp_path / "drawn.parquet")
+    assert check(tmp_path / "drawn.parquet", "--ledger", ledger)[0] == 0
+    moved = tuple(replace(each, values=each.values + 1) for each in drawn)
+    changed = replace(drawn, measurements=moved)
+    changed.save(tmp_path / "changed.parquet")
+    code, out = check(tmp_path / "changed.parquet")
+    assert (code, "changed after they were drawn" in out) == (1, True)
+    forged = replace(changed, provenance={**drawn.provenance, "checksum": checksum(moved)})
+    forged.save(tmp_path / "forged.parquet")
+    assert check(tmp_path / "forged.parquet")[0] == 0
+    code, out = check(tmp_path / "forged.parquet", "--ledger", ledger)
+    assert (code, "another one" in out) == (1, True)
+    with pytest.raises(LedgerError, match="no checksum of the release"):
+        check(GOLDEN / "v1-laplace.parquet", "--ledger", ledger)

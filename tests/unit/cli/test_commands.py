@@ -157,6 +157,28 @@ def test_a_plan_is_chosen_for_the_workload_and_says_why(place: Path) -> None:
     assert "Unknown" in succeed("answer", "release", "by sex, age")
 
 
+def test_attributes_that_the_workload_does_not_name_are_measured_unless_told_otherwise(place: Path) -> None:
+    (place / "wanted.toml").write_text('[[queries]]\nask = "by age, sex"\n')
+    code, out, err = call(*RELEASE, "--workload", "wanted.toml", "--dry-run")
+    assert code == 0
+    assert "the workload does not name town: 5 % of the budget" in err
+    assert "the table of town (" in out + err
+    code, _, err = call(*RELEASE, "--workload", "wanted.toml", "--dry-run", "--unnamed-share", "0")
+    assert code == 0
+    assert "nothing is measured of town" in err
+    code, _, err = call(*RELEASE, "--plan", "2-way", "--dry-run", "--unnamed-share", "0.1")
+    assert code == 2
+    assert "--unnamed-share" in err
+    domain = place / "people.domain.toml"
+    domain.write_text(domain.read_text().replace("[attributes.town]", "[attributes.town]\nrelease = false"))
+    code, _, err = call(*RELEASE, "--workload", "wanted.toml", "--out", "release")
+    assert code == 0, err
+    assert "town" not in err
+    assert not (place / "release" / "tables" / "town.csv").exists()
+    succeed("synthesize", "release", "--out", "made.csv", "--rows", "5")
+    assert (place / "made.csv").read_text().splitlines()[0] == "age,sex"
+
+
 def test_the_error_of_a_release_is_told_and_marked(place: Path) -> None:
     (place / "wanted.toml").write_text(WORKLOAD)
     succeed(*RELEASE, "--plan", "hdmm", "--workload", "wanted.toml", "--out", "release")

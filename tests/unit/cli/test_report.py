@@ -43,7 +43,7 @@ def test_json_and_a_page_elsewhere(bundle: Path, tmp_path: Path) -> None:
     assert document["report"] == str(out)
     assert document["private"] is False
     assert document["error_bars"] is True
-    assert set(document["noise"]) == {"as_declared", "p_value", "checks"}
+    assert set(document["noise"]) == {"as_drawn", "as_declared", "p_value", "checks"}
     assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     again = call(bundle, "--refits", 20, "--out", out)
     assert isinstance(again.exception, ConsilienceError)

@@ -3,12 +3,13 @@
 import hashlib
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from consilience.domain import Attribute, Domain
+from consilience.domain import Attribute, Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
 from consilience.errors import DeclarationError
 
@@ -328,3 +329,31 @@ def test_margins_that_agree_in_any_order_are_accepted() -> None:
         PublicMargin(("b",), (4, 6)),
     )
     assert Domain("d", (A, B), public=PublicFacts(10, margins)).public
+
+
+def test_an_attribute_that_is_not_to_be_released_has_no_cells_and_keeps_its_rules(tmp_path: Path) -> None:
+    text = """
+name = "d"
+[attributes.sex]
+kind = "categorical"
+values = ["F", "M"]
+[attributes.ssn]
+kind = "categorical"
+values = ["1", "2", "3"]
+release = false
+"""
+    (tmp_path / "d.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "all.toml").write_text(text.replace("release = false", "release = true"), encoding="utf-8")
+    (tmp_path / "old.toml").write_text(text.replace("release = false", ""), encoding="utf-8")
+    domain, everything, old = (Domain.load(tmp_path / f"{name}.toml") for name in ("d", "all", "old"))
+    assert (domain.counted_names, domain.cells) == (("sex",), 2)
+    assert Domain.from_declaration(domain.to_declaration()) == domain
+    assert everything.fingerprint == old.fingerprint  # as before there was such a key
+    assert domain.fingerprint != old.fingerprint
+    with pytest.raises(DeclarationError, match="the query 'ssn' names 'ssn', and domain 'd' says release = false"):
+        Query.marginal("ssn").bind(domain)
+    with pytest.raises(DeclarationError, match="public margin by ssn names 'ssn'"):
+        replace(domain, public=PublicFacts(margins=(PublicMargin(("ssn",), (1.0, 2.0, 3.0)),)))
+    (tmp_path / "bad.toml").write_text(text.replace("release = false", 'release = "no"'), encoding="utf-8")
+    with pytest.raises(DeclarationError, match="release"):
+        Domain.load(tmp_path / "bad.toml")

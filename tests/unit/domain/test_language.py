@@ -4,6 +4,7 @@ import pytest
 
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.factors import Factor
+from consilience.domain.queries import Question
 from consilience.errors import DeclarationError
 
 DOMAIN = Domain(
@@ -76,10 +77,10 @@ TABLE: list[tuple[str, Factors]] = [
     ("tree(place)", [("place", factors.Tree())]),
     ("tree(place, level 0)", [("place", factors.Tree(None, 0))]),
     ("total(age) by sex", [("age", factors.Total()), ("sex", factors.Identity())]),
-    ("mean(age)", [("age", factors.Mean())]),
-    ("mean(age) by sex", [("age", factors.Mean()), ("sex", factors.Identity())]),
-    ("mean(age) where sex=Male", [("age", factors.Mean()), ("sex", factors.Value("Male"))]),
-    ("mean(age) sex=Male", [("age", factors.Mean()), ("sex", factors.Value("Male"))]),
+    ("sum(age)", [("age", factors.Mean())]),
+    ("sum(age) by sex", [("age", factors.Mean()), ("sex", factors.Identity())]),
+    ("sum(age) where sex=Male", [("age", factors.Mean()), ("sex", factors.Value("Male"))]),
+    ("sum(age) sex=Male", [("age", factors.Mean()), ("sex", factors.Value("Male"))]),
     ("moments(age)", [("age", factors.Moments(2))]),
     ("moments(age, 3)", [("age", factors.Moments(3))]),
     (
@@ -128,7 +129,7 @@ DESCRIBED = [
     (Query.of({"who": factors.Value("you and me")}), 'who="you and me"'),
     (Query.of({"a=b": factors.Identity()}), '"a=b"'),
     (Query.of({"sex": factors.Value("F"), "age": factors.Identity()}), "sex=F by age"),
-    (Query.of({"age": factors.Mean(), "sex": factors.Value("F")}), "mean(age) where sex=F"),
+    (Query.of({"age": factors.Mean(), "sex": factors.Value("F")}), "sum(age) where sex=F"),
     (Query.of({"age": factors.Range(None, "3.")}), 'age=.."3."'),
     (Query.of({"age": factors.Tree(4, 2)}), "tree(age, 4, level 2)"),
     (Query.of({"age": factors.Buckets.of({"x": ["1"]})}), "buckets(age)"),
@@ -205,7 +206,7 @@ BAD_WITH_DOMAIN: list[tuple[str, list[str]]] = [
     ("weight=0.7..2.5", ["0.7 cuts through a bin", "0.5 or 1"]),
     ("sex=Femal", ["no value 'Femal'", "did you mean 'Female'?"]),
     ("sex=Male..Female", ["runs backwards"]),
-    ("mean(sex)", ["categorical", "no mean"]),
+    ("sum(sex)", ["categorical", "no mean"]),
     ("tree(sex)", ["no hierarchy"]),
     ("place=Austria", ["no value 'Austria'"]),
     ("year=1999", ["no bin '1999'"]),
@@ -219,3 +220,22 @@ def test_mistakes_about_the_domain_are_explained(text: str, fragments: list[str]
         query.bind(DOMAIN)
     for fragment in fragments:
         assert fragment in str(caught.value)
+
+
+def test_a_mean_is_one_query_per_another_and_read_back_from_its_words() -> None:
+    for text in ("mean(age)", "mean(age) by sex", "mean(age) where sex=Male", "sex=Male by mean(age)"):
+        found = Question.parse(text)
+        assert found.mean_of == "age"
+        assert Question.parse(found.describe()) == found
+    found = Question.parse("mean(age) by sex")
+    assert found.query == Query.of({"age": factors.Mean(), "sex": factors.Identity()})
+    assert found.per == Query.of({"age": factors.Range(None, None), "sex": factors.Identity()})
+    assert Question.parse("sum(age) by sex") == Question(found.query)
+    assert Question(found.query, Query.marginal("sex")).describe() == "sum(age), sex per sex"
+
+
+def test_where_sums_are_needed_a_mean_is_refused_with_the_sum_to_ask_for() -> None:
+    with pytest.raises(DeclarationError, match=r"'mean\(age\) by sex' is a mean.*ask for 'sum\(age\), sex'"):
+        Query.parse("mean(age) by sex")
+    with pytest.raises(DeclarationError, match="one at a time"):
+        Question.parse("mean(age), sum(hours)")

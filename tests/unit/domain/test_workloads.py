@@ -61,8 +61,18 @@ def test_a_workload_file_asks_in_the_query_language(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     workload = Workload.load(path)
+    assert workload == Workload.of(["age by sex", "sum(age) by race", "age=.. by race"], weights=[1.0, 2.5, 2.5])
     assert workload == Workload.of(["age by sex", "mean(age) by race"], weights=[1.0, 2.5])
     workload.check(DOMAIN)
+
+
+def test_a_mean_in_a_workload_says_what_it_stands_for_and_what_it_was_before() -> None:
+    (note,) = Workload.of(["age by sex", "mean(age) by race"]).notes
+    assert "sum(age), race, and age=.. by race" in note
+    assert "earlier versions" in note
+    stored = {"queries": [{"factors": [{"kind": "mean", "attribute": "age"}]}]}
+    assert Workload.from_json(stored) == Workload.of(["sum(age)"])  # stored queries keep their meaning
+    assert Workload.from_json(stored).notes == ()
 
 
 def test_a_workload_that_does_not_fit_the_domain_is_refused() -> None:

@@ -66,6 +66,9 @@ def test_saved_tables_are_restored_and_others_refused() -> None:
     broken = SavedModel(estimate.method, estimate.status, estimate.stats, {"total": np.ones(1)})
     with pytest.raises(FileFormatError, match="write the bundle"):
         FactoredEstimate.restore(broken, measured())
+    contradictory = SavedModel(saved.method, saved.status, saved.stats, {**saved.arrays, "total": np.zeros(1)})
+    with pytest.raises(FileFormatError, match=r"add up to .* total is 0"):
+        FactoredEstimate.restore(contradictory, measured())
 
 
 def test_components_that_grow_too_large_are_refused_with_their_size() -> None:

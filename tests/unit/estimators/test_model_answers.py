@@ -27,7 +27,7 @@ def model(scopes: list[tuple[str, ...]], seed: int = 0) -> GraphicalEstimate:
     return Graphical().fit(MeasurementSet.from_marginals(DOMAIN, tables, noise=Gaussian(5.0), private=False))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.sets(st.sampled_from("abcdef"), min_size=1, max_size=3), min_size=1, max_size=5, unique_by=frozenset),
     st.lists(st.sampled_from(ASKED), min_size=1, max_size=5),

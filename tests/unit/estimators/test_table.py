@@ -8,6 +8,9 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators import Table, choose
 from consilience.estimators import estimate as estimate_by
+from consilience.estimators.base import SavedModel
+from consilience.estimators.choose import restore
+from consilience.estimators.refits import estimator_of
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.rng import generator
@@ -142,3 +145,40 @@ def test_one_cell_is_a_table_too() -> None:
     domain = Domain.from_sizes({"only": 1})
     fitted = estimate(MeasurementSet.from_marginals(domain, {"only": [7.0]}, noise=Laplace(1.0)))
     assert fitted.total == pytest.approx(7.0, rel=1e-6)
+
+
+def sparse(seed: int) -> MeasurementSet:
+    """The three pairs of a table that holds ten people: most cells are noise alone."""
+    rng = np.random.default_rng(seed)
+    truth = np.zeros(DOMAIN.shape)
+    truth[0, 0, 0] = 10.0
+    marginals: dict[str | tuple[str, ...], ArrayLike] = {
+        names: truth.sum(axis) + rng.laplace(0, 3, truth.sum(axis).shape)
+        for names, axis in ((("a", "b"), 2), (("b", "c"), 0), (("a", "c"), 1))
+    }
+    return MeasurementSet.from_marginals(DOMAIN, marginals, noise=Laplace(3.0))
+
+
+def test_the_total_is_the_unbiased_one_that_all_queries_tell() -> None:
+    for seed in range(5):
+        one = sparse(seed)
+        sums = [(each.values.sum(), each.values.size) for each in one]
+        told = sum(total / cells for total, cells in sums) / sum(1 / cells for _, cells in sums)
+        assert Table().fit(one).total == pytest.approx(max(told, 0.0), abs=1e-6)
+        assert Table(integers=True).fit(one).total == round(max(told, 0.0))
+        assert Table(hold_total=False).fit(one).total > told + 1
+
+
+def test_a_total_below_nothing_leaves_an_empty_table() -> None:
+    measured = MeasurementSet.from_marginals(DOMAIN, {"a": [-9.0, 2.0, 3.0]}, noise=Laplace(3.0))
+    fitted = Table().fit(measured)
+    assert fitted.total == 0.0
+    assert fitted.status is Status.CONVERGED
+
+
+def test_refits_and_saved_tables_know_whether_the_total_was_held() -> None:
+    fitted = Table(hold_total=False).fit(sparse(1))
+    assert estimator_of(fitted) == Table(hold_total=False)
+    before = {name: setting for name, setting in fitted.method.items() if name != "hold_total"}
+    saved = SavedModel(before, fitted.status, fitted.stats, fitted.arrays())
+    assert estimator_of(restore(saved, fitted.measurements)) == Table(hold_total=False)

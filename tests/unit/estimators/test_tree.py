@@ -14,7 +14,9 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargi
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators.base import SavedModel
 from consilience.estimators.choose import choose, estimate, restore
-from consilience.estimators.tree import Tree
+from consilience.estimators.evidence import LAPLACE_ALPHA
+from consilience.estimators.refits import estimator_of
+from consilience.estimators.tree import BLOCK, Tree
 from consilience.measurements import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -141,6 +143,40 @@ def test_whole_counts_are_whole_in_every_cell(loss):
     assert np.array_equal(counts, np.round(counts))
     assert counts.min() >= 0
     assert np.abs(counts[:, 0] - counts[:, 1]).max() <= 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_by_default_the_total_of_all_measured_sets_is_that_of_least_squares(name):
+    for seed in range(3):
+        one = _empty(measured(name), seed)
+        held, signed = Tree().fit(one), Tree(loss="l2", nonnegative=False).fit(one)
+        assert held.total == pytest.approx(max(signed.total, 0.0), abs=1e-8)
+        assert held.counts.min() >= 0
+
+
+def _empty(one: MeasurementSet, seed: int) -> MeasurementSet:
+    """The same queries of a table in which nobody is, so that every count is noise alone."""
+    rng = np.random.default_rng(seed)
+    return replace(one, measurements=[replace(each, values=rng.laplace(0.4, 2, each.values.size)) for each in one])
+
+
+def test_what_is_fitted_jointly_is_a_setting_that_refits_and_saved_models_know():
+    one = measured("one query with all levels")
+    fitted = Tree().fit(one)
+    assert fitted.method["block"] == BLOCK
+    assert estimator_of(fitted) == Tree(loss="elastic", alpha=LAPLACE_ALPHA, block=BLOCK)
+    assert estimator_of(Tree(block=1).fit(one)).block == 1
+    # A loss that is asked for by name, and a model saved before there were blocks, mean the joint optimum.
+    assert "block" not in Tree(loss="elastic", alpha=LAPLACE_ALPHA).fit(one).method
+    joint, divided = Tree(block=None).fit(_empty(one, 1)), Tree().fit(_empty(one, 1))
+    assert joint.stats["objective"] < divided.stats["objective"]
+    assert np.array_equal(estimator_of(joint).fit(_empty(one, 1)).counts, joint.counts)
+
+
+def test_clipped_values_leave_no_unbiased_sums_to_hold():
+    one = _empty(measured("one query with all levels"), 1)
+    clipped = [replace(each, values=np.maximum(each.values, 0.0), clipped=True) for each in one]
+    assert "block" not in Tree().fit(replace(one, measurements=clipped)).method
 
 
 def test_the_noise_decides_the_loss_and_its_variance_the_weight():

@@ -398,7 +398,7 @@ def loads_or_refuses(content: bytes) -> None:
         pass
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_flipped_bytes_load_or_are_refused(good_bytes: bytes, data: st.DataObject) -> None:
     content = bytearray(good_bytes)

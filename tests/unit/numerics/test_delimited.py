@@ -115,7 +115,7 @@ def padded(records, width):
     st.integers(1, 40),
     st.integers(1, 5),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=160, deadline=None)
 def test_every_text_is_split_by_the_grammar_whatever_the_chunks(text, delimiter, longest, chunk, limit):
     found = split_in_chunks(text, delimiter, longest, chunk=chunk, limit=limit, width=3)
     assert found == padded(split_slowly(text, delimiter, longest), 3)

@@ -57,13 +57,13 @@ batches = st.lists(st.lists(st.tuples(units, codes), max_size=12), max_size=5)
 
 
 @given(batches, st.integers(1, 4), st.sampled_from([1, 3]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_rows_with_the_smallest_hashes_are_kept(batches, limit, threads):
     assert chosen(batches, limit, threads=threads) == chosen_slowly(batches, limit)
 
 
 @given(batches, st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_order_of_rows_does_not_matter(batches, limit, random):
     turned = [row for batch in batches for row in batch]
     random.shuffle(turned)
@@ -71,7 +71,7 @@ def test_the_order_of_rows_does_not_matter(batches, limit, random):
 
 
 @given(batches, st.integers(1, 3), st.integers(0, 3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_parts_hold_every_unit_once(batches, limit, splits):
     parts = [Part()]
     for _ in range(splits):

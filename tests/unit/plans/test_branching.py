@@ -88,6 +88,7 @@ def test_a_hierarchy_keeps_its_own_nodes() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_simulated_trees_have_the_variance_that_chose_their_branching() -> None:
     domain = Domain.from_sizes({"a": 40})
     source = open_table(pa.table({"a": ["3"] * 50}), domain)

@@ -49,7 +49,7 @@ def test_every_step_is_cut_and_filled(plan, amount) -> None:
 @pytest.mark.parametrize(
     ("plan", "rest"), [(Php("a"), 0.5), (Php("a", partition_share=0.2, levels=2), 0.8)], ids=["half", "fifth"]
 )
-@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+@pytest.mark.parametrize("unit", ["epsilon", pytest.param("rho", marks=pytest.mark.slow)])
 def test_php_measures_bucket_totals_with_the_rest_of_the_budget(plan, rest: float, unit: str) -> None:
     errors = []
     for seed in range(60):
@@ -61,6 +61,7 @@ def test_php_measures_bucket_totals_with_the_rest_of_the_budget(plan, rest: floa
     assert found / variance == pytest.approx(1.0, abs=0.35 if unit == "epsilon" else 0.25)
 
 
+@pytest.mark.slow
 def test_php_has_the_error_of_its_buckets_and_their_noise() -> None:
     """Σ squared error = Σ over buckets of (counts − mean)² + noise²/w, w the number of values in the bucket."""
     counts = np.random.default_rng(0).integers(0, 60, SIZE) + STEPS
@@ -92,6 +93,7 @@ def test_dawa_measures_a_tree_over_its_buckets(unit) -> None:
     assert levels[0] == [0]
 
 
+@pytest.mark.slow
 def test_dawa_has_the_variance_of_its_tree_on_whole_buckets() -> None:
     source, ratios = source_of(STEPS), []
     for seed in range(80):

@@ -10,6 +10,8 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.estimators import estimate
+from consilience.plans import Direct, plan_from_text
 from consilience.plans.best_buy import BestBuy
 from consilience.plans.chosen import chosen_plan
 from consilience.plans.independent import Independent
@@ -17,6 +19,7 @@ from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.measure import measure, price
+from consilience.publication import synthesize
 from consilience.source import open_table
 
 DOMAIN = Domain.from_sizes({"a": 4, "b": 3, "c": 5, "d": 2}, name="four")
@@ -25,16 +28,18 @@ RHO = budget(rho=0.05)
 
 
 def source_of(rows: int, domain: Domain = DOMAIN):
-    codes = np.random.default_rng(rows).integers(0, domain.shape, (rows, len(domain.shape)))
+    sizes = domain.sizes(domain.names)
+    codes = np.random.default_rng(rows).integers(0, sizes, (rows, len(sizes)))
     return open_table(pa.table({name: codes[:, i].astype(str) for i, name in enumerate(domain.names)}), domain)
 
 
 def test_each_rule_is_taken_where_it_says() -> None:
     ranges = Workload.of([Query.of({"c": factors.AllRanges()})])
-    plan, reasons = chosen_plan(DOMAIN, ranges, RHO)
+    plan, reasons = chosen_plan(DOMAIN.project(["c"]), ranges, RHO)
     assert isinstance(plan, MatrixMechanism)
     assert "c alone" in reasons[0]
-    plan, _ = chosen_plan(DOMAIN, Workload.of([Query.marginal("a"), Query.of({"b": factors.Prefix()})]), RHO)
+    one_way = Workload.of([Query.marginal("a"), Query.of({"b": factors.Prefix()})])
+    plan, _ = chosen_plan(DOMAIN.project(["a", "b"]), one_way, RHO)
     assert isinstance(plan, Independent)
     plan, reasons = chosen_plan(DOMAIN, TRIPLES, RHO)
     assert isinstance(plan, BestBuy)
@@ -110,3 +115,58 @@ def test_nothing_asked_is_refused() -> None:
     for wrong in ({"most_noise": 0.0}, {"most_pair_noise": float("inf")}, {"ways": 0}, {"total_share": 0.0}):
         with pytest.raises(DeclarationError):
             BestBuy(TRIPLES, **wrong)
+
+
+def test_attributes_that_the_workload_does_not_name_are_measured_with_a_small_share() -> None:
+    pairs = Workload.of(["a by b"])
+    plan, reasons = chosen_plan(DOMAIN, pairs, RHO)
+    assert plan.to_json()["plan"] == "best-buy"
+    assert plan.to_json()["unnamed"] == {"attributes": ["c", "d"], "share": 0.05}
+    assert "does not name c and d: 5 % of the budget" in reasons[-1]
+    dry = price(DOMAIN, plan, rho=0.05)
+    first = dry.prices[0]
+    assert [each.asks for each in first.parts] == ["c", "d"]
+    assert first.budget.amount == RHO.scaled(0.05).amount
+    assert sum(each.budget.amount for each in dry.prices) <= RHO.amount
+    assert any("table of c (5 values) will be off by about" in note for note in dry.notes)
+    measured = measure(source_of(3000), plan, rho=0.05, simulate=1)
+    assert {name for each in measured for name in each.query.attributes} == {"a", "b", "c", "d"}
+
+
+def test_the_share_can_be_another_or_nothing() -> None:
+    pairs = Workload.of(["a by b"])
+    assert chosen_plan(DOMAIN, pairs, RHO, unnamed_share=0.2)[0].to_json()["unnamed"]["share"] == 0.2
+    plan, reasons = chosen_plan(DOMAIN, pairs, RHO, unnamed_share=0)
+    assert isinstance(plan, BestBuy)
+    assert "nothing is measured of c and d" in reasons[-1]
+    with pytest.raises(DeclarationError, match="between 0 and 1"):
+        chosen_plan(DOMAIN, pairs, RHO, unnamed_share=1.5)
+
+
+def test_a_wide_attribute_takes_nothing_from_others_and_is_called_noise_where_it_is() -> None:
+    wide = Domain.from_sizes({"a": 4, "b": 3, "c": 5, "wide": 30_000}, name="wide")
+    plan, _ = chosen_plan(replace(wide, public=PublicFacts(total=1000)), Workload.of(["a by b"]), budget(epsilon=1))
+    dry = price(replace(wide, public=PublicFacts(total=1000)), plan, epsilon=1)
+    narrow, broad = dry.prices[0].parts
+    assert narrow.noise == broad.noise
+    assert any("wide (30,000 values)" in note and "it is noise and tells nothing" in note for note in dry.notes)
+    assert any("c (5 values)" in note and note.endswith("of 1,000") for note in dry.notes)
+
+
+def test_an_attribute_that_is_not_to_be_released_is_never_measured() -> None:
+    kept = replace(DOMAIN, attributes=tuple(replace(each, release=each.name != "d") for each in DOMAIN.attributes))
+    assert kept.counted_names == ("a", "b", "c")
+    plan, _ = chosen_plan(kept, Workload.of(["a by b"]), RHO)
+    assert plan.to_json()["unnamed"]["attributes"] == ["c"]
+    both = r"names 'd', and domain 'four' says release = false for it"
+    with pytest.raises(DeclarationError, match=both):
+        chosen_plan(kept, Workload.of(["a by d"]), RHO)
+    for named in ("marginals a,d", "histogram d", "mwem a,b; c,d", "dawa d"):
+        with pytest.raises(DeclarationError, match=both):
+            price(kept, plan_from_text(named), rho=0.05)
+    measured = measure(source_of(3000, kept), Direct(ways=2), rho=0.05, simulate=1)
+    assert {name for each in measured for name in each.query.attributes} == {"a", "b", "c"}
+    made = synthesize(estimate(measured), rows=20, seed=1)
+    assert made.column_names == ["a", "b", "c"]
+    with pytest.raises(DeclarationError, match=both):
+        estimate(measured).answer("by d")

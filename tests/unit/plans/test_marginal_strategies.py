@@ -19,7 +19,7 @@ def test_the_full_table_as_a_strategy_has_the_error_of_flat() -> None:
     assert expected_marginal_error([3, 4], 1, strategy="identity") == pytest.approx(12 * 2)
 
 
-@pytest.mark.parametrize("ways", [2, 4])
+@pytest.mark.parametrize("ways", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_nine_flags_are_better_than_direct_and_worse_than_flat_as_the_paper_found(ways: int) -> None:
     found = expected_marginal_error([2] * 9, ways, strategy="eigen")
     assert 1.5 * flat_error(9) < found < 0.3 * direct_error(9, ways)

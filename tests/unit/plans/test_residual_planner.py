@@ -96,6 +96,7 @@ def test_least_squares_has_the_variances_of_the_closed_form(name: str) -> None:
         assert np.allclose(np.diag(rows @ covariance @ rows.T), variance, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_estimator_is_unbiased_with_that_variance() -> None:
     plan, runs = PLANS["pairs"], 60
     truth = np.histogramdd(CODES, bins=[range(3), range(4), range(3)])[0]

@@ -237,7 +237,7 @@ def test_the_known_value_of_the_tight_conversion():
     assert budget(epsilon=1, delta=1e-9).amount == rho_from_epsilon_delta(1, 1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(rhos, epsilons)
 def test_delta_agrees_with_a_search_over_orders(rho: float, epsilon: float):
     fast = float(delta_from_rho(rho, epsilon).ln())
@@ -245,14 +245,14 @@ def test_delta_agrees_with_a_search_over_orders(rho: float, epsilon: float):
     assert fast == pytest.approx(slow, abs=1e-6, rel=1e-7)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(epsilons, deltas)
 def test_rho_agrees_with_a_search_over_orders(epsilon: float, delta: float):
     rho = float(rho_from_epsilon_delta(epsilon, delta))
     assert slow_log_delta(rho, epsilon) == pytest.approx(math.log(delta), abs=1e-6, rel=1e-7)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(epsilons, deltas)
 def test_rho_from_epsilon_and_delta_implies_them_and_little_less(epsilon: float, delta: float):
     rho = rho_from_epsilon_delta(epsilon, delta)
@@ -263,7 +263,7 @@ def test_rho_from_epsilon_and_delta_implies_them_and_little_less(epsilon: float,
     assert abs(epsilon_from_rho(rho, delta) - exact_epsilon) <= Decimal("1e-12")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(rhos, deltas)
 def test_epsilon_from_rho_is_on_the_safe_side(rho: float, delta: float):
     epsilon = epsilon_from_rho(rho, delta)
@@ -283,7 +283,7 @@ def test_delta_lies_between_the_gaussian_mechanism_and_the_classical_bound(rho: 
         assert log_of_delta <= max(classical, math.log(1e-150)) + 1e-9
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=12)
 @given(epsilons, deltas, st.floats(1.001, 3))
 def test_more_epsilon_or_more_delta_buys_more_rho(epsilon: float, delta: float, factor: float):
     rho = rho_from_epsilon_delta(epsilon, delta)

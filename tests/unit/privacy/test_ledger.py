@@ -253,7 +253,7 @@ def test_a_missing_table_or_row_is_refused(ledger: Ledger, path: Path):
             Ledger.open(path).reserve("x", fingerprint="f", cost=budget(epsilon=0.1), description="").recorded(0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=45, deadline=None)
 @given(data=st.data())
 def test_flipped_bytes_never_surface_as_anything_but_our_errors(data: st.DataObject, tmp_path_factory):
     directory = tmp_path_factory.mktemp("flipped")
@@ -631,7 +631,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(actions)
 def test_any_history_spends_exactly_what_was_first_reserved(tmp_path_factory, history):
     directory = tmp_path_factory.mktemp("history")

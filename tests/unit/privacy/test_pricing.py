@@ -52,7 +52,7 @@ def worst_loss(priced, *, pure: bool, replace: bool, rows: int) -> float:
     return max(losses)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     chosen=st.lists(st.sampled_from(QUERIES), min_size=1, max_size=4, unique=True),
     shares=st.lists(st.floats(0.1, 10), min_size=4, max_size=4),

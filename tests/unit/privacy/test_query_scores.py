@@ -86,7 +86,7 @@ def neighbours_of(table: np.ndarray, relation: str) -> list[np.ndarray]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(workload=workloads(), seed=st.integers(0, 1000), relation=st.sampled_from(["add-remove", "replace-one"]))
 def test_no_neighbour_moves_a_score_further_and_one_moves_it_as_far(workload, seed, relation) -> None:
     rng = np.random.default_rng(seed)
@@ -119,7 +119,7 @@ def test_textbook_sensitivities(factor, added, replaced) -> None:
     assert score.sensitivity("replace-one") == replaced * 2**rows.bits
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(workload=workloads())
 def test_each_candidate_asks_for_one_answer_of_the_workload(workload) -> None:
     table = np.arange(6.0).reshape(3, 2)

@@ -12,8 +12,8 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, Measurement, MeasurementSet
-from consilience.publication import answer_table, in_whole_numbers
-from consilience.publication.intervals import Interval, interval
+from consilience.publication import answer_table, in_whole_numbers, interval
+from consilience.publication.intervals import Interval
 
 DOMAIN = Domain(
     "people",
@@ -112,9 +112,47 @@ def test_ratios_are_answers_divided_and_show_no_noisy_values(fitted) -> None:
     assert shares.estimates.sum() == pytest.approx(1.0)
     assert shares.noisy is None
     assert shares.title == "age per total"
-    means = answer_table(fitted, "mean(age) by sex", per="by sex")
-    assert means.estimates == pytest.approx((fitted.answer("mean(age) by sex") / fitted.answer("by sex")).ravel())
-    assert json.loads(means.to_json())["per"] == "sex"
+    assert json.loads(shares.to_json())["per"] == "total"
+
+
+def test_a_mean_divides_by_the_records_that_have_a_number(fitted) -> None:
+    means = answer_table(fitted, "mean(age) by sex")
+    middles, halves = np.array([8.5, 41.0, 82.0]), np.array([8.5, 23.0, 17.0])
+    counts = fitted.answer("by age, sex")[:3]  # without Unknown
+    assert means.estimates == pytest.approx(middles @ counts / counts.sum(axis=0))
+    assert means.within_bins == pytest.approx(halves @ counts / counts.sum(axis=0))
+    assert means.title == "mean(age), sex"
+    assert means.labels[0] == ("mean of age", "F")
+    document = json.loads(means.to_json())
+    assert document["query"] == "mean(age), sex"
+    assert "middle of its bin" in document["notes"][0]
+    assert "sum(age)" in document["notes"][0]
+    assert "bins: ±" in means.to_csv().splitlines()[1]
+    sums = answer_table(fitted, "sum(age) by sex")
+    assert sums.estimates == pytest.approx(middles @ counts)
+    assert sums.notes == ()
+
+
+def test_open_ended_bins_warn_of_means() -> None:
+    closed = Domain("people", (Attribute.numeric("income", [0, 1000, 5000, 9000], unlisted="drop"),))
+    kept = estimate(MeasurementSet.from_marginals(closed, {"income": [10.0, 60.0, 30.0]}, noise=Laplace(0.1)))
+    assert len(answer_table(kept, "mean(income)").notes) == 1
+    domain = Domain("people", (Attribute.numeric("income", [0, 1000, 5000, 9000], unlisted="clip"),))
+    clipped = estimate(MeasurementSet.from_marginals(domain, {"income": [10.0, 60.0, 30.0]}, noise=Laplace(0.1)))
+    table = answer_table(clipped, "mean(income)")
+    (warning,) = [note for note in table.notes if "open-ended" in note]
+    assert "Up to 40 % of the records" in warning
+
+
+def test_a_mean_has_an_interval_and_takes_no_other_divisor(fitted) -> None:
+    found = interval(fitted, "mean(age) by sex", refits=20)
+    table = answer_table(fitted, "mean(age) by sex", found)
+    assert table.estimates == pytest.approx(answer_table(fitted, "mean(age) by sex").estimates)
+    assert (found.low <= table.estimates).all()
+    assert (found.high >= table.estimates).all()
+    for refused in (answer_table, interval):
+        with pytest.raises(DeclarationError, match=r"divided by 'age=.. by sex' already.*'sex', too.*sum.age., sex"):
+            refused(fitted, "mean(age) by sex", per="by sex")
 
 
 def test_a_ratio_to_nothing_is_no_number_and_valid_json(fitted) -> None:
@@ -131,7 +169,7 @@ def test_a_ratio_to_another_number_of_answers_is_refused(fitted) -> None:
 def test_an_interval_of_another_query_is_refused(fitted) -> None:
     with pytest.raises(DeclarationError, match=r"interval is of 'sex', and the answers are to 'age'"):
         answer_table(fitted, "by age", bars(fitted, "by sex"))
-    with pytest.raises(DeclarationError, match="per 'total'"):
+    with pytest.raises(DeclarationError, match="'age per total'"):
         answer_table(fitted, "by age", bars(fitted, "by age", per="total"))
 
 

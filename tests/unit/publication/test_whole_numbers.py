@@ -21,7 +21,7 @@ def fit(seed: int) -> Estimate:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_several_tables_agree_where_they_share_margins(seed: int) -> None:
     fitted = fit(seed)
     queries = ["by a, b", "by c, b", "by a", "total"]
@@ -73,7 +73,7 @@ def test_sums_of_numbers_are_refused() -> None:
     domain = Domain("n", (Domain.from_sizes({"b": 2}).attributes[0], _ages()))
     fitted = estimate(MeasurementSet.from_marginals(domain, {("age", "b"): np.ones((2, 2))}, noise=Laplace(1.0)))
     with pytest.raises(DeclarationError, match="is no count"):
-        whole_answers(fitted, ["mean(age) by b"])
+        whole_answers(fitted, ["sum(age) by b"])
     assert whole_answers(fitted, []).answers == ()
 
 

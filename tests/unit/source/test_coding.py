@@ -100,7 +100,7 @@ WHOLE = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32()
     ],
 )
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_codes_of_whole_numbers_by_table_equal_those_of_their_texts(kind, attribute, data):
     low, high = int(np.iinfo(kind.to_pandas_dtype()).min), int(np.iinfo(kind.to_pandas_dtype()).max)
     near = st.sampled_from([n for n in (low, high, 3, -7, 200, -5, 300, 1000, 2000, 70_000) if low <= n <= high])

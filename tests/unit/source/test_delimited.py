@@ -96,7 +96,7 @@ def test_a_header_alone_is_an_empty_table(path):
 
 
 @given(content=st.lists(st.sampled_from(list(b'01,"\n\r5 \xff')), max_size=80).map(bytes), chunk=st.integers(1, 50))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_sequence_of_bytes_raises_and_chunks_do_not_matter(tmp_path, monkeypatch, content, chunk):
     whole = counts(tmp_path / "whole.csv", b"a,b\n" + content)
     with monkeypatch.context() as patch:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from consilience.domain.source_format import SourceFormat
 from consilience.source import parquet
 
 
@@ -16,7 +17,7 @@ def test_reading_holds_a_small_part_of_the_file(tmp_path: Path, monkeypatch, row
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table({"a": numbers, "b": numbers[::-1]}), path, row_group_size=rows_per_group)
     monkeypatch.setattr(parquet, "ROWS_PER_BATCH", 2**14)
-    reader = parquet.ParquetReader("the source", [path], {"a": None, "b": None})
+    reader = parquet.ParquetReader("the source", [path], {"a": None, "b": None}, SourceFormat())
     before, most, rows = pa.total_allocated_bytes(), 0, 0
     for batch in reader.batches(["a", "b"]):
         most, rows = max(most, pa.total_allocated_bytes() - before), rows + batch.num_rows

@@ -168,7 +168,7 @@ values = st.tuples(
 
 
 @given(st.lists(values, max_size=15), st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_order_threads_and_joins_do_not_change_what_is_kept(rows, limit, random):
     source = open_table(as_pandas_frame(rows), DOMAIN, unit="person", max_rows_per_unit=limit)
     expected, points = counted(source, 1)

@@ -207,7 +207,7 @@ def equal(found, expected):
 
 @pytest.mark.parametrize("form", FORMS)
 @given(rows=rows_of_people, limit=st.sampled_from([None, 1, 2]))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_form_of_a_table_has_the_counts_of_the_slow_twin(form, rows, limit, directory):
     options = {} if limit is None else {"unit": "person", "max_rows_per_unit": limit}
     found = open_table(**form(rows, directory), domain=DOMAIN, **options).exact_counts(MARGINALS)

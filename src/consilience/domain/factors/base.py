@@ -17,6 +17,8 @@ class Factor(ABC):
     """One attribute's part of a query."""
 
     kind: ClassVar[str]
+    word: ClassVar[str] = ""
+    """What people type for the kind, where that is another word: files keep the kind for ever."""
     is_condition: ClassVar[bool] = False
     """True of factors with one row that picks values, which people write before `by`."""
 
@@ -34,7 +36,7 @@ class Factor(ABC):
 
     def describe(self, name: str) -> str:
         """The factor as people type it, given the attribute's name."""
-        return f"{self.kind}({', '.join((spell_attribute(name), *self._arguments()))})"
+        return f"{self.word or self.kind}({', '.join((spell_attribute(name), *self._arguments()))})"
 
     def _arguments(self) -> tuple[str, ...]:
         """What stands after the attribute's name where the factor is typed as a function."""

@@ -18,9 +18,10 @@ from consilience.numerics.linear_maps import LinearMap, SparseMap
 
 @dataclass(frozen=True)
 class Mean(Factor):
-    """Σ value × count, with each bin's midpoint for value: the mean times the total."""
+    """Σ value × count, with each bin's midpoint for value: the mean times the total, `sum(age)` to people."""
 
     kind: ClassVar[str] = "mean"
+    word: ClassVar[str] = "sum"
 
     def bind(self, attribute: Attribute) -> LinearMap:
         return SparseMap(sp.csr_array(attribute.midpoints()[None, :]))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from consilience.numerics.fit import Status
 from consilience.numerics.graphical_models.counted_oracle import CountedOracle
+from consilience.numerics.graphical_models.factored_equations import FactoredEquations
 from consilience.numerics.graphical_models.monitor import Monitor
 from consilience.numerics.graphical_models.proximal_point import ProximalSearch, run
 from consilience.numerics.graphical_models.rows import MeasuredRows
@@ -75,8 +76,11 @@ class ExactRows:
         costs = RowCosts(np.nan_to_num(self.observed), nothing, exact.astype(np.float64), nobody, nobody)
         goal = 0.5 * (0.1 * MET * self.size) ** 2
         monitor = limits.for_another_objective(tolerance=CONTRADICTED, scale=0.0, noise_level=goal)
-        search = ProximalSearch(oracle, self.rows, costs, monitor, start)
-        status = run(search)
+        status = run(ProximalSearch(oracle, self.rows, costs, monitor, start))
+        if status is Status.STALLED:
+            equations = FactoredEquations.of(oracle, self.rows)
+            if equations is not None:
+                status = run(ProximalSearch(oracle, self.rows, costs, monitor, monitor.potentials, equations=equations))
         misfit = self.misfit(monitor.marginals)
         if misfit <= MET or (misfit <= NEARLY_MET and monitor.bound <= goal):
             return monitor.potentials, None

@@ -124,10 +124,11 @@ class TableLayout:
 
     def unpack(self, flat: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """The tables as arrays of their own, with axes in the order of their scopes."""
-        return [
-            np.ascontiguousarray(self.view(flat, k).transpose(np.argsort(self._into_storage[k]))).reshape(self.shape(k))
-            for k in range(len(self.scopes))
-        ]
+        return [np.ascontiguousarray(self.unpack_one(flat, k)) for k in range(len(self.scopes))]
+
+    def unpack_one(self, flat: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+        """Table k of the flat vector with axes in the order of its scope, without a copy."""
+        return self.view(flat, k).transpose(np.argsort(self._into_storage[k])).reshape(self.shape(k))
 
     def view(self, flat: NDArray[np.float64], k: int) -> NDArray[np.float64]:
         """Table k of the flat vector in stored order, without a copy."""

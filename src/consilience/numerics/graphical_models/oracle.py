@@ -78,6 +78,7 @@ class MarginalOracle:
         self.tree = tree
         self.layout = TableLayout(tree.sizes, scopes)
         self.total = float(total)
+        self.allowed = tuple(allowed)
         self._impossible, constants = fold_into_scopes(self.layout, allowed)
         known = None if constants else known_program(tree, self.layout.scopes)
         self._compiled = compile_tree(tree, self.layout, constants) if known is None else known

@@ -59,6 +59,10 @@ class PriceEquations:
         moved /= step
         return self.rows.apply(moved, out=out)
 
+    def curve(self, search: Array, rho: float, stiffness: Array, out: Array) -> float:
+        """Write the equations' matrix times a vector; the inner product of the two."""
+        return price_kernels.curve(self.covariance(search, out), rho, stiffness, search)
+
     def solve(
         self, stiffness: Array, rho: float, target: Array, *, enough: float, most_steps: int, monitor: Monitor
     ) -> Array:
@@ -70,15 +74,16 @@ class PriceEquations:
         slope = first = self._correction(remainder, scaled)
         np.copyto(search, scaled)
         for _ in range(most_steps):
-            if not slope > enough**2 * first or monitor.limit() is not None:
+            if not enough**2 * first < slope < np.inf or monitor.limit() is not None:
                 break
-            bend = price_kernels.curve(self.covariance(search, curved), rho, stiffness, search)
-            if not bend > 0.0:
+            bend = self.curve(search, rho, stiffness, curved)
+            if not 0.0 < bend < np.inf:
                 break
             price_kernels.advance(slope / bend, search, curved, solution, remainder)
             previous, slope = slope, self._correction(remainder, scaled)
             price_kernels.turn(search, slope / previous, scaled)
-        return solution if solution.any() else scaled.copy()
+        found = solution if solution.any() else scaled.copy()
+        return found if np.isfinite(found).all() else np.zeros_like(target)  # rows that others imply have no end
 
     def _precondition(self, stiffness: Array, rho: float) -> None:
         """Make the preconditioner that of this stiffness and ρ; B diag(μ)Bᵀ − fitted·fittedᵀ/N has C's diagonal."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from consilience.numerics.fit import Status
 from consilience.numerics.graphical_models.counted_oracle import CountedOracle
 from consilience.numerics.graphical_models.exact_rows import MET, ExactRows
+from consilience.numerics.graphical_models.factored_equations import FactoredEquations
 from consilience.numerics.graphical_models.monitor import Monitor
 from consilience.numerics.graphical_models.proximal_point import ProximalSearch, run
 from consilience.numerics.graphical_models.rows import MeasuredRows
@@ -65,10 +66,23 @@ class ProximalFit:
             search = ProximalSearch(self.oracle, self.rows, self.costs, self.monitor, start, keeper, rho, warm=warm)
             status = run(search)
             self._count(search)
+            if status is Status.STALLED and not isinstance(search.newton, FactoredEquations):
+                status = self._by_factorisation(keeper, start)
         if self.monitor.gap <= self.monitor.enough:
             self.monitor.settle()
         if exact is not None:
             self.stats["violation"] = exact.violation(self.monitor.marginals)
+        return status
+
+    def _by_factorisation(self, keeper: "_Keeper | None", start: Array) -> Status:
+        """Go on from the best model so far with Newton's equations factored, where they are small enough for that."""
+        equations = FactoredEquations.of(self.oracle, self.rows)
+        if equations is None:
+            return Status.STALLED
+        first = self.monitor.potentials if self.monitor.potentials.size else start
+        search = ProximalSearch(self.oracle, self.rows, self.costs, self.monitor, first, keeper, equations=equations)
+        status = run(search)
+        self._count(search)
         return status
 
     def _first_leg(self, start: Array, exact: ExactRows | None, warm: bool) -> tuple[Array, float, Status | None]:

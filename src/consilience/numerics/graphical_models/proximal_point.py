@@ -28,9 +28,11 @@ from numpy.typing import NDArray
 from consilience.numerics.fit import Status
 from consilience.numerics.graphical_models.certificate import slack_of
 from consilience.numerics.graphical_models.counted_oracle import CountedOracle
+from consilience.numerics.graphical_models.factored_equations import FactoredEquations
 from consilience.numerics.graphical_models.monitor import Monitor
 from consilience.numerics.graphical_models.oracle import Marginals
 from consilience.numerics.graphical_models.price_equations import PriceEquations, inner
+from consilience.numerics.graphical_models.reduced_equations import ReducedEquations
 from consilience.numerics.graphical_models.rows import MeasuredRows
 from consilience.numerics.graphical_models.shared_margins import SharedMargins
 from consilience.numerics.measured_tables.row_costs import NEARLY, Components, RowCosts
@@ -52,6 +54,7 @@ IDLE_STAGES = 12
 SHARE_OF_GAP = 0.1  # what a stage may leave, in units of the gap that is asked for
 FIXED = 1e12  # how much stiffer than all others the rows are that were not measured
 WARM = 100.0  # how much larger the first ρ is where a given model is to be changed
+ROUNDING = 16.0 * float(np.finfo(np.float64).eps)  # of the terms whose difference is a bound
 WIDE = 60.0  # potentials of one table that differ by more are balanced
 
 
@@ -96,6 +99,8 @@ class ProximalSearch:
     """κ."""
     warm: bool = False
     """Whether the start is a model to be changed rather than found."""
+    equations: PriceEquations | None = None
+    """How Newton's equations are solved; None for conjugate gradients, or by factorisation where that is needed."""
     stages: int = 0
     newton_steps: int = 0
 
@@ -103,13 +108,13 @@ class ProximalSearch:
         self.parts: Components = self.costs.components()
         self.confined = self.parts.confined
         self.any_exact = bool(self.costs.exact.any())
-        self.equations = PriceEquations(self.oracle, self.rows)
         layout = self.oracle.layout
         self.tables = SharedMargins.of(layout.sizes, layout.axes, layout.offsets[:-1].tolist())
         start = self.start.copy()
         self._balance(start)
         self.unmeasured = ~np.isin(np.arange(self.parts.rows), self.parts.row)
         self.plain = not (self.confined or self.any_exact or self.unmeasured.any())
+        self.newton = self.equations or _equations(self)
         self.home = self.point = self._point(np.zeros(self.parts.row.size), start, self.oracle.marginals(start))
         """The centre, and where the search is."""
         self.last = self.parts.centred(self.point.residual, self.barrier) if self.confined else self.point.parts
@@ -173,6 +178,15 @@ class ProximalSearch:
         self.last = self.point.parts
         self.home = self.point = replace(self.point, parts=np.zeros_like(self.last))
         self.home_cost = self.cost()
+
+
+def _equations(search: ProximalSearch) -> PriceEquations:
+    """Conjugate gradients, which are preconditioned for marginals; of other queries those that suit them."""
+    oracle, rows = search.oracle, search.rows
+    if all(query.is_marginal for query in rows.queries):
+        return PriceEquations(oracle, rows)
+    reduced = ReducedEquations.of(oracle, rows) if search.plain else None
+    return reduced or FactoredEquations.of(oracle, rows) or PriceEquations(oracle, rows)
 
 
 def run(search: ProximalSearch, *, roughly: bool = False) -> Status:
@@ -266,9 +280,9 @@ def _lacking(search: ProximalSearch, parts: Array) -> float:
 def _begin(search: ProximalSearch) -> None:
     """The first step of a stage: the model linearised at the centre, the barrier at the last prices."""
     parts, last, point = search.parts, search.last, search.point
-    search.equations.move_to(point.potentials, point.found.values, point.fitted)
+    search.newton.move_to(point.potentials, point.found.values, point.fitted)
     pull = parts.pull(last, search.barrier) if search.confined else parts.softness * last
-    fall = search.equations.covariance(search.of_rows(last), np.empty(search.rows.size))
+    fall = search.newton.covariance(search.of_rows(last), np.empty(search.rows.size))
     fall *= search.rho
     fall -= point.residual
     pull += search.of_parts(fall)
@@ -280,14 +294,14 @@ def _begin(search: ProximalSearch) -> None:
     goal = last + length * direction
     # At prices of 0 the barrier of one-sided rows is infinitely steep: the first slope is that of the dual without it.
     moved = _walk(search, np.zeros_like(goal), goal, -inner(search.of_parts(point.residual), goal))
-    if not moved and search.confined:
+    if not moved and search.confined and np.isfinite(goal).all():
         search.point = search.at(SHORT_WAY * goal)
 
 
 def _step(search: ProximalSearch) -> bool:
     """One step of Newton's method; whether it got anywhere."""
     parts, point = search.parts, search.point
-    search.equations.move_to(point.potentials, point.found.values, point.fitted)
+    search.newton.move_to(point.potentials, point.found.values, point.fitted)
     pull = search.pull(point)
     direction = _direction(search, point.parts, pull)
     slope = inner(pull, direction)
@@ -320,7 +334,7 @@ def _direction(search: ProximalSearch, at: Array, pull: Array) -> Array:
 
 def _solved(search: ProximalSearch, stiffness: Array, target: Array) -> Array:
     """Newton's equations between rows, as accurate as a step can use."""
-    return search.equations.solve(
+    return search.newton.solve(
         stiffness,
         search.rho,
         target,
@@ -343,7 +357,7 @@ def _stiffness(search: ProximalSearch, at: Array) -> Array:
 def _walk(search: ProximalSearch, origin: Array, direction: Array, first_slope: float) -> bool:
     """Moves the point along a direction, until the dual has fallen as far as it will, nearly; whether it moved."""
     share = 1.0
-    if not first_slope < 0.0:
+    if not (first_slope < 0.0 and np.isfinite(direction).all()):
         return False
     for _ in range(LINE_SEARCH_LIMIT):
         found = search.at(origin + share * direction)
@@ -353,7 +367,8 @@ def _walk(search: ProximalSearch, origin: Array, direction: Array, first_slope: 
             return True
         if search.monitor.limit() is not None:
             break
-        share *= min(max(-first_slope / (slope - first_slope), 0.1), 0.5)
+        cut = -first_slope / (slope - first_slope)
+        share *= min(max(cut, 0.1), 0.5) if np.isfinite(cut) else 0.1
     return False
 
 
@@ -367,7 +382,9 @@ def _prove(search: ProximalSearch) -> Status | None:
     """Takes note of the bound that the prices of the point prove."""
     point, prices, objective = search.point, search.of_rows(search.point.parts), search.cost()
     search.slack = slack_of(search.oracle, search.rows.adjoint(prices), point.found.values)
-    status = search.monitor.prove(objective - search.costs.gap(point.residual, prices, search.slack))
+    size = inner(np.abs(prices), np.abs(point.fitted) + np.abs(search.costs.observed))
+    gap = search.costs.gap(point.residual, prices, search.slack) + ROUNDING * (size + objective)
+    status = search.monitor.prove(objective - gap)
     if search.keep is None:
         search.monitor.remember(point.potentials, objective)
     elif status is None:

@@ -69,9 +69,9 @@ class RetracedFit:
     noise: float
     max_steps: int
 
-    def searched(self, effort: float) -> Array:
-        """The potentials that the search finds when it goes this far."""
-        search, _ = self._search(effort)
+    def searched(self, effort: float, *, least_steps: int = 0) -> Array:
+        """The potentials that the search finds when it goes this far, and takes so many steps at least."""
+        search, _ = self._search(effort, least_steps)
         return self._matched(search.marginals, search.mean_potentials)
 
     def rehearse(self, effort: float) -> Way:
@@ -96,14 +96,16 @@ class RetracedFit:
         average, mean = walked
         return self._matched(average, mean + way.aside)
 
-    def _search(self, effort: float) -> tuple[Search, tuple[float, ...]]:
+    def _search(self, effort: float, least_steps: int = 0) -> tuple[Search, tuple[float, ...]]:
         """The search that has gone this far, and the lengths of its steps."""
         judged = np.zeros(self.observed.size, dtype=np.bool_)
         search = Search(self.oracle, self.rows, self.observed, judged, self.start, [])
         lengths = []
-        while search.weight < effort and search.steps < self.max_steps and not search.stuck:
-            before = search.weight
-            search.advance(farthest=effort)
+        while search.steps < self.max_steps and not search.stuck:
+            before, few = search.weight, search.steps < least_steps
+            if before >= effort and not few:
+                break
+            search.advance(farthest=np.inf if few else effort)
             lengths.append(search.weight - before)
         return search, tuple(lengths)
 

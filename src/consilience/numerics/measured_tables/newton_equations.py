@@ -34,22 +34,7 @@ class NewtonEquations:
         if self.products is None:
             return self._by_conjugate_gradients(counts, fitted, rho, stiffness, target)
         self.problem.adjoints += 1
-        matrix = self.products.of(counts)
-        matrix *= rho
-        diagonal = np.einsum("ii->i", matrix)
-        size = diagonal + stiffness  # what rounding is relative to, before the total is taken out
-        size[size <= 0.0] = 1.0
-        if self.problem.total is not None:
-            matrix -= np.outer(fitted, fitted * (rho / self.problem.total))
-        exact = diagonal + stiffness
-        for ridge in RIDGES:
-            np.copyto(diagonal, exact + ridge * size)
-            try:
-                factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
-            except np.linalg.LinAlgError:
-                continue
-            return np.asarray(scipy.linalg.cho_solve((factor, True), target, check_finite=False))
-        return target / size
+        return factored_solution(self.products.of(counts), fitted, rho, stiffness, target, self.problem.total)
 
     def _by_conjugate_gradients(
         self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array
@@ -82,3 +67,25 @@ class NewtonEquations:
         if self.problem.total is None:
             return squares
         return np.maximum(squares - fitted**2 / self.problem.total, 0.0)
+
+
+def factored_solution(
+    products: Array, fitted: Array, rho: float, stiffness: Array, target: Array, total: float | None
+) -> Array:
+    """d where `products` is B diag(x) Bᵀ, which is overwritten, and the total is T, or None where it is free."""
+    matrix = products
+    matrix *= rho
+    diagonal = np.einsum("ii->i", matrix)
+    size = diagonal + stiffness  # what rounding is relative to, before the total is taken out
+    size[size <= 0.0] = 1.0
+    if total is not None:
+        matrix -= np.outer(fitted, fitted * (rho / total))
+    exact = diagonal + stiffness
+    for ridge in RIDGES:
+        np.copyto(diagonal, exact + ridge * size)
+        try:
+            factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+        return np.asarray(scipy.linalg.cho_solve((factor, True), target, check_finite=False))
+    return target / size

@@ -8,6 +8,8 @@ the counts are, whatever happened before:
     L2, elastic net   `pieces` turns states into counts and prices; without x ≥ 0, L2 needs nothing else;
     L1                `prices` turns states into prices, and `faces` chooses among the optima;
     L1, one weight    on complete trees, `equal_weights` finds prices in linear time.
+
+With `block`, sums of more leaves than that are held at unbiased amounts (`top_down`), and the rest is fitted to them.
 """
 
 from dataclasses import dataclass, replace
@@ -29,6 +31,7 @@ from consilience.numerics.trees.faces import TieRule, optimal_box, share_box
 from consilience.numerics.trees.layout import Layout, complete_tree, forest
 from consilience.numerics.trees.pieces import TIGHT, Solution, slopes_of_prices, solve_pieces
 from consilience.numerics.trees.prices import prices_from_states
+from consilience.numerics.trees.top_down import divide_top_down
 from consilience.numerics.trees.two_passes import solve_two_passes
 from consilience.numerics.trees.whole import rounded
 from consilience.numerics.trees.windows import likely_window
@@ -55,6 +58,7 @@ def fit_tree(
     integers: bool = False,
     clipped: ArrayLike | None = None,
     exact: ArrayLike | None = None,
+    block: int | None = None,
 ) -> Fit:
     """The most likely consistent counts of a complete tree, breadth-first: the root first, the leaves last.
 
@@ -66,7 +70,7 @@ def fit_tree(
     """
     values = _values(noisy, weights, clipped, exact)
     layout = complete_tree(len(values.noisy), branching)
-    return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers), branching=branching)
+    return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers, block), branching=branching)
 
 
 def fit_forest(
@@ -81,6 +85,7 @@ def fit_forest(
     integers: bool = False,
     clipped: ArrayLike | None = None,
     exact: ArrayLike | None = None,
+    block: int | None = None,
 ) -> Fit:
     """The most likely consistent counts of any rooted trees, nodes in any order.
 
@@ -104,6 +109,12 @@ def fit_forest(
     `exact` marks values that are no measurements but facts: those counts are kept as they are given, whatever their
     weights say. Exact counts that contradict each other raise `Infeasible`, with the least violation and their nodes.
 
+    `block` keeps large sums unbiased, which no non-negative optimum is where leaves are empty: the total, and every
+    node with more than so many leaves, has what least squares without a sign say, divided from the top down (see
+    `top_down`); the subtrees below, of up to `block` leaves, are fitted by the loss to what they were given. 1 divides
+    down to the leaves, and None, the default, fits all nodes at once. `objective` counts all measured nodes, and `gap`
+    is towards the best counts with these sums. Values that were clipped at 0 leave no unbiased sums to keep.
+
     The result's status is CONVERGED where the relative gap is at most 1e-9 or within rounding of the objective.
 
     >>> fit_forest([3, 10, 9], [1, -1, 1], loss="l1", ties="vertex").counts
@@ -111,7 +122,7 @@ def fit_forest(
     """
     values = _values(noisy, weights, clipped, exact)
     layout = forest(parent, len(values.noisy))
-    return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers))
+    return _fit(values, layout, _options(loss, alpha, nonnegative, ties, integers, block))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +145,7 @@ class _Options:
     nonnegative: bool
     ties: TieRule
     integers: bool
+    block: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,10 +182,14 @@ def _checked_exact(exact: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[n
     return mask if np.any(mask) else None
 
 
-def _options(loss: str, alpha: float, nonnegative: bool, ties: TieRule, integers: bool) -> _Options:
+def _options(loss: str, alpha: float, nonnegative: bool, ties: TieRule, integers: bool, block: int | None) -> _Options:
     if ties not in get_args(TieRule):
         raise DeclarationError(f"the tie rule is {ties!r}; choose one of {', '.join(get_args(TieRule))}")
-    return _Options(Loss.named(loss, alpha=alpha), bool(nonnegative), ties, bool(integers))
+    if block is not None and (not isinstance(block, int | np.integer) or block < 1):
+        raise DeclarationError(f"the block is {block!r}; give the leaves of a subtree, 1 or more, or None")
+    if block is not None and not nonnegative:
+        raise DeclarationError("a block keeps sums that x ≥ 0 would bias; leave it out where counts may be negative")
+    return _Options(Loss.named(loss, alpha=alpha), bool(nonnegative), ties, bool(integers), block)
 
 
 def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int | None = None) -> Fit:
@@ -184,6 +200,9 @@ def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int |
         None if values.exact is None else layout.arranged(values.exact),
     )
     _check_exact_counts(layout, values, options)
+    measured = values
+    if options.block is not None:
+        values = _with_sums_held(layout, values, options.block)
     straight = options.loss.square == 0
     alike = values.clipped is None and values.exact is None and values.have_one_weight
     if straight and branching is not None and alike:
@@ -195,12 +214,41 @@ def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int |
     certificate, counts = optimum.certificate, optimum.counts
     status = Status.CONVERGED if certificate.within(TOLERANCE) else Status.STALLED
     stats = {"nodes": layout.nodes, **optimum.stats, "relative_gap": certificate.relative_gap}
+    objective, gap = certificate.objective, certificate.gap
+    if options.block is not None:
+        objective = _misfit(measured, options.loss, counts)
     if options.integers:
         counts = rounded(layout, counts)
-        certificate = certify(
-            layout, _costs(layout, values, options), counts, optimum.prices, bound=largest_count(values.noisy)
-        )
-    return Fit(layout.returned(counts), certificate.objective, certificate.gap, status, stats)
+        if options.block is None:
+            costs, bound = _costs(layout, values, options), largest_count(values.noisy)
+            certificate = certify(layout, costs, counts, optimum.prices, bound=bound)
+            objective, gap = certificate.objective, certificate.gap
+        else:
+            least, objective = objective - gap, _misfit(measured, options.loss, counts)
+            gap = max(objective - least, 0.0)
+    return Fit(layout.returned(counts), objective, gap, status, stats)
+
+
+def _misfit(values: _Values, loss: Loss, counts: Array) -> float:
+    """What counts cost as measurements, also those that were held."""
+    weights = values.weights if values.exact is None else np.where(values.exact, 0.0, values.weights)
+    return loss.value(counts, values.noisy, weights)
+
+
+def _with_sums_held(layout: Layout, values: _Values, block: int) -> _Values:
+    """The values in which the largest nodes with up to `block` leaves have exact counts: unbiased, divided top-down."""
+    weights = values.weights if values.exact is None else np.where(values.exact, 0.0, values.weights)
+    signed = _fit_curved(layout, replace(values, clipped=None), _Options(Loss.named("l2"), False, "min-l2", False))
+    amounts, held, above = divide_top_down(layout, signed.counts, weights, values.exact, block=block)
+    if values.exact is None:
+        return replace(values, noisy=np.where(held, amounts, values.noisy), exact=held)
+    # Facts above are met by the sums that are held.
+    return _Values(
+        np.where(held, amounts, values.noisy),
+        np.where(above & values.exact, 0.0, values.weights),
+        None,
+        held | (values.exact & ~above),
+    )
 
 
 def _costs(layout: Layout, values: _Values, options: _Options) -> Costs:

@@ -83,7 +83,7 @@ def test_one_block_holds_few_points(points: int) -> None:
     assert covering(points, 8, 3) == (tuple(range(points)),)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 30), st.integers(1, 16), st.integers(1, 4))
 def test_any_small_covering_covers(points: int, block: int, strength: int) -> None:
     if block < min(strength, points):

@@ -86,7 +86,7 @@ def assert_answers(model: Model, oracle: MarginalOracle, *, tolerance: float = 1
     assert found.log_partition == pytest.approx(log_partition, rel=1e-12, abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(models())
 def test_marginals_equal_those_of_the_joint_table(model) -> None:
     assert_answers(model, model.oracle())

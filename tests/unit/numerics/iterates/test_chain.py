@@ -98,14 +98,21 @@ def discrete_chain(ratio, *, laplace=True, seed=5, prior_power=0.0):
     return Chain(discrete_problem(laplace=laplace), settings, generator(seed))
 
 
-@pytest.mark.parametrize("ratio", ["mixture", "component"])
-@pytest.mark.parametrize("laplace", [True, False])
+@pytest.mark.parametrize(
+    ("ratio", "laplace"),
+    [
+        ("mixture", True),
+        ("component", False),
+        pytest.param("mixture", False, marks=pytest.mark.slow),
+        pytest.param("component", True, marks=pytest.mark.slow),
+    ],
+)
 def test_visits_on_a_tiny_domain_match_the_exact_posterior(ratio, laplace):
     found = visits(discrete_chain(ratio, laplace=laplace), draws=6000, thin=40)
     assert p_value(found, exact_posterior(laplace=laplace, pairs=ratio == "component")) > 1e-3
 
 
-@pytest.mark.parametrize("power", [0.25, 1.0])
+@pytest.mark.parametrize("power", [0.25, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_visits_match_the_posterior_under_a_prior_that_is_a_power_of_the_mixture(power):
     found = visits(discrete_chain("mixture", prior_power=power), draws=6000, thin=40)
     prior = np.array([0.4, 0.1, 0.25, 0.25]) ** power
@@ -115,7 +122,7 @@ def test_visits_match_the_posterior_under_a_prior_that_is_a_power_of_the_mixture
     assert p_value(found, exact_posterior()) < 1e-9
 
 
-@pytest.mark.parametrize("ratio", ["mixture", "component"])
+@pytest.mark.parametrize("ratio", ["mixture", pytest.param("component", marks=pytest.mark.slow)])
 def test_the_same_test_refuses_a_chain_whose_ratio_is_inverted(ratio):
     chain = discrete_chain(ratio)
     chain.proposal = chain.proposal._replace(log_heights=-chain.proposal.log_heights)
@@ -149,7 +156,9 @@ def even(values, edges):
 
 
 @pytest.mark.parametrize(("ratio", "power"), [("mixture", 0.0), ("component", 0.0), ("mixture", 0.5)])
-@pytest.mark.parametrize("walk_share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "walk_share", [pytest.param(0.0, marks=pytest.mark.slow), 0.5, pytest.param(1.0, marks=pytest.mark.slow)]
+)
 def test_jumps_and_walks_of_one_point_follow_its_density(walk_share, ratio, power):
     target = target_of(ONE_THETA, np.array([[2.0, 0.9]]), np.array([[1.0, 0.6]]))
     mixture = Mixture(np.array([[0.5], [-0.5]]), np.array([0.8, 0.2]), np.ones((2, 1)), np.zeros((2, 1)))

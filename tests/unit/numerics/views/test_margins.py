@@ -24,7 +24,7 @@ def stacks(draw: st.DrawFn) -> tuple[TableStack, np.ndarray, tuple[int, ...]]:
     return stack, np.random.default_rng(len(scopes)).normal(size=stack.size), target
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(stacks())
 def test_every_view_tells_its_sum_over_the_common_attributes(case) -> None:
     stack, flat, target = case

@@ -1,0 +1,148 @@
+"""Errors of models where they fill in: as strong as what was measured, within the measured margins, and honest."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import consilience as cs
+from consilience.domain import Domain, Query
+from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
+from consilience.numerics.rng import generator
+from consilience.publication import model_errors
+from consilience.publication.intervals import MODELLED, UNKNOWN, interval, intervals
+from consilience.publication.model_errors import ModelErrors, drawn_tables
+
+FLAGS = Domain.from_sizes(dict.fromkeys("abcde", 2), name="flags")
+PAIRS = tuple(itertools.combinations("abcde", 2))
+TRIPLES = [Query.marginal(*names) for names in itertools.combinations("abcde", 3)]
+
+
+def hidden_groups() -> np.ndarray:
+    """20,000 records of three groups, within which flags are independent: interactions of every order."""
+    rates = np.random.default_rng(5).beta(0.4, 0.6, size=(3, 5))
+    ones = np.array(list(np.ndindex(FLAGS.shape)))
+    shares = sum(np.prod(np.where(ones > 0, rate, 1 - rate), axis=1) for rate in rates) / 3
+    return np.random.default_rng(6).multinomial(20_000, shares / shares.sum()).reshape(FLAGS.shape).astype(float)
+
+
+def independent_flags() -> np.ndarray:
+    shares = np.array([1.0])
+    for rate in (0.3, 0.5, 0.6, 0.2, 0.4):
+        shares = np.outer(shares, [1 - rate, rate]).ravel()
+    return np.random.default_rng(7).multinomial(20_000, shares).reshape(FLAGS.shape).astype(float)
+
+
+def pairs_of(truth: np.ndarray, seed: int = 0) -> MeasurementSet:
+    rng, law, found = np.random.default_rng(seed), cs.Gaussian(10.0), []
+    for names in PAIRS:
+        exact = Query.marginal(*names).bind(FLAGS).answer_full(truth).ravel()
+        found.append(Measurement(Query.marginal(*names), exact + law.simulate(exact.size, rng), law))
+    return MeasurementSet(FLAGS, tuple(found), PrivacyStatement(), {}, private=False)
+
+
+def held(found, truth: np.ndarray) -> np.ndarray:
+    exact = [each.query.bind(FLAGS).answer_full(truth).ravel() for each in found]
+    return np.concatenate([(e.low <= t) & (t <= e.high) for e, t in zip(found, exact, strict=True)])
+
+
+def test_where_three_attributes_interact_the_models_error_is_in_the_interval_and_noise_alone_misses(monkeypatch):
+    truth = hidden_groups()
+    estimate = cs.estimate(pairs_of(truth), method="graphical")
+    found = intervals(estimate, TRIPLES, refits=20)
+    monkeypatch.setattr(ModelErrors, "draws", lambda *asked: [np.zeros((asked[3], 8))])
+    by_noise = intervals(estimate, TRIPLES, refits=20)
+    for wide, narrow in zip(found, by_noise, strict=True):
+        assert wide.covers == "modelled"
+        assert MODELLED in wide.notes
+        assert np.all(wide.high >= narrow.high)
+        assert np.all(wide.low <= narrow.low)
+    assert held(by_noise, truth).mean() < 0.7
+    assert held(found, truth).mean() > 0.9
+
+
+def test_strengths_are_nothing_where_attributes_are_independent_and_much_where_they_are_not():
+    alike = ModelErrors(cs.estimate(pairs_of(independent_flags()), method="graphical"), 0)
+    grouped = ModelErrors(cs.estimate(pairs_of(hidden_groups()), method="graphical"), 0)
+    assert np.median(list(alike._strengths_of(2).values())) < 0.1
+    assert np.median(list(grouped._strengths_of(2).values())) > 0.3
+
+
+def test_drawn_tables_keep_the_measured_margins_and_are_never_negative():
+    model = np.random.default_rng(0).gamma(1.0, 50.0, size=(3, 4, 2))
+    drawn = drawn_tables(model, [(0, 1), (1, 2)], [((0, 2), np.full(30, 0.5))], 30, generator(1))
+    assert drawn.min() >= 0.0
+    for axes in ((2,), (0,)):
+        wanted = np.broadcast_to(model.sum(axis=axes), (30, *model.sum(axis=axes).shape))
+        np.testing.assert_allclose(drawn.sum(axis=tuple(1 + a for a in axes)), wanted, rtol=0.05, atol=0.5)
+    assert np.std(drawn.sum(axis=3)[:, 0, 0]) < 1.0
+    assert np.std(drawn.sum(axis=2)[:, 0, 0]) > 5.0
+
+
+def test_where_the_models_error_cannot_be_said_there_is_a_number_and_no_interval(monkeypatch):
+    monkeypatch.setattr(model_errors, "LARGEST_TABLE", 4)
+    estimate = cs.estimate(pairs_of(hidden_groups()), method="graphical")
+    found = interval(estimate, "by a, b, c", refits=20)
+    assert np.isfinite(found.estimates).all()
+    assert np.isnan(found.low).all()
+    assert np.isnan(found.high).all()
+    assert UNKNOWN in found.notes
+    assert np.isfinite(interval(estimate, "by a, b", refits=20).high).all()
+
+
+def test_what_nobody_measured_has_no_interval():
+    law = cs.Gaussian(5.0)
+    tables = {("a",): [900.0, 100.0], ("b",): [400.0, 600.0]}
+    estimate = cs.estimate(MeasurementSet.from_marginals(FLAGS, tables, noise=law), method="graphical")
+    found = interval(estimate, "by a, b", refits=20)
+    assert found.covers == "not measured"
+    assert np.isnan(found.high).all()
+    assert np.isfinite(interval(estimate, "by a", refits=20).high).all()
+
+
+def test_shares_of_modelled_answers_have_the_models_error_too():
+    estimate = cs.estimate(pairs_of(hidden_groups()), method="graphical")
+    counts, shares = (
+        interval(estimate, "by a, b, c", refits=20),
+        interval(estimate, "by a, b, c", per="total", refits=20),
+    )
+    np.testing.assert_allclose(shares.high - shares.low, (counts.high - counts.low) / estimate.total, rtol=0.1)
+
+
+def test_signed_least_squares_are_no_model_and_have_intervals_of_measured_answers_only():
+    estimate = cs.estimate(pairs_of(hidden_groups()), method=cs.estimators.Table(nonnegative=False))
+    modelled, measured = intervals(estimate, ["by a, b, c", "by a, b"])
+    assert modelled.how == "covariances"
+    assert UNKNOWN in modelled.notes
+    assert np.isnan(modelled.high).all()
+    assert np.isfinite(measured.high).all()
+
+
+@pytest.mark.slow
+def test_a_small_count_among_zeros_is_held_as_often_as_said_and_was_not_before():
+    domain, law = Domain.from_sizes({"x": 64}), cs.Laplace(10.0)
+    truth = np.zeros(64)
+    truth[:4], truth[10] = 1000.0, 20.0
+    rng, right = np.random.default_rng(0), 0
+    for seed in range(200):
+        noisy = Measurement(Query.marginal("x"), truth + law.simulate(64, rng), law)
+        measured = MeasurementSet(domain, (noisy,), PrivacyStatement(), {}, private=False).with_public(total=4020)
+        found = interval(cs.estimate(measured, method="table"), "by x", refits=39, seed=seed)
+        right += bool(found.low[10] <= 20.0 <= found.high[10])
+    # A coverage of 95 % gives 190 ± 3.1.
+    assert right > 190 - 4 * math.sqrt(200 * 0.05 * 0.95)
+
+
+def test_next_to_zero_the_high_end_is_no_lower_than_the_answers_own_measurement_says():
+    domain, law = Domain.from_sizes({"x": 64}), cs.Laplace(10.0)
+    truth = np.zeros(64)
+    truth[:4] = 1000.0
+    values = truth + law.simulate(64, np.random.default_rng(1))
+    measured = MeasurementSet(
+        domain, (Measurement(Query.marginal("x"), values, law),), PrivacyStatement(), {}, private=False
+    )
+    found = interval(cs.estimate(measured.with_public(total=4000), method="table"), "by x", refits=20)
+    at_zero = found.low == 0.0
+    assert at_zero.sum() > 40
+    assert np.all(found.high[at_zero] >= (values + law.quantile(0.975))[at_zero] - 1e-9)
