@@ -98,11 +98,10 @@ class AnswerTable:
 
     def note(self, place: int) -> str:
         """What there is to say against one answer; empty where there is nothing."""
-        bins = self.within_bins is not None and not self.basis.not_measured[place]
-        return "; ".join([WIDE] * bool(self.uncertain[place]) + [self._bins(place)] * bins)
-
-    def _bins(self, place: int) -> str:
-        return "" if self.within_bins is None else f"bins: ± {self.within_bins[place]:.3g}"
+        words = [WIDE] if self.uncertain[place] else []
+        if self.within_bins is not None and math.isfinite(self.within_bins[place]):
+            words.append(f"bins: ± {self.within_bins[place]:.3g}")
+        return "; ".join(words)
 
     @property
     def has_notes(self) -> bool:
@@ -285,7 +284,8 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
     """How far a mean may be off because each record counts as the middle of its bin, and what is to be said of that.
 
     A record lies at most half a bin's width from the middle: Σ half width × count / Σ count. Of bins that also hold
-    what lies beyond them there is no such limit, and their share of the records is told instead.
+    what lies beyond them there is no such limit, and their share of the records is told instead. Of means that were not
+    measured nothing is said.
     """
     name, per = question.mean_of, question.per
     attribute = None if name is None else estimate.domain[name]
@@ -295,7 +295,12 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
     ends[[0, len(attribute.bins) - 1]] = 1.0
     weighed = [_weighed(question.query, name, entries) for entries in (attribute.half_widths(), ends)]
     wide, open_ended, below = (np.ravel(each) for each in estimate.answers([*weighed, per]))
-    off, share = ratio(wide, below), ratio(open_ended, below)
+    off, share = (
+        np.where(estimate.basis(each, per).not_measured, np.nan, ratio(above, below))
+        for each, above in zip(weighed, (wide, open_ended), strict=True)
+    )
+    if estimate.basis(question.query, per).not_measured.all():
+        return off, ()
     notes = [
         f"Each record counts as the middle of its bin of {name}: whatever the noise, a mean may be off by up to "
         f"{_span(off)}, which error bars do not hold. The sum is {Mean().describe(name)}."

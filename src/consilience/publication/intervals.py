@@ -83,7 +83,7 @@ class Interval:
     low: Array
     high: Array
     covers: BasisName
-    """What the answer with the least stands on."""
+    """What the answer with the least stands on; those that are not measured have no interval, and are not numbers."""
     how: How
     refits: int
     notes: tuple[str, ...]

@@ -29,7 +29,7 @@ DOMAIN = Domain(
     "people",
     (
         *Domain.from_sizes({"a": 2, "b": 3, "c": 2, "d": 2, "u": 2}).attributes,
-        Attribute.numeric("n", edges=[0, 1, 2, 3, 4]),
+        Attribute.numeric("n", edges=[0, 1, 2, 3, 4], unlisted="clip"),
     ),
 )
 KNOWN = {
@@ -113,6 +113,14 @@ def test_answers_show_no_number_without_a_basis(bundle, assumed, shape, forms):
 def test_shares_without_a_basis_are_no_numbers(bundle):
     assert "0.5" not in call("answer", bundle, "by u", "--per", "total")
     assert all(row["estimate"] is None for row in read("answer", bundle, "d=0", "--per", "u=0", "--json")["answers"])
+
+
+def test_of_means_without_a_basis_nothing_is_said(bundle):
+    for query in ("mean(n)", "mean(n) by a"):
+        shown = call("answer", bundle, query)
+        assert "not measured" in shown
+        assert "±" not in shown
+        assert "%" not in shown
 
 
 def test_the_search_finds_guesses_and_all_of_them_are_marked(bundle, assumed):
