@@ -90,10 +90,9 @@ def _number(value: float | None, decimals: int) -> str:
     return f"{value:,.{decimals}f}" if math.isfinite(value) else "∞"
 
 
-def _print_legend(basis: "Basis", *, wide: bool, guess: bool, notes: Sequence[str], marked: bool = False) -> None:
-    lines = [MARK_LEGEND] * wide + [MODELLED_LEGEND] * marked
+def _print_legend(basis: "Basis", *, wide: bool, guess: bool, marked: bool = False, notes: Sequence[str] = ()) -> None:
+    lines = [MARK_LEGEND] * wide + [MODELLED_LEGEND] * marked + list(notes)
     if basis.explain():
         lines.append((GUESSED_LEGEND if guess else GUESS_LEGEND).format(basis.explain()))
-    lines += notes
     if lines:
         echo("\n".join(lines) + "\n")

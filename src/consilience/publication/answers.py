@@ -57,12 +57,12 @@ class AnswerTable:
     interval: "Interval | None" = None
     whole: bool = False
     """The estimates were rounded to whole numbers."""
+    guess: bool = False
+    """What the account assumes of answers that were not measured is shown, as guesses."""
     within_bins: NDArray[np.float64] | None = None
     """Of means: how far each may be off because records count as the middle of their bin."""
     notes: tuple[str, ...] = ()
     """What is to be said of all answers, in sentences."""
-    guess: bool = False
-    """What the account assumes of answers that were not measured is shown, as guesses."""
 
     @property
     def estimates(self) -> NDArray[np.float64]:
@@ -98,8 +98,10 @@ class AnswerTable:
 
     def note(self, place: int) -> str:
         """What there is to say against one answer; empty where there is nothing."""
-        bins = [] if self.within_bins is None else [f"bins: ± {self.within_bins[place]:.3g}"]
-        return "; ".join([WIDE] * bool(self.uncertain[place]) + bins)
+        words = [WIDE] if self.uncertain[place] else []
+        if self.within_bins is not None and math.isfinite(self.within_bins[place]):
+            words.append(f"bins: ± {self.within_bins[place]:.3g}")
+        return "; ".join(words)
 
     @property
     def has_notes(self) -> bool:
@@ -118,7 +120,7 @@ class AnswerTable:
             if self.interval is not None:
                 low, high = float(self.interval.low[i]), float(self.interval.high[i])
                 ends = outward(low, high) if self.whole else (low, high)
-                row["low"], row["high"] = (None, None) if missing[i] else ends
+                row["low"], row["high"] = (None if math.isnan(end) else end for end in ends)
             if self.noisy is not None:
                 row["noisy"] = float(self.noisy[i])
             row["basis"] = names[i]
@@ -282,7 +284,8 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
     """How far a mean may be off because each record counts as the middle of its bin, and what is to be said of that.
 
     A record lies at most half a bin's width from the middle: Σ half width × count / Σ count. Of bins that also hold
-    what lies beyond them there is no such limit, and their share of the records is told instead.
+    what lies beyond them there is no such limit, and their share of the records is told instead. Of means that were not
+    measured nothing is said.
     """
     name, per = question.mean_of, question.per
     attribute = None if name is None else estimate.domain[name]
@@ -292,7 +295,12 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
     ends[[0, len(attribute.bins) - 1]] = 1.0
     weighed = [_weighed(question.query, name, entries) for entries in (attribute.half_widths(), ends)]
     wide, open_ended, below = (np.ravel(each) for each in estimate.answers([*weighed, per]))
-    off, share = ratio(wide, below), ratio(open_ended, below)
+    off, share = (
+        np.where(estimate.basis(each, per).not_measured, np.nan, ratio(above, below))
+        for each, above in zip(weighed, (wide, open_ended), strict=True)
+    )
+    if estimate.basis(question.query, per).not_measured.all():
+        return off, ()
     notes = [
         f"Each record counts as the middle of its bin of {name}: whatever the noise, a mean may be off by up to "
         f"{_span(off)}, which error bars do not hold. The sum is {Mean().describe(name)}."

@@ -70,10 +70,10 @@ class CrossTable:
     private: bool
     interval: dict[str, Any] | None = None
     """What the intervals are: level, covers, how, refits and notes."""
-    notes: tuple[str, ...] = ()
-    """What is to be said of all answers, in sentences."""
     basis: Basis = field(default_factory=Basis.of_nothing)
     """What the cells stand on, without the totals."""
+    notes: tuple[str, ...] = ()
+    """What is to be said of all answers, in sentences."""
 
     @property
     def whole(self) -> bool:
@@ -170,8 +170,8 @@ def cross_table(
         decimals=0 if table.whole else 1 if table.per is None else 4,
         private=table.private,
         interval=None if table.interval is None else described_interval(table.interval),
-        notes=table.notes,
         basis=table.basis,
+        notes=table.notes,
     )
 
 

@@ -47,9 +47,9 @@ def draw_margin(margin: Margin, number: int, *, level: float, private: bool) -> 
 def _margin_rows(margin: Margin) -> list[dict[str, Any]]:
     """The values that are drawn: not those that nothing was measured for; where only some are modelled, with a mark."""
     some = not margin.basis.modelled.all()
-    low, high = (
-        (margin.estimates, margin.estimates) if margin.interval is None else (margin.interval.low, margin.interval.high)
-    )
+    bars = margin.interval
+    low, high = (margin.estimates, margin.estimates) if bars is None else (bars.low, bars.high)
+    low, high = (np.where(np.isnan(ends), margin.estimates, ends) for ends in (low, high))
     return [
         {
             "place": i,

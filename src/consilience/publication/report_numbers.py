@@ -124,7 +124,7 @@ SAID = frozenset({intervals.SPENDS_NOTHING, intervals.MODELLED})
 
 MODELLED = (
     "Counts that are called modelled are determined by no measurement: the account fills them in from what was "
-    "measured in parts, and their intervals hold how far that may be off."
+    "measured in parts. Their intervals hold what the noise did and how far the model may be off."
 )
 
 
@@ -145,7 +145,7 @@ def _margin_table(margin: Margin, level: str) -> Markup:
         row: list[Content] = [label, "–" if missing else count(float(margin.estimates[i]))]
         if margin.interval is not None:
             low, high = float(margin.interval.low[i]), float(margin.interval.high[i])
-            row.append("–" if missing or math.isnan(low) else f"{count(low)} – {count(high)}")
+            row.append("–" if math.isnan(low) else f"{count(low)} – {count(high)}")
         row += [margin.basis.names[i], *(["† wide" if margin.uncertain[i] else ""] if flagged else [])]
         rows.append(row)
     name = margin.attribute or "total"

@@ -103,7 +103,8 @@ GLOSSARY = {
     "margin": "The counts of the values of some attributes, whatever the other attributes are.",
     "measurement": "Exact counts plus random noise. Measurements are all that ever left the confidential table.",
     "measured, modelled, not measured": "What a number stands on: measurements determine it; or its attributes were "
-    "measured together in parts and the account fills in the rest; or nobody looked, and there is no number.",
+    "measured together in parts, the account fills in the rest, and the interval holds that too; or nobody looked, and "
+    "there is no number.",
     "optimality gap": "How much better, at most, any other account would fit the measurements.",
     "p-value": "How likely something at least as odd would be if all were as declared; small values deny it.",
     "post-processing": "Everything computed from measurements and public facts. It costs no privacy.",

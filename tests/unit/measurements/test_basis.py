@@ -122,8 +122,8 @@ def test_every_answer_of_a_query_has_a_basis_of_its_own():
         (["a=0 by b"], "by b", None, "modelled"),
         (["by a, b"], "a=0 by b", "by b", "measured"),
         (["by a, b"], "by b", "c=0", "not measured"),
-        (["by a", "by n"], "mean(n) by a", "by a", "not measured"),
-        (["by a, n"], "mean(n) by a", "by a", "measured"),
+        (["by a", "by n"], "sum(n) by a", "by a", "not measured"),
+        (["by a, n"], "sum(n) by a", "by a", "measured"),
         ([], "total", None, "not measured"),
     ],
 )

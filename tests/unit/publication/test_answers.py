@@ -12,8 +12,8 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, Measurement, MeasurementSet
-from consilience.publication import answer_table, in_whole_numbers
-from consilience.publication.intervals import Interval, interval
+from consilience.publication import answer_table, cross_table, in_whole_numbers, interval
+from consilience.publication.intervals import Interval
 
 DOMAIN = Domain(
     "people",
@@ -206,3 +206,11 @@ def test_an_attribute_may_be_called_like_a_column_of_ours() -> None:
 def test_a_table_knows_whether_its_rows_add_up(fitted, query: str, adds_up: bool) -> None:
     assert answer_table(fitted, query).adds_up is adds_up
     assert not answer_table(fitted, query, per="total").adds_up
+
+
+def test_modelled_answers_of_which_no_error_is_known_have_no_ends(in_parts) -> None:
+    found = interval(in_parts, "by a, c", refits=20)
+    unknown = replace(found, low=np.full(4, np.nan), high=np.full(4, np.nan))
+    table = answer_table(in_parts, "by a, c", unknown)
+    assert all(row["low"] is None and row["high"] is None and row["estimate"] > 0 for row in table.rows())
+    assert "nan" not in table.to_csv() + cross_table(table).to_csv() + table.to_json()

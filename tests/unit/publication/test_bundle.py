@@ -48,7 +48,7 @@ def test_tables_hold_labels_estimates_and_noisy_values(fitted, tmp_path: Path) -
     lines = (path / "tables" / "age.csv").read_text().splitlines()
     assert lines[0] == "age,estimate,noisy,basis"
     assert [line.split(",")[0] for line in lines[1:]] == ["0..17", "18..64", "65..99", "Unknown"]
-    assert lines[1].endswith(",1.0")
+    assert lines[1].endswith(",1.0,measured")
 
 
 def test_an_existing_place_is_not_overwritten_by_accident(fitted, tmp_path: Path) -> None:
