@@ -7,6 +7,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, note, print_json, print_table
+from consilience.errors import readable_count
 
 app = typer.Typer(help="Draft, show or check a domain file.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -56,7 +57,7 @@ def show(
         rows.append([attribute.name, attribute.kind, labels, attribute.missing or "-", attribute.unlisted, size])
     if domain.left_to_review:
         echo(f"DRAFT: {domain.left_to_review}")
-    echo(f"{domain.name}: {len(domain.attributes)} attributes, {domain.cells:,} cells")
+    echo(f"{domain.name}: {len(domain.attributes)} attributes, {readable_count(domain.cells)} cells")
     print_table(["attribute", "kind", "values", "missing", "unlisted", "size"], rows, numeric=1)
     for line in domain.public.describe():
         echo(f"public fact: {line}")
@@ -72,4 +73,4 @@ def check(path: Annotated[Path, typer.Argument(help="A domain file.")]) -> None:
 
     domain = Domain.load(path)
     domain.refuse_draft()
-    echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells")
+    echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {readable_count(domain.cells)} cells")
