@@ -45,7 +45,7 @@ class NoisyAnswers:
         at_most: Mask = np.broadcast_to(np.False_, values.shape)
         if measurement.censored is not None:
             at_most = at_most | measurement.censored
-            values = np.where(measurement.censored, measurement.threshold, values)
+            values = np.where(measurement.censored, float(measurement.threshold or 0.0), values)
         if evidence.clipped is not None and not all(each.nonnegative for each in query.maps):
             at_most = at_most | evidence.clipped
         weights = np.broadcast_to(weight if loss != "l2" else weight / math.sqrt(2.0), values.shape)
