@@ -1,5 +1,7 @@
 """What is asked of a release is checked before it is paid for."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ WIDE = Domain.from_sizes({f"x{i}": 50 for i in range(8)}, name="wide")
 
 
 def measured(domain: Domain, *sets: tuple[str, ...]) -> MeasurementSet:
-    tables = {names: np.ones(domain.sizes(names)) for names in sets}
+    tables: dict[str | tuple[str, ...], Any] = {names: np.ones(domain.sizes(names)) for names in sets}
     return MeasurementSet.from_marginals(domain, tables, noise=Laplace(1.0), private=False)
 
 
