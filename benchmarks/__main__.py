@@ -17,6 +17,7 @@ BENCHMARKS = {
     "counting": "benchmarks.speed.counting",
     "histograms": "benchmarks.accuracy.histograms",
     "marginals": "benchmarks.accuracy.marginals",
+    "memory": "benchmarks.speed.memory",
     "estimation": "benchmarks.speed.estimation",
     "graphical": "benchmarks.speed.graphical",
     "clusters": "benchmarks.accuracy.clusters",

@@ -447,6 +447,24 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
+def memory() -> str:
+    """Predicted and measured memory of fits and refits, and how many predictions hold."""
+    rows = results("memory", "memory")
+    header = ["method", "problem", "predicted, MB", "measured, MB", "with a refit, MB", "predicted / measured"]
+    lines = []
+    for row in rows:
+        numbers = [f"{row[key]:.0f}" for key in ("predicted", "fit", "refit")]
+        lines.append([f"`{row['method']}`", row["problem"], *numbers, f"{row['ratio']:.2f}"])
+    told = []
+    for answer in ("yes", "no"):
+        some = [row["met"] == "yes" for row in rows if row["set by"] == answer]
+        told.append(f"{sum(some)} of {len(some)}")
+    return (
+        f"{as_table(header, lines)}\n\nWithin a factor of 1.5: {told[0]} cases by which the constants of the "
+        f"predictions were set, and {told[1]} others, the last of the table."
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "losses-by-length": losses_by_length,
     "long-ranges": long_ranges,
@@ -471,6 +489,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "interval-cost": interval_cost,
     "synthetic": synthetic,
     "diagnostics": diagnostics,
+    "memory": memory,
 }
 PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": command_reference,
@@ -482,6 +501,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "concepts/intervals.md": lambda: with_blocks("concepts/intervals.md"),
     "how-to/release-for-a-workload.md": lambda: with_blocks("how-to/release-for-a-workload.md"),
     "how-to/make-synthetic-records.md": lambda: with_blocks("how-to/make-synthetic-records.md"),
+    "how-to/estimate-large-domains.md": lambda: with_blocks("how-to/estimate-large-domains.md"),
     "how-to/check-the-noise.md": lambda: with_blocks("how-to/check-the-noise.md"),
     "concepts/reproductions.md": lambda: with_blocks("concepts/reproductions.md"),
     "concepts/post-processing.md": lambda: with_blocks("concepts/post-processing.md"),

@@ -5,7 +5,12 @@ declarations, measurements and files describe public things and say everything. 
 confidential data: it names the declared column or the kind of file, never a value, a row or a count.
 """
 
+import math
 import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+Found = TypeVar("Found")
 
 LONGEST_MESSAGE = 2000
 """Characters that fit on a screen. What is quoted from a file may be of any length."""
@@ -69,3 +74,70 @@ class PoorFit(ConsilienceError):
     def __init__(self, message: str = "", *details: object) -> None:
         super().__init__(message)
         self.details = details
+
+
+class Unanswered(TooLarge):
+    """Queries of a batch that need more memory than there may be; it carries the answers to the others.
+
+    `answers` has an entry for each query, None for those without an answer; `reasons` says why, by their places.
+    """
+
+    def __init__(self, answers: Sequence[Any], reasons: Mapping[int, str]) -> None:
+        self.answers, self.reasons = list(answers), dict(reasons)
+        first = next(iter(self.reasons))
+        super().__init__(
+            f"{len(self.reasons)} of {len(self.answers)} queries have no answer, the first of them query {first + 1}: "
+            f"{self.reasons[first]}. The other answers are in this error's `answers`"
+        )
+
+
+def refused(found: Callable[[], Found]) -> Found | TooLarge:
+    """What a call finds, or the error with which it refuses what is too large."""
+    try:
+        return found()
+    except TooLarge as error:
+        return error
+
+
+def all_or_unanswered(found: Sequence[Found | TooLarge]) -> list[Found]:
+    """What was found of each; raises `Unanswered`, which holds the rest, where something was refused."""
+    reasons = {place: str(each) for place, each in enumerate(found) if isinstance(each, TooLarge)}
+    answers = [each for each in found if not isinstance(each, TooLarge)]
+    if reasons:
+        raise Unanswered([None if place in reasons else each for place, each in enumerate(found)], reasons)
+    return answers
+
+
+def readable_count(count: int) -> str:
+    """A whole number for people: in full up to a thousand million million, then as a power of ten.
+
+    >>> readable_count(48_842), readable_count(2**1000)
+    ('48,842', '10^301')
+    """
+    return f"{count:,}" if count < 10**15 else f"10^{math.floor(math.log10(count))}"
+
+
+def readable_bytes(count: int) -> str:
+    """A number of bytes for people.
+
+    >>> readable_bytes(1_500_000_000), readable_bytes(2**1000)
+    ('1.5 GB', '10^286 PB')
+    """
+    if count >= 10**30:
+        return f"{readable_count(count // 10**15)} PB"
+    value = float(count)
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if value < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} PB"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first of some names, and how many more there are.
+
+    >>> listed(["a", "b", "c", "d"], 2)
+    'a, b and 2 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

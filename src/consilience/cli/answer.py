@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 from consilience.cli import options
 from consilience.cli.answer_texts import print_answers
 from consilience.cli.console import announce_compilation, echo, note, progress
-from consilience.errors import ConsilienceError, DeclarationError, FileFormatError
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
 
 if TYPE_CHECKING:
     from consilience.domain.queries import Question
@@ -66,10 +67,14 @@ def answer_command(
             print_answers(table)
     elif out is None:
         show = echo if form == "json" or sys.stdout.isatty() else typer.echo  # CSV in a pipe is data, left as it is
-        show(_text(tables, form), nl=False)
+        show(_text(tables, form, asked.unanswered), nl=False)
     else:
-        write_atomically(out, _text(tables, form).encode())
+        write_atomically(out, _text(tables, form, asked.unanswered).encode())
         note(f"wrote {out}")
+    for query, why in asked.unanswered.items():
+        note(f"no answer to {query!r}: {why}")
+    if asked.unanswered:
+        raise typer.Exit(1)
 
 
 def open_estimate(path: Path) -> "Estimate":
@@ -98,16 +103,25 @@ class _Asked:
     integers: bool
     cross: bool
     guess: bool
+    unanswered: dict[str, str] = field(default_factory=dict)
+    """Why there is no answer, by the queries that need too much memory; the others are answered."""
 
     @cached_property
     def plain(self) -> "list[AnswerTable]":
         """The answers without error bars; whole numbers where they are wanted."""
         from consilience.publication import answer_table, in_whole_numbers, whole_answers
 
-        tables = [answer_table(self.estimate, each, guess=self.guess) for each in self.questions]
+        tables = []
+        for each in self.questions:
+            try:
+                tables.append(answer_table(self.estimate, each, guess=self.guess))
+            except TooLarge as error:
+                if len(self.questions) == 1:
+                    raise
+                self.unanswered[each.describe()] = str(error)
         if not self.integers:
             return tables
-        whole = whole_answers(self.estimate, [each.query for each in self.questions], columns=self.columns)
+        whole = whole_answers(self.estimate, [table.query for table in tables], columns=self.columns)
         note(f"whole numbers: {whole.note}")
         return [in_whole_numbers(*pair) for pair in zip(tables, whole.answers, strict=True)]
 
@@ -140,7 +154,7 @@ def _error_bars(asked: _Asked, level: float, refits: int, seed: int) -> "dict[Qu
 
     announce_compilation()
     totals = [each for table in asked.plain for each in asked.margins(table)]
-    wanted = list(dict.fromkeys([*asked.questions, *totals]))
+    wanted = list(dict.fromkeys([*(table.question for table in asked.plain), *totals]))
     try:
         with progress() as show:
             found = intervals(asked.estimate, wanted, level=level, refits=refits, seed=seed, progress=show)
@@ -178,9 +192,13 @@ def _refuse_contradictions(*, per: str | None, integers: bool, cross: bool, colu
         raise typer.BadParameter("it says what goes across in a cross-table; add --cross", param_hint="--columns")
 
 
-def _text(tables: "Sequence[AnswerTable | CrossTable]", form: str) -> str:
+def _text(tables: "Sequence[AnswerTable | CrossTable]", form: str, unanswered: dict[str, str]) -> str:
     """All tables as one text; tables of comma-separated text are divided by an empty line."""
     if form == "csv":
         return "\n".join(table.to_csv() for table in tables)
     documents = [table.to_json() for table in tables]
+    documents += [
+        dumps({"query": query, "answers": None, "reason": why}, indent=2, ensure_ascii=False)
+        for query, why in unanswered.items()
+    ]
     return (documents[0] if len(documents) == 1 else "[\n" + ",\n".join(documents) + "\n]") + "\n"

@@ -8,7 +8,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, print_json
-from consilience.errors import FileFormatError, LedgerError
+from consilience.errors import FileFormatError, LedgerError, readable_count
 
 if TYPE_CHECKING:
     from consilience.measurements import MeasurementSet
@@ -176,7 +176,7 @@ def _toml(path: Path) -> Finding:
     left = domain.left_to_review
     return Finding(
         "domain file",
-        f"{domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells.",
+        f"{domain.name}, {len(domain.attributes)} attributes, {readable_count(domain.cells)} cells.",
         warning=f"DRAFT: read off the data, which is not private. Left to review: {left}." if left else "",
     )
 

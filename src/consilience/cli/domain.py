@@ -7,7 +7,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, note, print_json, print_table
-from consilience.errors import ConsilienceError
+from consilience.errors import ConsilienceError, readable_count
 
 if TYPE_CHECKING:
     from consilience.domain import Domain
@@ -71,7 +71,7 @@ def show(
         rows.append([attribute.name, attribute.kind, labels, attribute.missing or "-", attribute.unlisted, size])
     if domain.left_to_review:
         echo(f"DRAFT: {domain.left_to_review}")
-    echo(f"{domain.name}: {len(domain.attributes)} attributes, {domain.cells:,} cells")
+    echo(f"{domain.name}: {len(domain.attributes)} attributes, {readable_count(domain.cells)} cells")
     print_table(["attribute", "kind", "values", "missing", "unlisted", "size"], rows, numeric=1)
     for key, value in domain.source_format.to_declaration().items():
         echo(f"source: {key} = {value!r}")
@@ -116,7 +116,8 @@ def check(
         if json:
             print_json({"file": str(path), "valid": True, "domain": domain.name, "cells": domain.cells})
         else:
-            echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {domain.cells:,} cells")
+            size = f"{len(domain.attributes)} attributes, {readable_count(domain.cells)} cells"
+            echo(f"{path} is valid: {domain.name}, {size}")
         return
     from consilience.source.fit_report import check_fit
 

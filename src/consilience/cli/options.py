@@ -11,7 +11,7 @@ from consilience.cli.console import note
 from consilience.errors import BudgetExceeded, DeclarationError, LedgerError
 
 if TYPE_CHECKING:
-    from consilience.domain import Domain
+    from consilience.domain import Domain, Query
     from consilience.privacy.budgets import Budget
     from consilience.privacy.ledger import Ledger
     from consilience.privacy.measure import Plan
@@ -189,6 +189,21 @@ def chosen_plan(
     for reason in reasons:
         note(f"  {reason}")
     return plan
+
+
+def asked_queries(plan: "Plan", workload: Path | None, domain: "Domain") -> "tuple[Query, ...]":
+    """What the release will be asked: the workload that was given, or the one that the plan is for.
+
+    Of all marginals over some attributes the largest stands for the others.
+    """
+    from consilience.domain import Query, Workload
+
+    wanted = getattr(plan, "workload", None) if workload is None else Workload.load(workload)
+    ways = getattr(plan, "ways", None)
+    if wanted is None and isinstance(ways, int):
+        largest = sorted(domain.counted_names, key=lambda name: -domain[name].size)[:ways]
+        return (Query.marginal(*largest),)
+    return () if wanted is None else tuple(wanted.queries)
 
 
 def open_source(

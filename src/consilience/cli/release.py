@@ -54,7 +54,7 @@ def release_command(
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     from consilience.domain import Domain
     from consilience.estimators import estimate
-    from consilience.estimators.choose import check_method
+    from consilience.estimators.choose import check_answers, check_method
     from consilience.publication.bundle import is_bundle
 
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
@@ -94,7 +94,10 @@ def release_command(
         raise DeclarationError(f"{out} exists already; choose another name, or replace a bundle with --overwrite")
     if interval:
         check_wishes(level, refits)
-    check_method(asked.price().example(), method)  # what no estimator could fit is refused before it is paid for
+    # What no estimator could fit, and questions that none could answer, are refused before anything is paid for.
+    example = asked.price().example()
+    check_method(example, method)
+    check_answers(example, method, options.asked_queries(asked.plan, workload, declared))
     measured = asked.spend()
     with progress() as show:
         fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)

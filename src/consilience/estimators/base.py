@@ -7,6 +7,7 @@ says how it came about: the method, a status that gives the reason when it is no
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError
+from consilience.errors import DeclarationError, all_or_unanswered, refused
 from consilience.measurements import MeasurementSet
 from consilience.measurements.basis import Basis, basis
 from consilience.numerics.fit import Status
@@ -128,8 +129,11 @@ class Estimate(ABC):
         return basis(self.measurements, query, per)
 
     def answers(self, queries: Sequence[Query | str]) -> list[NDArray[np.float64]]:
-        """The answers to several queries; methods that can share work between them do."""
-        return [self.answer(query) for query in queries]
+        """The answers to several queries; methods that can share work between them do.
+
+        Where some need too much memory, `errors.Unanswered` says which and why, and holds the answers to the others.
+        """
+        return all_or_unanswered([refused(partial(self.answer, query)) for query in queries])
 
 
 def check_rows(rows: int) -> int:
@@ -137,17 +141,3 @@ def check_rows(rows: int) -> int:
     if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
         raise DeclarationError(f"{rows!r} synthetic rows were asked for; ask for a whole number from 0 up")
     return int(rows)
-
-
-def readable_bytes(count: int) -> str:
-    """A number of bytes for people.
-
-    >>> readable_bytes(1_500_000_000)
-    '1.5 GB'
-    """
-    value = float(count)
-    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
-        if value < 1000 or unit == "PB":
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} PB"

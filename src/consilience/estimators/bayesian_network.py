@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
-from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows, readable_bytes
+from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes, readable_count
+from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import gather
 from consilience.estimators.measured_model import known_tree
 from consilience.estimators.query_on_scope import QueryOnScope
@@ -71,7 +71,7 @@ class BayesianNetwork:
         tree = _tree(domain, scopes)
         apart = [rule for rule in _ruled(domain) if not any(set(rule) <= set(scope) for scope in scopes)]
         need = 8 * sum(table.size for _, table in tables.found)
-        text = f"a network of {len(scopes)} tables, whose junction tree has {tree.cells:,} cells"
+        text = f"a network of {len(scopes)} tables, whose junction tree has {readable_count(tree.cells)} cells"
         if self._way(tree) == "exact" and tree.cells > self.largest_tree:
             return Suitability(False, f"{text}; exact marginals take up to {self.largest_tree:,}: draw records")
         if self._way(tree) == "sampled" and apart:
@@ -155,7 +155,8 @@ class BayesianNetworkEstimate(Estimate):
         cells = int(np.prod(shape, dtype=np.float64))
         if cells > LARGEST_ANSWER:
             raise TooLarge(
-                f"the marginal has {cells:,} cells, and {LARGEST_ANSWER:,} are allowed; name fewer attributes"
+                f"the marginal has {readable_count(cells)} cells, and {LARGEST_ANSWER:,} are allowed; name fewer "
+                "attributes"
             )
         columns = tuple(self.drawn[:, place] for place in places)
         index = np.ravel_multi_index(columns, shape) if columns else np.zeros(len(self.drawn), dtype=np.int64)

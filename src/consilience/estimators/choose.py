@@ -12,11 +12,14 @@ The draws of DualQuery are read by `DualQueryModel`, which was closer to the tru
 every table (Figure 1b of `python -m benchmarks.reproduce`), or else by `DualQuery`.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.domain.queries import Query
+from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
 from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.registry import ESTIMATES, ESTIMATORS
@@ -33,6 +36,9 @@ PREFERRED_FOR_DRAWS = ("dual-query-model", "dual-query")
 
 LONGEST_FIT = 120.0
 """Seconds after which another method is taken, where there is one."""
+
+ANSWERED_WITHOUT_MARGINALS = ("graphical", "dual-query-model", "tree", "table", "matrix")
+"""The methods whose estimates answer a query without forming the marginal that it is about."""
 
 LARGE_VIEW = 5
 """Marginals of so many attributes are views."""
@@ -102,6 +108,37 @@ def check_method(measured: MeasurementSet, method: str) -> None:
     suitable = _named(method).suitability(measured)
     if not suitable.possible:
         raise TooLarge(f"{method} cannot fit these measurements: {suitable.reason}")
+
+
+def check_answers(measured: MeasurementSet, method: str, queries: Sequence[Query]) -> None:
+    """Refuse queries that an estimate of such measurements could not answer in memory, before anything is spent.
+
+    Every estimator puts together marginals of up to LARGEST_ANSWER cells. A larger one is never formed by a graphical
+    model, which needs memory for the answers alone, nor by one that holds the full table.
+    """
+    from consilience.estimators.marginals_estimate import LARGEST_ANSWER
+    from consilience.numerics.graphical_models.elimination import MEMORY_LIMIT
+    from consilience.numerics.graphical_models.elimination_plans import BYTES_PER_CELL
+
+    domain = measured.domain
+    large = [query for query in queries if math.prod(domain.sizes(query.attributes)) > LARGEST_ANSWER]
+    if not large:
+        return
+    name = choose(measured).estimator.name if method == "auto" else method
+    refused = large
+    if name in ANSWERED_WITHOUT_MARGINALS:
+        refused = [query for query in large if BYTES_PER_CELL * query.bind(domain).size > MEMORY_LIMIT]
+    if refused:
+        sizes = [
+            f"{query.describe()!r} asks for {readable_count(query.bind(domain).size)} answers about "
+            f"{readable_count(math.prod(domain.sizes(query.attributes)))} cells"
+            for query in refused[:3]
+        ]
+        raise TooLarge(
+            f"{len(refused)} of {len(queries)} queries of the workload could not be answered from the release: "
+            f"{'; '.join(sizes)}{'; …' if len(refused) > 3 else ''}. Up to {LARGEST_ANSWER:,} cells are put together. "
+            "Nothing was spent: ask about fewer attributes at once, or about coarser ones"
+        )
 
 
 def _named(method: str) -> Estimator:

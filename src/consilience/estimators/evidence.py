@@ -50,7 +50,7 @@ class Evidence:
     query: Query
     values: Array
     weights: Array
-    """1/b for each answer; 0 for one that was not released."""
+    """1/b for each answer; 0 for one that was not released. Read only: where all are equal, one number is held."""
     exact: bool = False
     clipped: NDArray[np.bool_] | None = None
 
@@ -91,16 +91,16 @@ def gather(measured: MeasurementSet) -> tuple[Evidence, ...]:
 
 def _fact(attributes: Sequence[str], counts: Sequence[float]) -> Evidence:
     values = np.array(counts, dtype=np.float64)
-    return Evidence(Query.marginal(*attributes), values, np.ones(values.size), exact=True)
+    return Evidence(Query.marginal(*attributes), values, np.broadcast_to(1.0, values.shape), exact=True)
 
 
 def _evidence(measurement: Measurement) -> Evidence:
     values = measurement.values
     if isinstance(measurement.noise, Exact):
-        return Evidence(measurement.query, values, np.ones(values.size), exact=True)
-    weights = np.full(values.size, 1.0 / noise_scale(measurement))
+        return Evidence(measurement.query, values, np.broadcast_to(1.0, values.shape), exact=True)
+    weights = np.broadcast_to(1.0 / noise_scale(measurement), values.shape)
     if measurement.censored is not None:
-        weights[measurement.censored] = 0.0
+        weights = np.where(measurement.censored, 0.0, weights)
         values = np.where(measurement.censored, 0.0, values)
     clipped = values == 0.0 if measurement.clipped else None
     return Evidence(measurement.query, values, weights, clipped=clipped)

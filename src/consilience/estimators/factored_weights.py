@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge, listed, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.multiplicative_weights import check_sweeps, follow, starting_weights, table_total
@@ -67,7 +67,7 @@ class FactoredWeights:
             cells = math.prod(measured.domain.sizes(names))
             answers = sum(each.values.size for each in rounds if each.query.attributes[0] in names)
             worst, work = max((worst, work), (names, (answers + 4) * cells), key=lambda found: found[1])
-        text = f"the largest component, {', '.join(worst)}, has {work:,} answers times cells"
+        text = f"the largest component, {listed(worst)}, has {readable_count(work)} answers times cells"
         if work > self.largest_work:
             return Suitability(False, f"{text}; {self.largest_work:,} are allowed", min(8 * work, 2**60))
         return Suitability(True, text if worst else "nothing but the total was measured", 8 * work)

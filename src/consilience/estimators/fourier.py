@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
 from consilience.estimators.full_table import FullTableEstimate
@@ -150,7 +150,8 @@ class FourierEstimate(Estimate):
         cells = math.prod(shape)
         if cells > LARGEST_ANSWER:
             raise TooLarge(
-                f"the marginal by {len(attributes)} attributes has {cells:,} cells, and {LARGEST_ANSWER:,} are "
+                f"the marginal by {len(attributes)} attributes has {readable_count(cells)} cells, and "
+                f"{LARGEST_ANSWER:,} are "
                 "allowed; ask for fewer attributes"
             )
         scope = tuple(names.index(name) for name in attributes)

@@ -17,6 +17,7 @@ when the loss has come down to what noise alone leads one to expect; "converged"
 distribution, and is the estimator of the paper.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
@@ -24,15 +25,25 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, ModelTooLarge
-from consilience.estimators.base import Progress, Suitability, readable_bytes
+from consilience.errors import (
+    ConsilienceError,
+    DeclarationError,
+    MeasurementError,
+    ModelTooLarge,
+    listed,
+    readable_bytes,
+    readable_count,
+)
+from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import Fitting
 from consilience.estimators.marginal_loss import MarginalLoss
-from consilience.estimators.measured_model import MeasuredModel, known_tree
+from consilience.estimators.measured_model import MeasuredModel, known_tree, known_tree_within
 from consilience.measurements import MeasurementSet
 from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
+    WorstClique,
+    blamed,
     oracle_work,
     predicted_bytes,
     worst_cliques,
@@ -104,18 +115,29 @@ class Graphical:
         problem = self._problem(measured)
         if self.total is None and not problem.tells_the_total:
             return Suitability(False, "no measurement has answers that add up to the number of records")
-        tree = self._tree(problem)
-        need = predicted_bytes(tree, self._scopes(problem)) if tree.cells <= self.largest_tree else 8 * tree.cells
-        text = f"the junction tree has {tree.cells:,} cells, {tree.largest:,} of them in its largest clique"
+        tree, scopes = self._tree_within(problem), self._scopes(problem)
+        if isinstance(tree, WorstClique):
+            reason = f"every junction tree found has a clique of more than {self.largest_tree:,} cells"
+            return Suitability(False, f"{reason}, which Graphical takes at most", 8 * min(tree.cells, 2**57))
+        text = (
+            f"the junction tree has {readable_count(tree.cells)} cells, {readable_count(tree.largest)} of them in its "
+            "largest clique"
+        )
         if tree.cells > self.largest_tree:
-            return Suitability(False, f"{text}; Graphical takes up to {self.largest_tree:,}", min(need, 2**60))
-        if need > self.memory_limit:
+            reason = f"{text}; Graphical takes up to {self.largest_tree:,}"
+            return Suitability(False, reason, 8 * min(tree.cells, 2**57))
+        rows = sum(query.rows for query in problem.queries)
+        early, optimal = (predicted_bytes(tree, scopes, rows, optimal=each) for each in (False, True))
+        # Which of the two a fit that stops by itself will take, only its noise tells.
+        need = round(math.sqrt(early * optimal)) if self.stop in ("auto", "least-risk") else optimal
+        if optimal > self.memory_limit:
             return Suitability(
                 False,
-                f"{text}, and takes {readable_bytes(need)} of memory; the limit is {readable_bytes(self.memory_limit)}",
+                f"{text}, and takes up to {readable_bytes(optimal)} of memory; the limit is "
+                f"{readable_bytes(self.memory_limit)}",
                 need,
             )
-        seconds = SECONDS_PER_CELL * USUAL_CALLS * oracle_work(tree, self._scopes(problem))
+        seconds = SECONDS_PER_CELL * USUAL_CALLS * oracle_work(tree, scopes)
         return Suitability(True, f"{text}, and fits in memory ({readable_bytes(need)})", need, seconds)
 
     def fit(
@@ -165,8 +187,14 @@ class Graphical:
         return tuple(dict.fromkeys((*own, *(scope for scope in asked if scope))))
 
     def _tree(self, problem: MeasuredModel) -> JunctionTree:
-        scopes = [*self._scopes(problem), *(scope for scope, _ in problem.allowed)]
-        return known_tree(problem.domain.shape, tuple(scopes))
+        return known_tree(problem.domain.shape, self._all_scopes(problem))
+
+    def _tree_within(self, problem: MeasuredModel) -> JunctionTree | WorstClique:
+        return known_tree_within(problem.domain.shape, self._all_scopes(problem), self.largest_tree)
+
+    def _all_scopes(self, problem: MeasuredModel) -> tuple[tuple[int, ...], ...]:
+        """The scopes of the model and those of impossible cells."""
+        return (*self._scopes(problem), *(scope for scope, _ in problem.allowed))
 
     def _refusal(self, measured: MeasurementSet, suitable: Suitability) -> ConsilienceError:
         """What is missing; or what is too large, which measurements make it so, and what to do."""
@@ -176,14 +204,14 @@ class Graphical:
                 f"graphical cannot fit these measurements: {suitable.reason}. Declare the public total, give total=, "
                 "or measure a marginal"
             )
-        tree, names = self._tree(problem), problem.domain.counted_names
-        scopes = [query.scope for query in problem.queries]
+        tree, names = self._tree_within(problem), problem.domain.counted_names
         parts = []
-        for worst in worst_cliques(tree, scopes, 3):
-            causes = [problem.names[k] for k in worst.scopes[:4]]
-            more = f" and {len(worst.scopes) - len(causes)} more" if len(worst.scopes) > len(causes) else ""
-            clique = ", ".join(names[place] for place in worst.clique)
-            parts.append(f"({clique}) has {worst.cells:,} cells, from the measurements {'; '.join(causes)}{more}")
+        scopes = [query.scope for query in problem.queries]
+        too_large = isinstance(tree, WorstClique)
+        for worst in [blamed(tree.clique, tree.cells, scopes)] if too_large else worst_cliques(tree, scopes, 3):
+            clique = listed([names[place] for place in worst.clique])
+            causes = listed([problem.names[k] for k in worst.scopes], 4)
+            parts.append(f"({clique}) has {readable_count(worst.cells)} cells, from the measurements {causes}")
         return ModelTooLarge(
             f"graphical cannot fit these measurements: {suitable.reason}. The largest cliques: {'. '.join(parts)}. Use "
             "the method residual, which needs no junction tree; or measure fewer overlapping marginals, or coarser "

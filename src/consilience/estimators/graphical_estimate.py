@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.queries import BoundQuery, Query
-from consilience.errors import FileFormatError
+from consilience.errors import FileFormatError, all_or_unanswered
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.estimators.measured_model import MeasuredModel, known_tree
 from consilience.measurements import MeasurementSet
@@ -63,7 +63,7 @@ class GraphicalEstimate(Estimate):
     def answers(self, queries: Sequence[Query | str]) -> list[Array]:
         """The answers to several queries, which share the work that they have in common."""
         bound = [self._bound(query) for query in queries]
-        found = answer_many(self.model, [self._factored(each) for each in bound])
+        found = all_or_unanswered(answer_many(self.model, [self._factored(each) for each in bound]))
         return [values.reshape(each.shape) for values, each in zip(found, bound, strict=True)]
 
     def conditional(

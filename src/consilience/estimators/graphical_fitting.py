@@ -201,7 +201,7 @@ class Fitting:
             queries.append(MeasuredQuery(self.scopes.index(query.scope), axes, self.problem.weights[place], maps))
         return MeasuredRows(layout, queries)
 
-    @cached_property
+    @property
     def _order(self) -> NDArray[np.intp]:
         """The answers in the order of the rows: marginals as the model stores them, so that nothing is moved about."""
         sizes, start, order = self.problem.domain.shape, 0, []

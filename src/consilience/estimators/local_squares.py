@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import TooLarge
+from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.evidence import gather
 from consilience.estimators.marginals_estimate import LARGEST_ANSWER, MarginalsEstimate
@@ -35,7 +35,7 @@ from consilience.numerics.strategies.local_squares import ScopeAnswers, marginal
 MOST_VALUES = 4096
 """Factors other than the values themselves are inverted for attributes of up to so many values."""
 
-BYTES_PER_CELL = 64
+BYTES_PER_CELL = 36
 
 ByScope = dict[Scope, list[ScopeAnswers]]
 
@@ -64,9 +64,9 @@ class LocalSquares:
         scopes = _scopes(measured)
         cells = [math.prod(measured.domain.shape[place] for place in scope) for scope in scopes]
         need = BYTES_PER_CELL * sum(cells)
-        text = f"{len(scopes):,} scopes have {sum(cells):,} cells and take about {need / 1e9:.2g} GB"
+        text = f"{len(scopes):,} scopes have {readable_count(sum(cells))} cells and take about {readable_bytes(need)}"
         if max(cells) > LARGEST_ANSWER or need > self.memory_limit:
-            return Suitability(False, f"{text}; the limit is {self.memory_limit / 1e9:.2g} GB", need)
+            return Suitability(False, f"{text}; the limit is {readable_bytes(self.memory_limit)}", need)
         return Suitability(True, f"{text} of memory, however large the joint table is", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "LocalSquaresEstimate":

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.measurements import MeasurementSet
 from consilience.numerics.residuals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
@@ -69,7 +69,8 @@ class MarginalsEstimate(Estimate):
         cells = math.prod(self.domain.sizes(attributes))
         if cells > LARGEST_ANSWER:
             raise TooLarge(
-                f"the marginal by {len(attributes)} attributes has {cells:,} cells, and {LARGEST_ANSWER:,} are "
+                f"the marginal by {len(attributes)} attributes has {readable_count(cells)} cells, and "
+                f"{LARGEST_ANSWER:,} are "
                 "allowed; ask for fewer attributes"
             )
         return tuple(names.index(name) for name in attributes)

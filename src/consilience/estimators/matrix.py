@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from consilience.errors import TooLarge
+from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
@@ -40,6 +40,9 @@ from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap, 
 from consilience.numerics.matrices.equations import MOST_EQUATIONS, ContradictoryEquations
 from consilience.numerics.matrices.matrix_fit import DENSE, FACTORED, MEMORY_LIMIT, fit_matrix, is_written_out
 from consilience.numerics.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
+
+BYTES_PER_LINE = 140
+"""What a row or a column of a sparse strategy takes besides its entries (`python -m benchmarks memory`)."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Matrix:
     def suitability(self, measured: MeasurementSet) -> Suitability:
         if measured.domain.cells > LARGEST_TABLE:
             cells = measured.domain.cells
-            reason = f"the full table has {cells:,} cells; Matrix keeps up to {LARGEST_TABLE:,}"
+            reason = f"the full table has {readable_count(cells)} cells; Matrix keeps up to {LARGEST_TABLE:,}"
             return Suitability(False, reason, 16 * min(cells, 2**58))
         problem = _Problem.of(measured)
         need = problem.predicted_bytes(shortest=self._is_shortest(measured))
@@ -73,9 +76,11 @@ class Matrix:
             facts = f"{len(problem.fact_answers):,} exact counts are known, and Matrix keeps up to {MOST_EQUATIONS:,}"
             return Suitability(False, facts, need)
         if need > MEMORY_LIMIT:
-            reason = f"{size} may need {need / 1e9:.3g} GB of memory; Matrix takes up to {MEMORY_LIMIT / 1e9:.3g} GB"
+            reason = (
+                f"{size} may need {readable_bytes(need)} of memory; Matrix takes up to {readable_bytes(MEMORY_LIMIT)}"
+            )
             return Suitability(False, reason, need)
-        return Suitability(True, f"{size} fits in memory ({need / 1e6:.3g} MB)", need)
+        return Suitability(True, f"{size} fits in memory ({readable_bytes(need)})", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
         suitable = self.suitability(measured)
@@ -212,7 +217,7 @@ class _Problem:
         # A factorisation may fill a square of the smaller side. Over one attribute, sums of neighbours have small
         # separators, and the factors stay about as sparse as the matrix.
         filled = 0 if shortest or len(self.cells.names) <= 1 else 8 * smaller
-        return BYTES_PER_ENTRY * entries + filled + table
+        return BYTES_PER_ENTRY * entries + BYTES_PER_LINE * (rows + columns) + filled + table
 
     def per_cell(self, counts: Array) -> Array:
         """For each measured cell, the count of every possible cell of the full table behind it."""

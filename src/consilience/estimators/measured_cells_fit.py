@@ -18,6 +18,9 @@ from consilience.numerics.tables.table_fit import MEMORY_LIMIT, predicted_bytes
 Array = NDArray[np.float64]
 Marginals = Mapping[tuple[int, ...], ExactAnswers]
 
+BYTES_PER_CELL = 105
+"""What a cell takes at the peak of a fit without facts (`python -m benchmarks memory`)."""
+
 EXACTLY = 1e-9
 """The relative gap that `fit_table` is asked for: it costs no more than a larger one."""
 
@@ -32,7 +35,12 @@ def fits_as_cells(table: MeasuredTable) -> bool:
 
 
 def predicted_bytes_as_cells(table: MeasuredTable) -> int:
-    """The memory of `fit_table`: the marginals' values bound the number of independent ones."""
+    """The memory of `fit_table`: the marginals' values bound the number of independent ones.
+
+    Without facts every cell is fitted by itself.
+    """
+    if not table.facts:
+        return BYTES_PER_CELL * table.domain.cells
     return predicted_bytes(table.domain.cells, sum(fact.values.size for fact in table.facts))
 
 

@@ -114,7 +114,8 @@ class MeasuredMarginals:
     @cached_property
     def scopes(self) -> list[Scope]:
         """The largest scopes that were measured, are known, or are wanted."""
-        return maximal(stored_order(self.domain.shape, scope) for scope in self._all_scopes)
+        shape = self.domain.shape
+        return maximal(stored_order(shape, scope) for scope in self._all_scopes)
 
     @property
     def _all_scopes(self) -> list[Scope]:
@@ -122,7 +123,8 @@ class MeasuredMarginals:
 
     @property
     def cells(self) -> int:
-        return sum(math.prod(self.domain.shape[place] for place in scope) for scope in self.scopes)
+        shape = self.domain.shape
+        return sum(math.prod(shape[place] for place in scope) for scope in self.scopes)
 
     @property
     def attributes(self) -> tuple[int, ...]:
@@ -132,7 +134,8 @@ class MeasuredMarginals:
     @property
     def has_small_joint(self) -> bool:
         """Whether the joint table of these attributes is not among the tables and small enough to be one."""
-        shape = [self.domain.shape[place] for place in self.attributes]
+        sizes = self.domain.shape
+        shape = [sizes[place] for place in self.attributes]
         small = len(shape) <= MOST_JOINT_ATTRIBUTES and math.prod(shape) <= LARGEST_JOINT
         return small and len(self.scopes) > 1
 
@@ -144,8 +147,9 @@ class MeasuredMarginals:
     def least_squares(self) -> FittedResiduals:
         """The residuals that fit the answers best."""
         noisy = [each.noisy() for each in self.answers if not each.evidence.exact and each.evidence.values.size]
-        scopes = dict.fromkeys(stored_order(self.domain.shape, each.scope) for each in noisy)
-        measured = Decomposition(self.domain.shape, scopes, also=self.scopes)
+        shape = self.domain.shape
+        scopes = dict.fromkeys(stored_order(shape, each.scope) for each in noisy)
+        measured = Decomposition(shape, scopes, also=self.scopes)
         return fit_residuals(measured, noisy, known_residuals(measured, self.facts))
 
     @cached_property

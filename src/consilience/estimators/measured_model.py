@@ -16,7 +16,12 @@ from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice, noise_var
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers
 from consilience.estimators.query_on_scope import QueryOnScope
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.numerics.graphical_models.junction_trees import JunctionTree, junction_tree
+from consilience.numerics.graphical_models.junction_trees import (
+    JunctionTree,
+    WorstClique,
+    junction_tree,
+    junction_tree_within,
+)
 from consilience.numerics.graphical_models.one_way_counts import NoisyProduct
 from consilience.numerics.graphical_models.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.numerics.infeasible import Infeasible
@@ -35,10 +40,40 @@ LEAST_TOTAL = 0.01
 """A total is taken to be at least this many of its own standard deviations: a model has some record."""
 
 
-@lru_cache(maxsize=16)
+class _KnownTrees:
+    """What is known of the junction tree of some scopes: a tree, or a clique too large for the cells allowed."""
+
+    def __init__(self, sizes: tuple[int, ...], scopes: tuple[Scope, ...]) -> None:
+        self.sizes, self.scopes = sizes, scopes
+        self.too_large: dict[int, WorstClique] = {}
+        self.found: JunctionTree | None = None
+
+    @property
+    def tree(self) -> JunctionTree:
+        self.found = self.found or junction_tree(self.sizes, self.scopes)
+        return self.found
+
+    def within(self, most: int) -> JunctionTree | WorstClique:
+        if self.found is None and most not in self.too_large:
+            found = junction_tree_within(self.sizes, self.scopes, most)
+            if isinstance(found, JunctionTree):
+                self.found = found
+            else:
+                self.too_large[most] = found
+        return self.found or self.too_large[most]
+
+
+_known_trees = lru_cache(maxsize=16)(_KnownTrees)
+
+
 def known_tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...]) -> JunctionTree:
     """The junction tree of these scopes, found once for predicting, fitting and asking."""
-    return junction_tree(sizes, scopes)
+    return _known_trees(sizes, scopes).tree
+
+
+def known_tree_within(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> JunctionTree | WorstClique:
+    """The same tree; or, where every tree found has a clique of more than so many cells, such a clique."""
+    return _known_trees(sizes, scopes).within(most)
 
 
 @dataclass(frozen=True, eq=False)

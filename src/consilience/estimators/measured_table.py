@@ -46,14 +46,14 @@ class NoisyAnswers:
     @staticmethod
     def of(evidence: Evidence, measurement: Measurement, domain: Domain, loss: LossName) -> "NoisyAnswers":
         query = evidence.bind(domain)
-        values, weight = np.array(evidence.values), 1.0 / noise_scale(measurement)
-        at_most = np.zeros(values.size, dtype=np.bool_)
+        values, weight = evidence.values, 1.0 / noise_scale(measurement)
+        at_most: Mask = np.broadcast_to(np.False_, values.shape)
         if measurement.censored is not None:
-            at_most |= measurement.censored
-            values[measurement.censored] = measurement.threshold
+            at_most = at_most | measurement.censored
+            values = np.where(measurement.censored, float(measurement.threshold or 0.0), values)
         if evidence.clipped is not None and not all(each.nonnegative for each in query.maps):
-            at_most |= evidence.clipped
-        weights = np.full(values.size, weight if loss != "l2" else weight / math.sqrt(2.0))
+            at_most = at_most | evidence.clipped
+        weights = np.broadcast_to(weight if loss != "l2" else weight / math.sqrt(2.0), values.shape)
         return NoisyAnswers(query, values, weights, at_most, loss, measurement.clipped or bool(at_most.any()))
 
     def total(self) -> TotalEstimate | None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery
-from consilience.errors import DeclarationError, MeasurementError, TooLarge
+from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.evidence import refuse_record_sums
 from consilience.estimators.full_table import FullTableEstimate
@@ -31,8 +31,11 @@ from consilience.numerics.multiplicative_weights import WeightedTable
 
 Iterate = Literal["last", "average"]
 
+BYTES_OF_WORK = 32
+"""What an answer about a cell takes at the peak (`python -m benchmarks memory`)."""
+
 LARGEST_WORK = 2**27
-"""The most coefficients, answers times cells, that are held at once: 1 GB of them."""
+"""The most coefficients, answers times cells, that are held at once."""
 
 
 LEAST_VARIANCE = 1e-6
@@ -70,15 +73,19 @@ class MultiplicativeWeights:
                 f"exact counts by {facts[0]} are known, and multiplicative weights keep an exact total only; use Table",
             )
         answers = sum(each.values.size for each in measured)
-        need = 8 * (answers + 4) * measured.domain.cells
-        if need > 8 * LARGEST_WORK:
+        work = (answers + 4) * measured.domain.cells
+        need = BYTES_OF_WORK * work
+        if work > LARGEST_WORK:
             return Suitability(
                 False,
-                f"{answers:,} answers about {measured.domain.cells:,} cells may need {need:.2g} bytes of memory, and "
-                f"{8 * LARGEST_WORK:,} are allowed; multiplicative weights suit few answers",
+                f"{answers:,} answers about {readable_count(measured.domain.cells)} cells may need "
+                f"{readable_bytes(need)} of memory, and "
+                f"{readable_bytes(BYTES_OF_WORK * LARGEST_WORK)} are allowed; multiplicative weights suit few answers",
                 need,
             )
-        return Suitability(True, f"{answers:,} answers about {measured.domain.cells:,} cells fit in memory", need)
+        return Suitability(
+            True, f"{answers:,} answers about {readable_count(measured.domain.cells)} cells fit in memory", need
+        )
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
         suitable = self.suitability(measured)

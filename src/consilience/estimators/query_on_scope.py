@@ -1,5 +1,6 @@
 """A query as what it says of one scope, the set of attributes whose values it tells apart."""
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,6 +24,11 @@ class QueryOnScope:
         kept = [(places[name], each) for name, each in pairs if not isinstance(each, SumMap)]
         axes = tuple(place for place, _ in kept)
         return cls(tuple(sorted(axes)), axes, tuple(each for _, each in kept))
+
+    @property
+    def rows(self) -> int:
+        """How many answers there are."""
+        return math.prod(each.rows for each in self.maps)
 
     @property
     def is_marginal(self) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, TooLarge
+from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.measured_marginals import MeasuredMarginals
@@ -43,8 +43,8 @@ Array = NDArray[np.float64]
 MOST_ATTRIBUTES = 12
 """The most attributes of one marginal: it has 2^k residuals."""
 
-BYTES_PER_CELL = 200
-"""Fitting holds up to 25 numbers for every cell of the workload's tables."""
+BYTES_PER_CELL, SIGNED_BYTES_PER_CELL = 165, 80
+"""Fitting holds some 20 numbers for each cell of the workload's tables, half as many where counts may be negative."""
 
 IMPOSSIBLE = 0.01
 """The share of negative counts, left after all steps, from which on facts are said to contradict each other."""
@@ -94,10 +94,13 @@ class Residual:
                 f"a marginal over {len(largest)} attributes has 2^{len(largest)} residuals; Residual takes marginals "
                 f"of up to {MOST_ATTRIBUTES} attributes",
             )
-        need = BYTES_PER_CELL * problem.cells
-        text = f"{len(problem.scopes):,} marginals have {problem.cells:,} cells and take about {need / 1e9:.2g} GB"
+        need = (BYTES_PER_CELL if self.nonnegative else SIGNED_BYTES_PER_CELL) * problem.cells
+        text = (
+            f"{len(problem.scopes):,} marginals have {readable_count(problem.cells)} cells and take about "
+            f"{readable_bytes(need)}"
+        )
         if need > self.memory_limit:
-            return Suitability(False, f"{text}; the limit is {self.memory_limit / 1e9:.2g} GB", need)
+            return Suitability(False, f"{text}; the limit is {readable_bytes(self.memory_limit)}", need)
         return Suitability(True, f"{text} of memory, however large the joint table is", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> MarginalsEstimate:

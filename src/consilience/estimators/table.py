@@ -24,8 +24,8 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, MeasurementError, TooLarge
-from consilience.estimators.base import Progress, Suitability, readable_bytes
+from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
+from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.evidence import LossChoice
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.estimators.measured_cells_fit import (
@@ -86,10 +86,10 @@ class Table:
         self._check_options()
         cells = measured.domain.cells
         if cells > LARGEST_TABLE:
-            need = predicted_bytes(min(cells, 2**56))
+            need = predicted_bytes(min(cells, 2**56), sum(each.values.size for each in measured))
             return Suitability(
                 False,
-                f"the full table has {cells:,} cells and would need {readable_bytes(need)} of memory; "
+                f"the full table has {readable_count(cells)} cells and would need {readable_bytes(need)} of memory; "
                 f"Table fits up to {LARGEST_TABLE:,} cells",
                 need,
             )
@@ -98,13 +98,17 @@ class Table:
         if not self.nonnegative and not fits_as_cells(table) and not _squares(table) and cells > LARGEST_SIGNED_TABLE:
             return Suitability(
                 False,
-                f"the full table has {cells:,} cells; with nonnegative=False Table fits absolute values to tables of "
+                f"the full table has {readable_count(cells)} cells; with nonnegative=False Table fits absolute "
+                "values to tables of "
                 f'up to {LARGEST_SIGNED_TABLE:,} cells, and larger ones with loss="l2"',
                 need,
             )
         seconds = SECONDS_PER_CELL * USUAL_STEPS * cells * len(table.noisy)
         return Suitability(
-            True, f"the full table has {cells:,} cells and fits in memory ({readable_bytes(need)})", need, seconds
+            True,
+            f"the full table has {readable_count(cells)} cells and fits in memory ({readable_bytes(need)})",
+            need,
+            seconds,
         )
 
     def _predicted_bytes(self, table: MeasuredTable) -> int:
@@ -112,7 +116,7 @@ class Table:
             return predicted_bytes_as_cells(table)
         rows = sum(each.values.size for each in (*table.noisy, *table.other_facts))
         factored = rows <= row_products.MOST_ROWS and not _is_plain(table)
-        return predicted_bytes(table.domain.cells) + (row_products.predicted_bytes(rows) if factored else 0)
+        return predicted_bytes(table.domain.cells, rows) + (row_products.predicted_bytes(rows) if factored else 0)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
         suitable = self.suitability(measured)

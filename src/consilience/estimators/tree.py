@@ -15,13 +15,15 @@ noise. So by default the total and all sums over many leaves are those of least 
 such bias, divided from the top down; the loss is left with what is below (`numerics.trees.top_down`).
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, TooLarge
+from consilience.domain.factors import Identity, Total
+from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
@@ -41,7 +43,12 @@ from consilience.numerics.set_families import LARGEST_PATTERN, AxisPattern, SetF
 from consilience.numerics.trees.contradictions import ContradictoryCounts
 from consilience.numerics.trees.faces import TieRule
 from consilience.numerics.trees.fit import fit_forest, fit_tree
-from consilience.numerics.trees.layout import BYTES_PER_NODE, LARGEST_FOREST, complete_branching
+from consilience.numerics.trees.layout import LARGEST_FOREST, complete_branching
+
+NESTED = "the measured sets are nested or disjoint, so the fit is exact and fast"
+
+BYTES_PER_SET, BYTES_PER_CELL = 190, 45
+"""What a measured set and a cell of the full table take at the peak (`python -m benchmarks memory`)."""
 
 BLOCK = 128
 """Leaves of the largest subtrees that "auto" fits jointly, whatever the branching. Of 16 to 256, on the half of the
@@ -76,15 +83,16 @@ class Tree:
     name: ClassVar[str] = "tree"
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
+        if _are_nested_marginals(measured):
+            need = BYTES_PER_SET * sum(each.values.size for each in measured) + BYTES_PER_CELL * measured.domain.cells
+            return Suitability(True, NESTED, need)
         problem = _Problem.of(measured)
         if isinstance(problem, str):
             return Suitability(False, problem, 16 * min(measured.domain.cells, 2**58))
         crossing = crossing_sets(problem.family, measured=problem.known, allowed=problem.cells.allowed)
         if crossing is not None:
             return Suitability(False, problem.describe_crossing(crossing))
-        return Suitability(
-            True, "the measured sets are nested or disjoint, so the fit is exact and fast", problem.predicted_bytes
-        )
+        return Suitability(True, NESTED, problem.predicted_bytes)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
         problem = _Problem.of(measured)
@@ -157,7 +165,9 @@ class _Problem:
     def of(measured: MeasurementSet) -> "_Problem | str":
         """The problem, or the reason why the answers are no sums over sets of cells, or too many."""
         if measured.domain.cells > LARGEST_TABLE:
-            return f"the full table has {measured.domain.cells:,} cells; Tree keeps up to {LARGEST_TABLE:,}"
+            return (
+                f"the full table has {readable_count(measured.domain.cells)} cells; Tree keeps up to {LARGEST_TABLE:,}"
+            )
         answers = sum(each.values.size for each in measured)
         if answers > LARGEST_FOREST // 2:
             return f"there are {answers:,} answers; Tree fits up to {LARGEST_FOREST // 2:,}"
@@ -186,7 +196,7 @@ class _Problem:
     @property
     def predicted_bytes(self) -> int:
         sets = self.family.sizes.size
-        return 2 * sets * BYTES_PER_NODE + 24 * self.cells.domain.cells + 4 * self.family.parts.size
+        return BYTES_PER_SET * sets + BYTES_PER_CELL * self.cells.domain.cells + 4 * self.family.parts.size
 
     @property
     def measured_answers(self) -> int:
@@ -246,6 +256,21 @@ class _Problem:
             violation=error.violation,
             constraints=[self._name(answer) for answer in answers],
         )
+
+
+def _are_nested_marginals(measured: MeasurementSet) -> bool:
+    """Whether each query is a marginal of the next larger one, which needs no look at their cells; False if unsure."""
+    domain, answers = measured.domain, sum(each.values.size for each in measured)
+    factors = [factor for each in measured for _, factor in each.query.factors]
+    layers = (len(measured) + len(domain.public.margins)) * sum(domain.shape)
+    if domain.cells > LARGEST_TABLE or answers > LARGEST_FOREST // 2 or layers > LARGEST_PATTERN:
+        return False
+    if not all(isinstance(factor, Identity | Total) for factor in factors):
+        return False
+    gather(measured)  # refuses what no estimator takes
+    told = [{name for name, factor in each.query.factors if isinstance(factor, Identity)} for each in measured]
+    scopes = sorted([*told, *(set(margin.attributes) for margin in domain.public.margins)], key=len)
+    return all(one <= other for one, other in itertools.pairwise(scopes))
 
 
 def _no(each: Evidence) -> NDArray[np.bool_]:

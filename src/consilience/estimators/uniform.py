@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import FileFormatError, TooLarge
+from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
 from consilience.measurements import MeasurementSet
@@ -41,7 +41,9 @@ class Uniform:
             return Suitability(False, f"{facts[0]} is known exactly, and an even table keeps a total only; use Table")
         ruled = math.prod(domain.sizes(_ruled(domain)))
         if ruled > LARGEST_TABLE:
-            return Suitability(False, f"impossible cells are declared among {ruled:,}, too many to go through")
+            return Suitability(
+                False, f"impossible cells are declared among {readable_count(ruled)}, too many to go through"
+            )
         if not any(_implied_total(each, domain) is not None for each in evidence):
             return Suitability(False, "no measurement tells the total; measure it, or a marginal, or declare it public")
         return Suitability(True, "the total is known, and nothing else is kept", 8 * ruled)

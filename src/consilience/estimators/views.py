@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, TooLarge
-from consilience.estimators.base import Progress, Suitability, readable_bytes
+from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
+from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.measured_marginals import MeasuredMarginals
 from consilience.estimators.views_estimate import ViewsEstimate
 from consilience.measurements import MeasurementSet
@@ -41,7 +41,7 @@ from consilience.numerics.views.stacked_views import StackedViews, stacked_views
 
 Array = NDArray[np.float64]
 
-BYTES_PER_CELL = 80
+BYTES_PER_CELL = 125
 """Views are held as noisy, as residuals with their numbers, and as results."""
 
 Nonnegativity = Literal["nearest", "ripple", "global", "simple", "none"]
@@ -103,7 +103,10 @@ class Views:
         if measured.domain.impossible:
             return Suitability(False, "views keep no impossible cells empty; Graphical and Residual do")
         need = BYTES_PER_CELL * problem.cells
-        text = f"{len(problem.scopes):,} views have {problem.cells:,} cells and take about {readable_bytes(need)}"
+        text = (
+            f"{len(problem.scopes):,} views have {readable_count(problem.cells)} cells and take about "
+            f"{readable_bytes(need)}"
+        )
         if need > self.memory_limit:
             return Suitability(False, f"{text}; the limit is {readable_bytes(self.memory_limit)}", need)
         return Suitability(True, f"{text} of memory, however large the joint table is", need)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.queries import Query
+from consilience.errors import TooLarge
 from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.numerics.fit import Status
 from consilience.numerics.scopes import Scope
@@ -58,7 +59,10 @@ class ViewsEstimate(MarginalsEstimate):
         scopes = [self.places(*each.attributes) for each in bound]
         known = [tuple(place for place in scope if place in self.tables.attributes) for scope in scopes]
         distinct = list(dict.fromkeys(known))
-        tables = dict(zip(distinct, self._reconstructed(distinct), strict=True))
+        try:
+            tables = dict(zip(distinct, self._reconstructed(distinct), strict=True))
+        except TooLarge:
+            return super().answers(queries)
         parts = zip(bound, scopes, known, strict=True)
         return [np.asarray(each.answer(self.spread(tables[held].table, held, scope))) for each, scope, held in parts]
 

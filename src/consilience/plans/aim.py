@@ -126,6 +126,7 @@ class Aim:
             selection_share=Fraction(share).limit_denominator(10**6),
             most_noise=self.most_noise,
             largest_model=None if self.model == "residual" else self.largest_model,
+            asked=() if self.workload is None else tuple(query.attributes for query in self.workload.queries),
         )
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:

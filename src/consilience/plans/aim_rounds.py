@@ -52,6 +52,8 @@ class RoundSettings:
     selection_share: Fraction
     most_noise: float
     largest_model: int | None
+    asked: tuple[tuple[str, ...], ...] = ()
+    """The attributes of each query that the model will be asked."""
 
 
 class AimRounds:
@@ -66,7 +68,7 @@ class AimRounds:
         if not self.singles:
             raise DeclarationError("no attribute is small enough to be measured by itself; raise most_cells")
         self.running = RunningEstimate(gate.domain, estimator)
-        self.sizes = None if settings.largest_model is None else ModelSizes(gate.domain)
+        self.sizes = None if settings.largest_model is None else ModelSizes(gate.domain, settings.asked)
         self.left = Fraction(1)
         self.unit_noise = math.nan
         """E|noise| on each cell of a marginal that is measured with the whole budget."""
@@ -136,7 +138,7 @@ class AimRounds:
         if self.sizes is None or self.settings.largest_model is None:
             return found
         limit = self.settings.largest_model * float(1 - self.left + part)
-        return [each for each in found if self.sizes.cells_with(each.names) <= limit]
+        return [each for each in found if self.sizes.allows(each.names, limit)]
 
     def _round(self, eligible: Sequence[MarginalCandidate], part: Fraction) -> bool:
         """Select and measure one candidate; whether its estimate moved by more than noise explains."""

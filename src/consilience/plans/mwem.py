@@ -28,7 +28,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
-from consilience.errors import DeclarationError, TooLarge
+from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators.multiplicative_weights import (
     LARGEST_WORK,
     Iterate,
@@ -100,7 +100,7 @@ class Mwem:
         rounds = self._rounds(gate, len(choices))
         if (rounds * choices.most_answers + 4) * gate.domain.cells > LARGEST_WORK:
             raise TooLarge(
-                f"MWEM keeps the full table of {gate.domain.cells:,} cells for {rounds} rounds of up to "
+                f"MWEM keeps the full table of {readable_count(gate.domain.cells)} cells for {rounds} rounds of up to "
                 f"{choices.most_answers:,} answers, more than memory is meant to hold; project the domain to fewer "
                 "attributes"
             )

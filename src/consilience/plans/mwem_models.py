@@ -105,7 +105,7 @@ class MwemModels:
 
     def run(self, gate: Gate) -> None:
         queries = _Questions(self, gate.domain)
-        sizes = self._sizes(gate.domain)
+        sizes = self._sizes(gate.domain, queries.asked)
         rounds = self.rounds or min(MOST_ROUNDS, 2 * len(attribute_importance(self.workload, gate.domain)))
         self._within(queries, sizes)  # refused here if nothing fits, before anything is spent
         running = RunningEstimate(gate.domain, self.estimator())
@@ -126,15 +126,16 @@ class MwemModels:
             running.add(gate.measure(chosen, step))
             sizes.add(chosen)
 
-    def _sizes(self, domain: Domain) -> "_Sizes":
-        return _TreeSizes(domain) if self.estimation == "graphical" else _ComponentSizes(domain)
+    def _sizes(self, domain: Domain, asked: Sequence[Query]) -> "_Sizes":
+        return _TreeSizes(domain, asked) if self.estimation == "graphical" else _ComponentSizes(domain)
 
     def _within(self, queries: "_Questions", sizes: "_Sizes") -> list[int]:
         """The places of the queries whose model is small enough; with `beyond="refuse"`, of all."""
         places = range(len(queries.asked))
         if self.beyond == "refuse":
             return list(places)
-        kept = [place for place in places if sizes.size_with(queries.asked[place]) <= self._most]
+        small = [place for place in places if sizes.size_with(queries.asked[place]) <= self._most]
+        kept = [place for place in small if sizes.answers_with(queries.asked[place])]
         if not kept:
             raise TooLarge(
                 f"every query of the workload needs a {self.estimation} model of a size above {self._most:,}; raise "
@@ -170,17 +171,24 @@ class _Sizes(Protocol):
 
     def size_with(self, query: Query) -> int: ...
 
+    def answers_with(self, query: Query) -> bool:
+        """Whether every query of the workload would be answered in reasonable time."""
+        ...
+
     def add(self, query: Query) -> None: ...
 
 
 class _TreeSizes:
     """Cells of the junction tree."""
 
-    def __init__(self, domain: Domain) -> None:
-        self._sizes = ModelSizes(domain)
+    def __init__(self, domain: Domain, asked: Sequence[Query]) -> None:
+        self._sizes = ModelSizes(domain, [query.attributes for query in asked])
 
     def size_with(self, query: Query) -> int:
         return self._sizes.cells_with(query.attributes)
+
+    def answers_with(self, query: Query) -> bool:
+        return self._sizes.allows(query.attributes, math.inf)
 
     def add(self, query: Query) -> None:
         self._sizes.add([query.attributes])
@@ -199,6 +207,9 @@ class _ComponentSizes:
         own = next(names for names in parts if query.attributes[0] in names)
         answers = sum(each.bind(self._domain).size for each in rounds if each.attributes[0] in own)
         return (answers + 4) * int(np.prod([float(size) for size in self._domain.sizes(own)]))
+
+    def answers_with(self, query: Query) -> bool:
+        return True
 
     def add(self, query: Query) -> None:
         self._measured.append(query)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError, TooLarge
-from consilience.estimators.base import Estimate, Progress, readable_bytes
+from consilience.errors import DeclarationError, TooLarge, readable_bytes
+from consilience.estimators.base import Estimate, Progress
 from consilience.estimators.refits import Refits
 from consilience.numerics.rng import generator
 

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Numeric
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes
 from consilience.estimators import Estimate
-from consilience.estimators.base import Progress, check_rows, readable_bytes
+from consilience.estimators.base import Progress, check_rows
 from consilience.measurements.basis import ColumnsBasis, columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.numerics.rng import Generator, generator

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.domain.queries import BoundQuery, Query
-from consilience.errors import DeclarationError, TooLarge
+from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators import Estimate
 from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
 from consilience.publication.answers import adds_up, as_query
@@ -94,7 +94,7 @@ def _round_together(
     names = estimate.domain.ordered({name for each in bound for name in each.attributes})
     cells = math.prod(estimate.domain.sizes(names))
     if cells > LARGEST_JOINT:
-        return f"their joint table has {cells:,} cells, the limit is {LARGEST_JOINT:,}"
+        return f"their joint table has {readable_count(cells)} cells, the limit is {LARGEST_JOINT:,}"
     joint = estimate.marginal(*names)
     tables = [_rows_of(each, names, joint.shape) for each in bound]
     near = 1e-6 * (1.0 + float(np.abs(joint).sum()))

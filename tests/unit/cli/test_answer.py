@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from consilience.cli.answer_texts import parts
 from consilience.cli.main import app
 from consilience.domain import Attribute, Domain
-from consilience.errors import ConsilienceError, DeclarationError, MeasurementError
+from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators import estimate
+from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import release
 
@@ -42,6 +43,25 @@ def ask(bundle: Path, *words: str) -> Result:
         return outcome
     assert outcome.exit_code in (0, 2), outcome.exception
     return outcome
+
+
+def test_one_query_that_is_too_large_leaves_the_others_their_answers(bundle: Path, monkeypatch) -> None:
+    marginal = GraphicalEstimate.answer
+
+    def refusing(self, query):
+        if query.attributes == ("town",):
+            raise TooLarge("a query over 1 attributes needs 5 GB; the limit is 4 GB")
+        return marginal(self, query)
+
+    monkeypatch.setattr(GraphicalEstimate, "answer", refusing)
+    outcome = CliRunner().invoke(app, ["answer", str(bundle), "by town", "by sex", "--json"])
+    assert outcome.exit_code == 1
+    answered, refused = json.loads(outcome.stdout)
+    assert [row["sex"] for row in answered["answers"]] == ["F", "M"]
+    assert refused["answers"] is None
+    assert "5 GB" in refused["reason"]
+    assert "no answer to" in outcome.stderr
+    assert isinstance(ask(bundle, "by town").exception, TooLarge)
 
 
 def test_error_bars_are_in_every_form_and_cost_nothing(bundle: Path) -> None:

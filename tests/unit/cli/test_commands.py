@@ -82,6 +82,19 @@ def test_release_answer_check_and_ledger(place: Path) -> None:
     assert (shown["spent"], shown["remaining"], len(shown["entries"])) == ("1", "0", 1)
 
 
+def test_a_workload_that_the_release_could_not_answer_is_refused_before_anything_is_spent(place: Path) -> None:
+    names = ("a", "b", "c", "d")
+    attributes = "".join(f'[attributes.{name}]\nkind = "numeric"\nfrom = 0\nto = 200\nstep = 1\n' for name in names)
+    (place / "large.domain.toml").write_text(f'name = "large"\n{attributes}')
+    (place / "large.csv").write_text("a,b,c,d\n" + "1,2,3,4\n" * 50)
+    (place / "wanted.toml").write_text('[[queries]]\nask = "by a, b"\n[[queries]]\nask = "by a, b, c, d"\n')
+    asked = ["release", "large.csv", "--domain", "large.domain.toml", "--epsilon", "1", "--out", "release"]
+    code, _, err = call(*asked, "--plan", "independent", "--workload", "wanted.toml")
+    assert code == 1
+    assert "1 of 2 queries of the workload could not be answered" in " ".join(err.split())
+    assert not (place / "large.csv.ledger").exists()
+
+
 def test_two_releases_of_one_table_share_one_budget(place: Path) -> None:
     succeed(*RELEASE, "--out", "one", "--budget", "1.5")
     code, _, err = call(*RELEASE, "--out", "two", "--id", "another")

@@ -1,6 +1,7 @@
 """The estimator `Graphical`, on what is particular to it; the contract tests hold it to what all estimators do."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -222,6 +223,31 @@ def test_a_model_that_is_too_large_names_cliques_measurements_and_options() -> N
     choice = choose(found)
     assert choice.estimator.name == "residual"
     assert "junction tree" in choice.reason
+
+
+def test_a_refusal_of_a_thousand_attributes_fits_on_a_screen() -> None:
+    rng = np.random.default_rng(0)
+    domain = Domain.from_sizes({f"attribute {i}": 4 for i in range(1000)}, name="wide")
+    pairs = {tuple(f"attribute {i}" for i in rng.choice(1000, 2, replace=False)) for _ in range(2500)}
+    found = MeasurementSet.from_marginals(
+        domain, {pair: np.ones(16) for pair in pairs}, noise=Laplace(1.0), private=False
+    )
+    with pytest.raises(ModelTooLarge, match=r"attribute \d+.*and \d+ more\) has [\d,]+ cells.*residual") as raised:
+        Graphical().fit(found)
+    reasons = [str(raised.value), *(suitable.reason for _, suitable in choose(found).considered)]
+    assert all(len(reason) < 1200 for reason in reasons)
+    assert not any(re.search(r"[\d,]{25}", reason) for reason in reasons)
+    assert any("10^602 cells" in reason for reason in reasons)
+
+
+def test_a_large_marginal_is_refused_by_what_its_fit_would_take() -> None:
+    domain = Domain.from_sizes({"a": 3000, "b": 3000}, name="large")
+    table = np.broadcast_to(1.0, (9_000_000,))
+    found = MeasurementSet.from_marginals(domain, {("a", "b"): table}, noise=Laplace(1.0), private=False)
+    suitable = Graphical(stop="converged").suitability(found)
+    assert not suitable.possible
+    assert suitable.predicted_bytes > 4_000_000_000
+    assert "the limit is 4 GB" in suitable.reason
 
 
 def test_auto_takes_graphical_for_several_marginals() -> None:

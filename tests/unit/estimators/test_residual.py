@@ -245,7 +245,7 @@ def test_what_does_not_suit_is_told() -> None:
         Residual().fit(collected(some))
     small = Residual(memory_limit=1000).suitability(noisy())
     assert not small.possible
-    assert "GB" in small.reason
+    assert "the limit is 1 kB" in small.reason
     assert small.predicted_bytes > 1000
     with pytest.raises(MeasurementError, match="no noisy measurement"):
         Residual().suitability(collected())

@@ -47,3 +47,12 @@ def test_huge_models_are_predicted_without_being_made() -> None:
     wide = Domain.from_sizes({f"x{i}": 1000 for i in range(12)})
     sizes = ModelSizes(wide)
     assert sizes.cells_with(wide.names) == 1000**12
+
+
+def test_a_marginal_that_makes_a_question_take_hours_is_not_allowed() -> None:
+    domain = Domain.from_sizes({"a": 3000, "b": 3000, "c": 3000, "d": 3000})
+    sizes = ModelSizes(domain, [("a", "b", "c")])
+    sizes.add([("a", "d"), ("b", "d")])
+    assert not sizes.allows(("c", "d"), 10**8)
+    assert sizes.cells_with(("c", "d")) <= 10**8
+    assert ModelSizes(domain, [("a", "b")]).allows(("c", "d"), 10**8)

@@ -23,6 +23,7 @@ from consilience.numerics.graphical_models.elimination_plans import (
     Image,
     SharedWork,
     carry_out,
+    carry_out_within,
     plan_elimination,
 )
 from consilience.numerics.graphical_models.junction_trees import JunctionTree, junction_tree
@@ -116,8 +117,9 @@ class CalibratedModel:
         images = {} if images is None else images
         order = (*kept, *(image.axis for image in images.values())) if order is None else order
         plan, tables = self.plan(kept, evidence, images)
-        plan.check(self.memory_limit, f"a query over {len(kept) + len(images)} attributes")
-        found = carry_out(plan, tables, order, images, shared) if tables else _one()
+        what = f"a query over {len(kept) + len(images)} attributes"
+        limit = self.memory_limit
+        found = carry_out_within(limit, what, plan, tables, self.sizes, order, images, shared) if tables else _one()
         if found.zero:
             return found
         named = {*kept, *images, *(axis for table in evidence for axis in table.axes)}

@@ -7,16 +7,25 @@ Q(z, x) f(x, …)), which stays. Axes of one value are left out everywhere.
 """
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from consilience.errors import TooLarge
+import numpy as np
+
+from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.numerics.graphical_models.scaled_tables import Axes, ScaledTable, apply_map, contract
 from consilience.numerics.linear_maps import LinearMap
 
 BYTES_PER_CELL = 24
 """A bucket, the operand that is turned to meet it, and the result."""
+
+MOST_WORK = 50_000_000_000
+"""Cells that all parts of a product touch at most: some minutes."""
+
+MOST_DIVISIONS = 12
+"""How many of the longest axes are tried when a product is divided into parts."""
 
 SMALL_WORK = 20_000
 """Orders that touch fewer cells than this are not worth a second opinion."""
@@ -38,13 +47,20 @@ class EliminationPlan:
     largest: int
     work: int
 
+    @property
+    def bytes(self) -> int:
+        """The memory that its largest table takes."""
+        return self.largest * BYTES_PER_CELL
+
     def check(self, memory_limit: int, purpose: str) -> "EliminationPlan":
         """This plan, refused when its largest table would need more memory than the limit."""
-        need = self.largest * BYTES_PER_CELL
+        need = self.bytes
         if need > memory_limit:
             raise TooLarge(
-                f"{purpose} needs a table of {self.largest:,} cells, about {need / 1e9:,.1f} GB; the limit is "
-                f"{memory_limit / 1e9:,.1f} GB. Ask for fewer attributes at once, sum or bucket some of them, or raise "
+                f"{purpose} needs a table of {readable_count(self.largest)} cells, about {readable_bytes(need)}; "
+                "the limit "
+                f"is {readable_bytes(memory_limit)}. Ask for fewer attributes at once, sum or bucket some of them, "
+                "or raise "
                 "memory_limit"
             )
         return self
@@ -195,6 +211,76 @@ def carry_out(
         for each in result.axes:
             pool.setdefault(each, []).append(result)
     return contract(list(alive), kept)
+
+
+def carry_out_within(
+    memory_limit: int,
+    purpose: str,
+    plan: EliminationPlan,
+    tables: Sequence[ScaledTable],
+    sizes: Mapping[int, int],
+    kept: Axes,
+    images: Mapping[int, Image],
+    shared: SharedWork | None = None,
+) -> ScaledTable:
+    """The same product; where its largest table would not fit, in parts that do, over some values of some axes at once.
+
+    All parts together touch about as many cells as the whole would. Refused where they would be more than MOST_WORK, or
+    where the answers themselves do not fit.
+    """
+    if plan.bytes <= memory_limit:
+        return carry_out(plan, tables, kept, images, shared)
+    lengths = {**sizes, **{image.axis: image.linear_map.rows for image in images.values()}}
+    shape = [lengths[axis] for axis in kept]
+    divided = _divided(plan, [table.axes for table in tables], sizes, kept, images, memory_limit // 2)
+    if divided is None or 16 * math.prod(shape) > memory_limit // 2:
+        plan.check(memory_limit, purpose)
+    blocks, part = divided or ({}, plan)
+    counts = [-(-sizes[axis] // length) for axis, length in blocks.items()]
+    if part.work * math.prod(counts) > MOST_WORK:
+        plan.check(memory_limit, purpose)
+    whole, scale = np.zeros(shape), -math.inf
+    for numbers in itertools.product(*(range(count) for count in counts)):
+        places = {
+            axis: slice(number * length, (number + 1) * length)
+            for number, (axis, length) in zip(numbers, blocks.items(), strict=True)
+        }
+        found = carry_out(part, [table.at(places) for table in tables], kept, images)
+        if found.zero:
+            continue
+        if found.log_scale > scale:
+            whole *= math.exp(scale - found.log_scale)
+            scale = found.log_scale
+        whole[tuple(places.get(axis, slice(None)) for axis in kept)] += found.linear(scale)
+    return ScaledTable.of_values(kept, whole, scale) if scale > -math.inf else ScaledTable.of_values(kept, whole)
+
+
+def _divided(
+    plan: EliminationPlan,
+    scopes: Sequence[Axes],
+    sizes: Mapping[int, int],
+    kept: Axes,
+    images: Mapping[int, Image],
+    memory_limit: int,
+) -> tuple[dict[int, int], EliminationPlan] | None:
+    """How many values of which axes to take at once, and the plan for such a part; None where no part fits.
+
+    Axes are divided one after another, each time the one without which the largest table is smallest.
+    """
+    blocks: dict[int, int] = {}
+    while plan.bytes > memory_limit:
+        left = {axis for scope in scopes for axis in scope} - images.keys() - {a for a, n in blocks.items() if n == 1}
+        longest = sorted(left, key=lambda axis: (-sizes[axis], axis))[:MOST_DIVISIONS]
+        trials = {axis: plan_elimination(scopes, {**sizes, **blocks, axis: 1}, kept, images) for axis in longest}
+        axis = min(trials, key=lambda axis: (trials[axis].largest, axis), default=None)
+        if axis is None or trials[axis].largest >= plan.largest:
+            return None
+        length = blocks.get(axis, sizes[axis]) * memory_limit // plan.bytes
+        blocks[axis] = max(1, length)
+        plan = plan_elimination(scopes, {**sizes, **blocks}, kept, images)
+        if plan.bytes > memory_limit:
+            blocks[axis], plan = 1, trials[axis]
+    return blocks, plan
 
 
 def _sum_out(axis: int, operands: Sequence[ScaledTable], image: Image | None, shared: SharedWork | None) -> ScaledTable:

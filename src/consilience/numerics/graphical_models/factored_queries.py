@@ -12,19 +12,20 @@ every other map is carried out along its axis when the plan says, which may be b
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from consilience.errors import DeclarationError, TooLarge
+from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count, refused
 from consilience.numerics.graphical_models.elimination import CalibratedModel
 from consilience.numerics.graphical_models.elimination_plans import (
     BYTES_PER_CELL,
     EliminationPlan,
     Image,
     SharedWork,
-    carry_out,
+    carry_out_within,
     plan_elimination,
 )
 from consilience.numerics.graphical_models.model import Array
@@ -62,15 +63,19 @@ def answer(model: CalibratedModel, query: FactoredQuery, *, log: bool = False) -
     return _answered(model, query, _Prepared.of(model, query), log, None)
 
 
-def answer_many(model: CalibratedModel, queries: Sequence[FactoredQuery], *, log: bool = False) -> list[Array]:
-    """The answers to each query. Queries share the tables that are cheaper to build once than for each of them."""
+def answer_many(
+    model: CalibratedModel, queries: Sequence[FactoredQuery], *, log: bool = False
+) -> list[Array | TooLarge]:
+    """The answers to each query, or why there are none. What is cheaper to build once is shared between queries."""
     shared = SharedWork(model.memory_limit // 4)
-    prepared = [_Prepared.of(model, query) for query in queries]
-    bases = _common_marginals(model, prepared, shared)
-    return [
-        _answered(model, query, each, log, shared, base)
-        for query, each, base in zip(queries, prepared, bases, strict=True)
-    ]
+    prepared = [refused(partial(_Prepared.of, model, query)) for query in queries]
+    found: list[Array | TooLarge] = [each if isinstance(each, TooLarge) else np.empty(0) for each in prepared]
+    possible = {place: each for place, each in enumerate(prepared) if not isinstance(each, TooLarge)}
+    bases = _common_marginals(model, list(possible.values()), shared)
+    for (place, each), base in zip(possible.items(), bases, strict=True):
+        query = queries[place]
+        found[place] = refused(partial(_answered, model, query, each, log, shared, base))
+    return found
 
 
 def conditional(
@@ -147,8 +152,8 @@ class _Prepared:
         cells = math.prod(each.rows for each in query.maps)
         if cells * BYTES_PER_CELL > model.memory_limit:
             raise TooLarge(
-                f"the query has {cells:,} answers, about {cells * BYTES_PER_CELL / 1e9:,.1f} GB; the limit is "
-                f"{model.memory_limit / 1e9:,.1f} GB. Ask for fewer rows at once, or raise memory_limit"
+                f"the query has {readable_count(cells)} answers, about {readable_bytes(cells * BYTES_PER_CELL)}; the "
+                f"limit is {readable_bytes(model.memory_limit)}. Ask for fewer rows at once, or raise memory_limit"
             )
         return _Prepared(tuple(kept), tuple(evidence), images, tuple(outside), tuple(order), cells)
 
@@ -166,8 +171,8 @@ class _Prepared:
             found = model.project(self.kept, evidence=self.evidence, images=self.images, order=inside, shared=shared)
         else:
             plan, tables = self.plan_on(base, model.sizes), [base, *self.evidence]
-            plan.check(model.memory_limit, f"a query over {len(self.axes)} attributes")
-            found = carry_out(plan, tables, inside, self.images, shared)
+            what, limit = f"a query over {len(self.axes)} attributes", model.memory_limit
+            found = carry_out_within(limit, what, plan, tables, model.sizes, inside, self.images, shared)
         return contract([found, *self.outside], self.order) if self.outside else found
 
     def plan_on(self, base: ScaledTable, sizes: Mapping[int, int]) -> EliminationPlan:

@@ -1,5 +1,6 @@
 """Junction trees for given scopes: found by elimination, told apart by their cells, and blamed on scopes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,11 @@ from consilience.numerics.graphical_models.layout import Scope, cells_of, checke
 from consilience.numerics.graphical_models.refinement import refined
 from consilience.numerics.rng import generator
 
-__all__ = ["JunctionTree", "WorstClique", "junction_tree", "predicted_bytes", "worst_cliques"]
+__all__ = ["JunctionTree", "WorstClique", "junction_tree", "junction_tree_within", "predicted_bytes", "worst_cliques"]
+
+EARLY_VECTORS, OPTIMAL_VECTORS, ROWS_OF_AXIS = (13, 14), (26, 32), 2
+"""How many vectors as long as all tables, and as long as all rows, a fit holds at its peak that stops where its risk is
+least, and one that goes to the optimum; and how many as long as the longest axis."""
 
 RESTARTS = 20
 """How often each rule is tried again with chance among ties."""
@@ -32,11 +37,34 @@ def junction_tree(
     >>> tree.cliques, tree.parents, tree.cells
     (((2, 3), (1, 2), (0, 1)), (-1, 0, 1), 38)
     """
+    found = junction_tree_within(sizes, scopes, math.inf, restarts=restarts, seed=seed)
+    if isinstance(found, WorstClique):
+        raise AssertionError("no clique is beyond an infinite number of cells")
+    return found
+
+
+def junction_tree_within(
+    sizes: Sequence[int],
+    scopes: Sequence[Sequence[int]],
+    most: float,
+    *,
+    restarts: int = RESTARTS,
+    seed: int = 0,
+) -> "JunctionTree | WorstClique":
+    """A junction tree with no clique of more than `most` cells; or the clique at which a greedy search gave up.
+
+    The search looks at no more than a hundredth of what a fit would look at, and at little where a bound tells that
+    every tree is too large. The cells of all cliques together may be more.
+    """
     sizes = checked_sizes(sizes)
     scopes = checked_scopes(sizes, scopes)
-    elimination = smallest_elimination(InteractionGraph.of(sizes, scopes), restarts=restarts, rng=generator(seed))
+    graph = InteractionGraph.of(sizes, scopes)
+    elimination = smallest_elimination(graph, restarts=restarts, rng=generator(seed), most=most)
     if not elimination.order:
         return JunctionTree(sizes, ((),), (-1,))
+    if elimination.stopped:
+        clique = tuple(members(elimination.cliques[-1]))
+        return blamed(clique, cells_of(sizes, clique), scopes)
     return _hung_from_largest(sizes, *_joined_cliques(elimination))
 
 
@@ -120,13 +148,15 @@ def worst_cliques(tree: JunctionTree, scopes: Sequence[Sequence[int]], count: in
     [WorstClique(clique=(0, 1, 2), cells=729, scopes=(0, 1, 2))]
     """
     largest = sorted(range(len(tree.cliques)), key=lambda place: (-tree.clique_cells[place], place))[:count]
-    found = []
-    for place in largest:
-        clique = tree.cliques[place]
-        shared = {k: len(set(scope).intersection(clique)) for k, scope in enumerate(scopes)}
-        causes = sorted((k for k in shared if shared[k] > 1), key=lambda k: (-shared[k], k))
-        found.append(WorstClique(clique, tree.clique_cells[place], tuple(causes)))
-    return found
+    return [blamed(tree.cliques[place], tree.clique_cells[place], scopes) for place in largest]
+
+
+def blamed(clique: Scope, cells: int, scopes: Sequence[Sequence[int]]) -> WorstClique:
+    """A clique with the scopes that have two or more attributes in it."""
+    within = frozenset(clique)
+    shared = {k: len(within.intersection(scope)) for k, scope in enumerate(scopes)}
+    causes = sorted((k for k in shared if shared[k] > 1), key=lambda k: (-shared[k], k))
+    return WorstClique(clique, cells, tuple(causes))
 
 
 def oracle_work(tree: JunctionTree, scopes: Sequence[Sequence[int]]) -> int:
@@ -141,16 +171,20 @@ def oracle_work(tree: JunctionTree, scopes: Sequence[Sequence[int]]) -> int:
     return sum(cells) + sum(cells[home] for home in homes if home is not None)
 
 
-def predicted_bytes(tree: JunctionTree, scopes: Sequence[Sequence[int]]) -> int:
-    """The memory of a MarginalOracle on this tree and of one result, before any of it is allocated.
+def predicted_bytes(tree: JunctionTree, scopes: Sequence[Sequence[int]], rows: int, *, optimal: bool) -> int:
+    """The memory of a fit of so many rows on this tree and of its refits, before any of it is allocated.
 
-    What goes in and what comes out are two vectors, each with the tables of the scopes and two messages for each
-    separator; the least entries of messages and the marginals handed out are two more. Cliques take no memory.
+    A search keeps vectors as long as the tables of the scopes, potentials and marginals, and others as long as the
+    rows, answers and their weights; more of both where it goes on to the optimum. The oracle adds four
+    messages for each separator and its least entries, and rows as long as the longest axis. Cliques take no memory.
+    `python -m benchmarks memory` tables what was predicted and what was measured.
 
     >>> scopes = [(0, 1), (1, 2)]
-    >>> predicted_bytes(junction_tree([100, 10, 100], scopes), scopes)
-    48440
+    >>> predicted_bytes(junction_tree([100, 10, 100], scopes), scopes, 2000, optimal=False)
+    434040
     """
     tables = sum(cells_of(tree.sizes, scope) for scope in scopes)
     messages = sum(cells_of(tree.sizes, node.separator) for node in refined(tree, scopes))
-    return 8 * (3 * tables + 5 * messages)
+    longest = max((tree.sizes[attribute] for scope in scopes for attribute in scope), default=0)
+    held = OPTIMAL_VECTORS if optimal else EARLY_VECTORS
+    return 8 * (held[0] * tables + held[1] * rows + 5 * messages + ROWS_OF_AXIS * longest)

@@ -34,6 +34,9 @@ from consilience.numerics.graphical_models.refinement import Node, refined
 FEWEST_AXES = 2
 """Steps with fewer axes get some of size 1 in front, so that a kernel can count on two."""
 
+LONGEST_ROW = 2**16
+"""Neighbouring axes are taken for one as long as it has no more cells: rows of this length lose nothing in speed."""
+
 FEWEST_MOVING = 2
 """Steps with fewer operands that go in and move along the last axis get rows of ones, for the same reason."""
 
@@ -110,7 +113,7 @@ class _StepList:
 
     def add(self, node: int, attributes: Scope, inputs: list[Operand], outputs: list[Operand]) -> None:
         """A step over the cells of these attributes, which are in stored order."""
-        groups = merged_axes(attributes, [operand.axes for operand in (*inputs, *outputs)])
+        groups = merged_axes(self.sizes, attributes, [operand.axes for operand in (*inputs, *outputs)])
         dims = [cells_of(self.sizes, group) for group in groups]
         padding = max(0, FEWEST_AXES - len(dims))
         groups, dims = [()] * padding + groups, [1] * padding + dims
@@ -128,10 +131,12 @@ class _StepList:
         return max(dims[-1] for dims in self.dims)
 
 
-def merged_axes(attributes: Scope, operands: Sequence[Scope]) -> list[Scope]:
+def merged_axes(sizes: Sequence[int], attributes: Scope, operands: Sequence[Scope]) -> list[Scope]:
     """The attributes that some operand has, in groups of neighbours that every operand has all or none of.
 
-    >>> merged_axes((0, 1, 2, 3), [(0, 1, 2), (2,)])
+    No group has more than LONGEST_ROW cells, unless a single attribute has: kernels have room for five rows.
+
+    >>> merged_axes((2, 2, 2, 2), (0, 1, 2, 3), [(0, 1, 2), (2,)])
     [(0, 1), (2,)]
     """
     groups: list[list[int]] = []
@@ -140,7 +145,7 @@ def merged_axes(attributes: Scope, operands: Sequence[Scope]) -> list[Scope]:
         membership = [attribute in axes for axes in operands]
         if not any(membership):
             continue
-        if groups and membership == last:
+        if groups and membership == last and cells_of(sizes, (*groups[-1], attribute)) <= LONGEST_ROW:
             groups[-1].append(attribute)
         else:
             groups.append([attribute])

@@ -10,6 +10,7 @@ all pairs of its attributes, this saves most of the work.
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from consilience.errors import DeclarationError
 from consilience.numerics.graphical_models.clique_trees import JunctionTree
@@ -52,8 +53,18 @@ class Node:
     constants: tuple[int, ...]
 
 
-def refined(tree: JunctionTree, scopes: Sequence[Sequence[int]], constants: Sequence[Sequence[int]] = ()) -> list[Node]:
-    """The cliques of a tree and the nodes that help them, parents before children; every table is in one of them."""
+def refined(
+    tree: JunctionTree, scopes: Sequence[Sequence[int]], constants: Sequence[Sequence[int]] = ()
+) -> tuple[Node, ...]:
+    """The cliques of a tree and the nodes that help them, parents before children; every table is in one of them.
+
+    What was found is kept for a while: it is asked for when a fit is predicted, and again when it begins.
+    """
+    return _refined(tree, tuple(map(tuple, scopes)), tuple(map(tuple, constants)))
+
+
+@lru_cache(maxsize=8)
+def _refined(tree: JunctionTree, scopes: tuple[Scope, ...], constants: tuple[Scope, ...]) -> tuple[Node, ...]:
     held: list[list[Member]] = [[] for _ in tree.cliques]
     for kind, group in (("table", scopes), ("constant", constants)):
         for place, scope in enumerate(group):
@@ -81,7 +92,7 @@ def refined(tree: JunctionTree, scopes: Sequence[Sequence[int]], constants: Sequ
                     tuple(member.place for member in kept if member.kind == "constant"),
                 )
             )
-    return nodes
+    return tuple(nodes)
 
 
 def _home(tree: JunctionTree, scope: Sequence[int]) -> int:

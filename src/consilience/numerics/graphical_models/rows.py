@@ -89,7 +89,8 @@ class MeasuredRows:
     @cached_property
     def _in_storage_order(self) -> bool:
         """Whether the rows are the flat marginals themselves, cell by cell."""
-        return not self._others and np.array_equal(self._cells, np.arange(self.layout.size))
+        measured = [(query.scope, query.attributes) for query in self.queries]
+        return not self._others and measured == list(enumerate(self.layout.axes))
 
     @cached_property
     def _cells_differ(self) -> bool:

@@ -27,12 +27,13 @@ ROUGHLY = 1e-2
 STEP_BACK = 0.03
 """Other costs begin with this share of the ρ at which their first approximation ended."""
 
-CELL_ARRAYS = 10
+BYTES_PER_CELL, BYTES_PER_ROW = 60, 260
+"""What a cell and a measured answer take at the peak (`python -m benchmarks memory`)."""
 
 
-def predicted_bytes(cells: int) -> int:
-    """The memory that a fit of so many cells needs at most, besides the operator's own and the row products'."""
-    return CELL_ARRAYS * np.dtype(np.float64).itemsize * cells
+def predicted_bytes(cells: int, rows: int) -> int:
+    """The memory that a fit of so many cells to so many answers takes, besides the row products'."""
+    return BYTES_PER_CELL * cells + BYTES_PER_ROW * rows
 
 
 def fit_measured_table(

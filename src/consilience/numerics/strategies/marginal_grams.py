@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import comb
 
-from consilience.errors import DeclarationError, TooLarge
+from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.numerics.strategies.grams import Matrix
 
 MOST_CELLS = 4096
@@ -29,7 +29,8 @@ def marginal_workload_gram(sizes: Sequence[int], ways: int) -> Matrix:
     cells = int(np.prod(sizes, dtype=np.int64))
     if cells > MOST_CELLS:
         raise TooLarge(
-            f"the attributes have {cells:,} joint cells, and strategies are found for up to {MOST_CELLS:,}; "
+            f"the attributes have {readable_count(cells)} joint cells, and strategies are found for up to "
+            f"{MOST_CELLS:,}; "
             "leave out attributes"
         )
     codes = np.stack(np.unravel_index(np.arange(cells), tuple(sizes)))

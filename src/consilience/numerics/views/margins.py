@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, MeasurementError, TooLarge
+from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
 from consilience.numerics.fit import Status
 from consilience.numerics.residuals.table_stacks import TableStack
 from consilience.numerics.scopes import Scope
@@ -46,7 +46,8 @@ def check_target(shape: Sequence[int]) -> int:
     cells = math.prod(shape)
     if cells > MOST_CELLS:
         raise TooLarge(
-            f"a marginal of {len(shape)} attributes with {cells:,} cells would take about {cells * 64 / 1e9:,.0f} GB, "
+            f"a marginal of {len(shape)} attributes with {readable_count(cells)} cells would take about "
+            f"{readable_bytes(64 * cells)}, "
             f"and at most {MOST_CELLS:,} cells are put together; ask for fewer attributes, or for coarser ones"
         )
     return cells

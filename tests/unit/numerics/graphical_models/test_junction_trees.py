@@ -4,13 +4,25 @@ import itertools
 import math
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.numerics.graphical_models.elimination_orders import InteractionGraph, eliminate_simplicial
-from consilience.numerics.graphical_models.junction_trees import JunctionTree, junction_tree, worst_cliques
+from consilience.numerics.graphical_models import elimination_orders
+from consilience.numerics.graphical_models.elimination_orders import (
+    InteractionGraph,
+    eliminate_simplicial,
+    least_clique,
+)
+from consilience.numerics.graphical_models.junction_trees import (
+    JunctionTree,
+    WorstClique,
+    junction_tree,
+    junction_tree_within,
+    worst_cliques,
+)
 
 
 @st.composite
@@ -114,3 +126,43 @@ def test_the_worst_clique_is_blamed_on_the_scopes_within_it() -> None:
 def test_unknown_attributes_are_refused() -> None:
     with pytest.raises(DeclarationError, match="names attribute 7"):
         junction_tree([2, 2], [(0, 7)])
+
+
+def test_the_bound_on_cliques_is_below_every_tree_and_exact_on_rings_and_complete_graphs() -> None:
+    ring = [(i, (i + 1) % 6) for i in range(6)]
+    complete = list(itertools.combinations(range(5), 2))
+    for sizes, scopes, largest in (
+        ([3] * 6, ring, 27),
+        ([2, 3, 4, 5, 6], complete, 720),
+        ([9, 2, 9], [(0, 1), (1, 2)], 18),
+    ):
+        assert round(math.exp(least_clique(InteractionGraph.of(sizes, scopes)))) == largest
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        sizes = rng.integers(2, 6, 12).tolist()
+        scopes = [tuple(rng.choice(12, 2, replace=False).tolist()) for _ in range(20)]
+        bound = math.exp(least_clique(InteractionGraph.of(sizes, scopes)))
+        assert bound <= junction_tree(sizes, scopes).largest * (1 + 1e-9)
+
+
+def test_a_graph_without_a_small_tree_is_told_by_a_bound_and_not_by_a_search(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    scopes = [tuple(rng.choice(400, 2, replace=False).tolist()) for _ in range(2000)]
+    looked = []
+    greedily = elimination_orders.eliminate_greedily
+    monkeypatch.setattr(
+        elimination_orders, "eliminate_greedily", lambda *given: looked.append(given[1]) or greedily(*given)
+    )
+    worst = junction_tree_within([4] * 400, scopes, 10**8)
+    assert isinstance(worst, WorstClique)
+    assert 10**8 < worst.cells < 10**20
+    assert looked == ["weight"]
+
+
+def test_a_tree_within_a_limit_has_no_larger_clique() -> None:
+    ring = [(i, (i + 1) % 6) for i in range(6)]
+    assert isinstance(junction_tree_within([10] * 6, ring, 999), WorstClique)
+    tree = junction_tree_within([10] * 6, ring, 1000)
+    assert isinstance(tree, JunctionTree)
+    assert tree.largest == 1000
+    assert_is_junction_tree(tree, ring)
