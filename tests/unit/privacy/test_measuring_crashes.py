@@ -142,7 +142,8 @@ def check_no_secret_on_disk(folder: Path, kills: int) -> None:
     assert sum(number in exact for number in numbers) <= 5 + kills // 4
     noise = {int(number) - min(exact, key=lambda count: abs(count - number)) for number in numbers if number > 20_000}
     with sqlite3.connect(folder / "town.ledger") as connection:
-        recorded = {value for (payload,) in connection.execute("SELECT payload FROM steps") for value in flat(payload)}
+        payloads = connection.execute("SELECT payload FROM steps WHERE step >= 0")  # without checksums of whole results
+        recorded = {value for (payload,) in payloads for value in flat(payload)}
     assert recorded
     assert not recorded & noise, "the ledger holds noise"
     for path in folder.iterdir():
