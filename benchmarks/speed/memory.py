@@ -173,6 +173,7 @@ CASES: list[Case] = [
     ("table", {}, "cube", 24, "gaussian", 4),
     ("table", {}, "margins", 80, "laplace", 4),
     ("matrix", {}, "tall", 400_000, "laplace", 100),
+    ("matrix", {}, "cube", 8, "laplace", 4),
     ("multiplicative-weights", {}, "tall", 1_500, "laplace", 20),
 ]
 
