@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from consilience.errors import PoorFit
+from consilience.errors import PoorFit, TooLarge
 from consilience.estimators.base import Estimate
 from consilience.estimators.evidence import noise_variance
 from consilience.measurements import Exact, Measurement, MeasurementSet
@@ -72,7 +73,7 @@ def misfit(fitted: Estimate) -> Misfit:
     Answers that were clipped to zero or not released say only what they are not, and do not count.
     """
     counted = [each for each in fitted.measurements if _counts(each)]
-    size = max((float(np.abs(each.values).max(initial=0.0)) for each in counted), default=0.0)
+    size = max((float(np.abs(each.values[_known(each)]).max(initial=0.0)) for each in counted), default=0.0)
     squares, answers = 0.0, 0
     for each, found in zip(counted, fitted.answers([each.query for each in counted]), strict=True):
         known = _known(each)
@@ -86,7 +87,8 @@ def _counts(each: Measurement) -> bool:
     return each.kind == "linear" and not isinstance(each.noise, Exact)
 
 
-def _known(each: Measurement) -> np.ndarray:
+def _known(each: Measurement) -> NDArray[np.bool_]:
+    """Which answers were released as they are."""
     known = np.ones(each.values.size, dtype=np.bool_)
     if each.censored is not None:
         known &= ~each.censored
@@ -95,7 +97,10 @@ def _known(each: Measurement) -> np.ndarray:
 
 def judged(fitted: Estimate) -> Estimate:
     """The estimate with its misfit among its stats, and with the status "misfit" where noise does not explain that."""
-    found = misfit(fitted)
+    try:
+        found = misfit(fitted)
+    except TooLarge:  # a published mechanism may be unable to answer what it was fitted to
+        return fitted
     stats = {**fitted.stats, "misfit": found.mean}
     if found.is_explained:
         return replace(fitted, stats=stats)
@@ -103,8 +108,9 @@ def judged(fitted: Estimate) -> Estimate:
 
 
 def is_proven(fitted: Estimate) -> bool:
-    """Whether the search ended at its optimum, so that no other solver of the same loss would come closer."""
-    return fitted.stats.get("stopped", fitted.status.value) == Status.CONVERGED.value
+    """Whether the search is known to have ended near its optimum: no other solver of its loss would come closer."""
+    converged = fitted.stats.get("stopped", fitted.status.value) == Status.CONVERGED.value
+    return converged and float(fitted.stats.get("gap", 0.0)) <= 0.5 * float(fitted.stats.get("objective", 0.0))
 
 
 def refuse_misfit(fitted: Estimate, measured: MeasurementSet) -> None:

@@ -44,6 +44,8 @@ CONJUGATE_GRADIENT_LIMIT = 1000
 LINE_SEARCH_LIMIT = 60
 IDLE_STAGES = 10
 PROBES = 32
+UNNOTICED = 1e-12  # of ½‖c‖²: an objective that hardly matters, but where it is above what noise explains
+EXPLAINED = 2.0  # times the expected noise
 SMALLEST = float(np.finfo(np.float64).tiny)
 ROUNDING = float(np.finfo(np.float64).eps)
 
@@ -58,6 +60,8 @@ class Monitor:
     deadline: float
     progress: Progress | None = None
     bound: float = 0.0
+    size: float = 0.0
+    """½‖c‖², or the first objective where that is larger."""
     stages: int = 0
     newton_steps: int = 0
 
@@ -69,7 +73,8 @@ class Monitor:
         point.gap = max(0.0, min(point.gap, point.objective - self.bound))
         if self.progress is not None:
             self.progress(problem.adjoints, point.objective, point.gap)
-        enough = self.tolerance * max(point.objective, self.scale)
+        explained = self.scale == 0.0 or point.objective <= EXPLAINED * self.scale
+        enough = self.tolerance * max(point.objective, self.scale, UNNOTICED * self.size if explained else 0.0)
         if point.gap <= enough:
             return Status.CONVERGED
         if not point.certified and point.restricted_gap <= enough:
@@ -113,7 +118,7 @@ def minimise(problem: Problem, table: Array, monitor: Monitor) -> tuple[Point, S
     """The best table that can be reached from a positive one, and why the search ended there."""
     residual = problem.apply(table) - problem.observed
     point = Point(table, residual, residual, problem.adjoint(residual))
-    monitor.scale = max(monitor.scale, 1e-12 * max(half_square(problem.observed), half_square(residual)))
+    monitor.size = max(half_square(problem.observed), half_square(residual))
     status = monitor.judge(problem, point)
     if status is not None:
         return point, status

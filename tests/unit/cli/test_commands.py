@@ -115,6 +115,19 @@ def test_repeating_a_release_gives_the_same_values_and_says_so(place: Path) -> N
     assert (place / "one/measurements.parquet").exists()
 
 
+def test_an_account_that_misses_the_measurements_is_written_only_when_asked_for(place: Path) -> None:
+    (place / "people.domain.toml").write_text(f"{DOMAIN}\n[public]\ntotal = 90000\n")
+    code, _, err = call(*RELEASE, "--out", "release", "--plan", "2-way")
+    assert code == 1
+    assert "contradicts the measurements" in err
+    assert "--allow-misfit" in err
+    assert not (place / "release").exists()
+    code, out, err = call(*RELEASE, "--out", "release", "--plan", "2-way", "--allow-misfit")
+    assert code == 0, err
+    assert "nothing was spent" in err
+    assert "status: misfit" in out
+
+
 def test_measure_estimate_and_answer_apart(place: Path) -> None:
     succeed(
         "measure", "people.csv", "--domain", "people.domain.toml", "--rho", "0.5", "--plan", "marginals age,sex; town",

@@ -133,6 +133,31 @@ def test_no_success_costs_more_than_noise_explains(
         assert errors(answers, truth, found) <= 2.0 * errors(answers, truth, least_squares(answers))
 
 
+@pytest.mark.slow
+def test_with_next_to_no_noise_a_large_model_is_as_close_as_local_least_squares() -> None:
+    """Prefixes of triples along a chain of ten attributes: ten million cells."""
+    rng, values = np.random.default_rng(0), 5
+    domain = Domain.from_sizes({f"x{place}": values for place in range(10)}, name="chain")
+    codes = np.zeros((20_000, 10), dtype=np.int64)
+    for place in range(1, 10):
+        codes[:, place] = np.where(rng.random(20_000) < 0.6, codes[:, place - 1], rng.integers(0, values, 20_000))
+    answers, exact = [], []
+    for first in range(8):
+        names = tuple(f"x{first + step}" for step in range(3))
+        flat = np.ravel_multi_index(tuple(codes[:, first : first + 3].T), (values,) * 3)
+        exact.append(np.bincount(flat, minlength=values**3).reshape((values,) * 3).astype(float))
+        query = Query.of(dict(zip(names, (factors.Prefix(), factors.Identity(), factors.Prefix()), strict=True)))
+        truth = query.bind(domain).answer(exact[-1]).ravel()
+        answers.append(Measurement(query=query, values=truth + rng.normal(0, 1e-3, truth.size), noise=Gaussian(1e-3)))
+    found = MeasurementSet(domain, tuple(answers), PrivacyStatement(), {}, private=False)
+    away = []
+    for method in ("graphical", "local-squares"):
+        fitted = estimate(found, method=method)
+        tables = [fitted.marginal(*each.query.attributes) for each in answers]
+        away.append(float(np.linalg.norm(np.subtract(tables, exact))))
+    assert away[0] <= 2.0 * away[1]
+
+
 def with_margins(table: ContingencyTable, known: int, ways: int, epsilon: float, seed: int) -> MeasurementSet:
     """All marginals of some order with Laplace noise, and all margins of another order known exactly."""
     rng = np.random.default_rng([seed, ways, known, round(10 * epsilon)])

@@ -2,7 +2,7 @@
 
 The way there: exact rows alone first, which finds a model that meets them or shows that none does; then squares in
 place of costs with kinks or ends, until they are nearly best; then the costs themselves. Each leg begins where the last
-one ended.
+one ended. Where conjugate gradients get no farther, the last leg goes on with Newton's equations factored.
 """
 
 from collections.abc import Sequence

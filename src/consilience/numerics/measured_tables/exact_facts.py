@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.numerics.entropic_proximal_point import UNNOTICED
 from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.least_squares_problem import Array, Operator, Problem
+from consilience.numerics.least_squares_problem import Array, Operator, Problem, half_square
 from consilience.numerics.measured_tables.newton_equations import NewtonEquations
 from consilience.numerics.measured_tables.row_products import RowProducts
 from consilience.numerics.nonnegative_least_squares import fit_nonnegative_least_squares
@@ -61,7 +62,7 @@ def first_table(facts: Facts, start: Array, *, total: float | None, allowed: NDA
         total=total,
         allowed=allowed,
         tolerance=0.1,
-        noise_energy=0.5 * (MET * facts.size) ** 2,
+        noise_energy=max(0.5 * (MET * facts.size) ** 2, UNNOTICED * half_square(facts.values)),
         max_steps=FEASIBILITY_STEPS,
     )
     table = np.array(fit.counts)
