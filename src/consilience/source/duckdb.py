@@ -86,9 +86,14 @@ class DuckDBReader:
         return len(found) == 1 and "GENERATED ALWAYS" not in found[0][0].upper()
 
     def _schema(self) -> tuple[list[str], list[Any]]:
+        """Names and Arrow types of the columns, by planning the query: no row of it is computed before it is paid for.
+
+        Even with a limit of no rows some versions of DuckDB compute a common table expression.
+        """
         with self._connect() as connection:
             relation = connection.sql(self._query)
-            types = [field.type for field in _batch_reader(relation.limit(0)).schema]
+            nothing = ", ".join(f"CAST(NULL AS {kind}) AS c{i}" for i, kind in enumerate(relation.types))
+            types = [field.type for field in _batch_reader(connection.sql(f"SELECT {nothing}")).schema]
             return list(relation.columns), types
 
     def _connect(self) -> duckdb.DuckDBPyConnection:

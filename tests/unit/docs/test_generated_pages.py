@@ -1,11 +1,13 @@
 """Generated pages are up to date."""
 
 import importlib.util
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[3] / "docs"
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
 
 
 def load_generator():
@@ -15,7 +17,13 @@ def load_generator():
     return module
 
 
+def constraints() -> list[str]:
+    return (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+
+
 @pytest.mark.parametrize("name", load_generator().PAGES)
 def test_page_is_what_the_generator_writes(name: str) -> None:
+    if name == "reference/commands.md" and f"typer=={version('typer')}" not in constraints():
+        pytest.skip("the layout of --help is that of the typer in constraints.txt")
     expected = load_generator().PAGES[name]()
     assert (DOCS / name).read_text(encoding="utf-8") == expected, "run `make docs`"
