@@ -184,6 +184,18 @@ def test_exact_facts_are_kept(name, nonnegative, loss):
         assert np.abs(weights * (matrix @ fitted.counts.ravel() - noisy)).sum() == pytest.approx(best, rel=1e-6)
 
 
+def test_a_public_total_is_kept_where_the_search_begins_far_from_it():
+    domain = Domain.from_sizes({"a": 4, "b": 5, "c": 6})
+    truth = np.zeros(domain.shape)
+    truth[0, 0, :2] = 30.0
+    rng = np.random.default_rng(0)
+    sums = {("a", "b"): truth.sum(2), ("a", "c"): truth.sum(1), ("b", "c"): truth.sum(0)}
+    noisy = {names: exact + rng.laplace(0, 2, exact.shape) for names, exact in sums.items()}
+    fitted = Matrix().fit(MeasurementSet.from_marginals(domain, noisy, noise=Laplace(2.0)).with_public(total=60))
+    assert fitted.status is Status.CONVERGED
+    assert fitted.total == pytest.approx(60, rel=1e-9)
+
+
 def test_facts_that_contradict_each_other_are_named():
     margins = {("a", "b"): np.full((3, 2), 1.0), ("b", "c"): np.array([[0.0, 0.0, 0.0, 6.0], [0.0, 0.0, 0.0, 0.0]])}
     facts = [Measurement(Query.marginal(*names), counts, Exact()) for names, counts in margins.items()]
