@@ -158,6 +158,7 @@ FOR_WORKLOADS: Mapping[str, Callable[[Workload], Plan]] = {
     "mst": lambda workload: plans.Mst(workload),
     "mwem": lambda workload: plans.Mwem(workload),
     "mwem-graphical": lambda workload: plans.MwemModels(workload),
+    "privbayes": lambda workload: plans.PrivBayes(workload=workload),
     "residual-planner": lambda workload: plans.ResidualPlanner(workload),
 }
 

@@ -56,6 +56,15 @@ class ExplainedPlan(Protocol):
         ...
 
 
+@runtime_checkable
+class AnsweringPlan(Protocol):
+    """A plan for a workload, which is asked before anything is spent whether its account could answer that."""
+
+    def check_answers(self, example: MeasurementSet) -> None:
+        """Refuse the workload where an account of such measurements, with zeros for answers, could not answer it."""
+        ...
+
+
 @dataclass(frozen=True)
 class DryRun:
     """What a plan would cost and yield, found without touching data or ledger."""
@@ -181,6 +190,7 @@ def measure(
     if simulate is not None:
         if ledger is not None:
             raise DeclarationError("a simulation spends nothing and takes no ledger; drop 'simulate' or 'ledger'")
+        _check_answers(plan, preview)
         return _run_simulated(request, request.earlier_id if id is None else id, simulate, progress)
     book = _ledger_of(source, ledger)
     noise = SecureNoise()  # refuses a biased sampler before the ledger is touched
@@ -188,6 +198,7 @@ def measure(
     release_id = request.id_in(book) if id is None else id
     begun = book.knows(release_id)
     if not begun:
+        _check_answers(plan, preview)
         book.check(request.cost, protection=request.protection, convert=convert, size=preview.recorded_bytes)
 
     def reserve() -> Reservation:
@@ -203,6 +214,11 @@ def measure(
         )
 
     return _run_charged(request, release_id, book, reserve, noise, progress, begun=begun)
+
+
+def _check_answers(plan: Plan, preview: DryRun) -> None:
+    if isinstance(plan, AnsweringPlan):
+        plan.check_answers(preview.example())
 
 
 def charged_elsewhere(
