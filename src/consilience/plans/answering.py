@@ -58,7 +58,7 @@ def _most_work(names: tuple[str, ...], domain: Domain) -> float:
     """The bound above.
 
     >>> _most_work(("a", "b"), Domain.from_sizes({"a": 2, "b": 3, "c": 5}))
-    210
+    120
     """
     own, sizes = sorted(domain.sizes(names)), sorted(domain.shape, reverse=True)
     first, second, third = (*sizes, 1, 1)[:3]
