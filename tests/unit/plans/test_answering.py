@@ -1,6 +1,7 @@
 """Workloads that an account could not answer are refused before anything is spent, and plans choose none of them."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -99,7 +100,8 @@ PLANS = {
 def test_a_workload_that_could_not_be_answered_is_refused_before_anything_is_spent(name, tmp_path):
     ledger = Ledger.open(tmp_path / "large.ledger", epsilon=1.0)
     source = large_source()
-    for options in ({"ledger": ledger}, {"simulate": 1}):
+    ways: list[dict[str, Any]] = [{"ledger": ledger}, {"simulate": 1}]
+    for options in ways:
         with pytest.raises(TooLarge, match=r"1 of 3 queries.*'a, b, c, d' asks for 1,600,000,000.*fewer attributes"):
             measure(source, PLANS[name], epsilon=0.5, **options)
     assert not ledger.entries()
