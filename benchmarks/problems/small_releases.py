@@ -82,8 +82,8 @@ def model_of_6_attributes() -> SmallRelease:
 def views_over_9_flags() -> SmallRelease:
     """Nine flags in three views of six, which cover all pairs; triples across views are not measured.
 
-    A triple of flags whose pairs are known has one free number: all 27 triples are asked, so that the row does not rest
-    on a few.
+    A triple of flags whose pairs are known has one free number: all 27 triples are asked, so that the row does not
+    rest on a few.
     """
     names = tuple(f"f{place}" for place in range(9))
     rng, domain = generator(9), Domain.from_sizes(dict.fromkeys(names, 2), name="views")

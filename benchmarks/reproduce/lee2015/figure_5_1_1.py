@@ -63,7 +63,7 @@ def errors(table: ContingencyTable, epsilon: float, runs: int) -> list[dict[str,
 def released(table: ContingencyTable, epsilon: float, seed: int) -> dict[tuple[int, str], Array]:
     """The table as every method would publish it, for each order of the known marginals."""
     source, names = CountedTable(table.domain, table.counts), table.variables
-    flat = measure(source, plans.Flat(), epsilon=epsilon, simulate=seed)
+    flat = measure(source, plans.Flat(total_share=0), epsilon=epsilon, simulate=seed)
     noisy = flat.measurements[0].values.reshape(table.counts.shape)
     wavelet = measure(source, plans.Wavelet(list(names)), epsilon=epsilon, simulate=seed)
     workload = Workload.marginals(table.domain, ways=3)

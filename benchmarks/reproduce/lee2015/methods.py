@@ -96,7 +96,7 @@ def histogram_methods(attribute: str, *, branching: int) -> list[Method]:
         Method("Privlet", plans.Wavelet([attribute]), fitted(LEAST_SQUARES)),
         Method("EFPA", plans.Efpa(attribute), fitted(LEAST_SQUARES)),
         Method("P-HP", plans.Php(attribute), fitted(LEAST_SQUARES)),
-        Method("LM(L)", plans.Flat(), unfitted),
+        Method("LM(L)", plans.Flat(total_share=0), unfitted),
         Method("LM(H)", plans.Histogram(attribute, branching=2), unfitted_tree),
     ]
 

@@ -118,7 +118,7 @@ def methods(asked: Asked) -> dict[str, Answer]:
     mwem = plans.Mwem(Workload.marginals(domain, ways=k), rounds=ROUNDS, candidates="marginals")
     learning = {name: Learning(k, gamma=gamma, literals="missed") for name, gamma in GAMMAS.items()}
     return {
-        FLAT: by(plans.Flat(), least_squares),
+        FLAT: by(plans.Flat(total_share=0), least_squares),
         DIRECT: direct,
         FOURIER: by(FourierPlan(k), Fourier()),
         FOURIER_LP: by(FourierPlan(k), Fourier(linear_programme=True)),

@@ -192,18 +192,11 @@ def chosen_plan(
 
 
 def asked_queries(plan: "Plan", workload: Path | None, domain: "Domain") -> "tuple[Query, ...]":
-    """What the release will be asked: the workload that was given, or the one that the plan is for.
+    """What the release will be asked: the workload that was given, or the one that the plan is for."""
+    from consilience.domain import Workload
+    from consilience.plans.answering import asked_queries
 
-    Of all marginals over some attributes the largest stands for the others.
-    """
-    from consilience.domain import Query, Workload
-
-    wanted = getattr(plan, "workload", None) if workload is None else Workload.load(workload)
-    ways = getattr(plan, "ways", None)
-    if wanted is None and isinstance(ways, int):
-        largest = sorted(domain.counted_names, key=lambda name: -domain[name].size)[:ways]
-        return (Query.marginal(*largest),)
-    return () if wanted is None else tuple(wanted.queries)
+    return asked_queries(plan, domain) if workload is None else tuple(Workload.load(workload).queries)
 
 
 def open_source(

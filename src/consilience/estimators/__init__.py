@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
 from consilience.estimators.choose import Choice, choose, estimate, restore
+from consilience.estimators.verdicts import judged
 from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ __all__ = [
     "choose",
     "cluster",
     "estimate",
+    "judged",
     "regress",
     "restore",
 ]

@@ -46,7 +46,11 @@ class Estimator(Protocol):
         ...
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "Estimate":
-        """One consistent account of the data."""
+        """One consistent account of the data.
+
+        Its status says how the search ended, and nothing of the noise: plans and intervals fit hundreds of times and
+        need no verdict. `estimate` gives one, and so does `judged` of what was fitted here.
+        """
         ...
 
 

@@ -129,6 +129,7 @@ def check_answers(measured: MeasurementSet, method: str, queries: Sequence[Query
     if name in ANSWERED_WITHOUT_MARGINALS:
         refused = [query for query in large if BYTES_PER_CELL * query.bind(domain).size > MEMORY_LIMIT]
     if refused:
+        refused = sorted(refused, key=lambda query: -query.bind(domain).size)
         sizes = [
             f"{query.describe()!r} asks for {readable_count(query.bind(domain).size)} answers about "
             f"{readable_count(math.prod(domain.sizes(query.attributes)))} cells"

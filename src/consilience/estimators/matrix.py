@@ -8,13 +8,19 @@ With A the measured queries, y their noisy answers and b the scales of the noise
 those of the attributes that some query tells apart; counts are spread evenly over the others, impossible cells are left
 out, and a cell that no answer speaks of is 0.
 
+*The total.* That optimum pushes the total of sparse tables up, since every empty cell keeps the positive half of its
+noise. Each measured query whose rows add up to all cells tells the total without bias, and where no loss was asked for
+the cells have the total that these queries tell together, by inverse variance. It is one more equation. A large
+Kronecker product, whose solvers take none, is fitted without and moved to the nearest table of that total; its gap, and
+so its status, holds what the move cost.
+
 With `loss="l2"` and `nonnegative=False` this is least squares, and of all solutions the shortest: the inverse of a
 wavelet or Fourier transform, even shares within a bucket, and the estimate of the matrix mechanism (Li et al. 2010).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,15 +40,29 @@ from consilience.estimators.evidence import (
 )
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import MeasurementSet
-from consilience.numerics.fit import Fit
+from consilience.numerics.fit import Fit, Status
+from consilience.numerics.graphical_models.total_estimate import combined_total, total_of_answers
 from consilience.numerics.infeasible import Infeasible
 from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
+from consilience.numerics.losses import Loss
 from consilience.numerics.matrices.equations import MOST_EQUATIONS, ContradictoryEquations
-from consilience.numerics.matrices.matrix_fit import DENSE, FACTORED, MEMORY_LIMIT, fit_matrix, is_written_out
+from consilience.numerics.matrices.matrix_fit import (
+    DENSE,
+    FACTORED,
+    ITERATIVE_TOLERANCE,
+    MEMORY_LIMIT,
+    fit_matrix,
+    is_written_out,
+)
+from consilience.numerics.matrices.row_costs import RowCosts
 from consilience.numerics.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
+from consilience.numerics.simplex import project_to_simplex
 
 BYTES_PER_LINE = 140
 """What a row or a column of a sparse strategy takes besides its entries (`python -m benchmarks memory`)."""
+
+BYTES_PER_CELL = 400
+"""What a cell takes in the fit of one marginal with its total held, which is that of a tree: measured on a million."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +71,9 @@ class Matrix:
 
     `loss`, `alpha` and `nonnegative` are those of `Tree`. `tolerance` is the relative optimality gap at which a solver
     may stop, by default 1e-8 where matrices are factored and 1e-4 where they are only multiplied; `max_steps` limits
-    the latter. `stats["solver"]` says which was used.
+    the latter. `stats["solver"]` says which was used. `hold_total` holds the total where counts are not negative and
+    there are no exact facts; by default with the loss "auto", since a loss asked for by name is its optimum, as
+    published.
 
     Values clipped at zero count as "at most 0", and answers below a threshold, which were not released, are left out.
     """
@@ -61,6 +83,7 @@ class Matrix:
     nonnegative: bool = True
     tolerance: float | None = None
     max_steps: int = 10_000
+    hold_total: bool | None = None
 
     name: ClassVar[str] = "matrix"
 
@@ -70,7 +93,7 @@ class Matrix:
             reason = f"the full table has {readable_count(cells)} cells; Matrix keeps up to {LARGEST_TABLE:,}"
             return Suitability(False, reason, 16 * min(cells, 2**58))
         problem = _Problem.of(measured)
-        need = problem.predicted_bytes(shortest=self._is_shortest(measured))
+        need = problem.predicted_bytes(shortest=self._is_shortest(measured), held=self._holds_total)
         size = f"a strategy of {problem.rows:,} answers × {problem.cells.cells:,} cells"
         if len(problem.fact_answers) > MOST_EQUATIONS:
             facts = f"{len(problem.fact_answers):,} exact counts are known, and Matrix keeps up to {MOST_EQUATIONS:,}"
@@ -88,7 +111,8 @@ class Matrix:
             raise TooLarge(f"Matrix cannot fit these measurements: {suitable.reason}")
         problem = _Problem.of(measured)
         loss, alpha = chosen_loss(self.loss, self.alpha, measured)
-        fit = self._fit(problem, loss, alpha)
+        total = problem.told_total() if self._holds_total else None
+        fit = self._fit(problem, loss, alpha, total)
         if progress is not None:
             progress("fitting", 1, 1)
         stats = {"objective": fit.objective, "gap": fit.gap, "measured_answers": problem.rows, **fit.stats}
@@ -98,9 +122,28 @@ class Matrix:
     def _is_shortest(self, measured: MeasurementSet) -> bool:
         return not self.nonnegative and chosen_loss(self.loss, self.alpha, measured)[0] == "l2"
 
-    def _fit(self, problem: "_Problem", loss: str, alpha: float) -> Fit:
-        strategy = problem.product if problem.is_product else problem.matrix()
-        shape = problem.product.shape_out if problem.is_product else (-1,)
+    @property
+    def _holds_total(self) -> bool:
+        return self.nonnegative and (self.loss == "auto" if self.hold_total is None else self.hold_total)
+
+    def _fit(self, problem: "_Problem", loss: str, alpha: float, total: float | None) -> Fit:
+        """The fit, with this total if one is given."""
+        if total is None:
+            return self._solve(problem, loss, alpha, problem.equations())
+        if problem.takes_equations:
+            columns = problem.possible_cells
+            return self._solve(problem, loss, alpha, (sp.csr_array(np.ones((1, columns))), np.array([total])))
+        fit = self._solve(problem, loss, alpha, None)
+        counts = project_to_simplex(fit.counts, total)
+        objective = problem.cost(counts, Loss.named(loss, alpha=alpha))
+        gap = fit.gap + max(objective - fit.objective, 0.0)
+        near = gap <= (self.tolerance or ITERATIVE_TOLERANCE) * objective
+        return replace(fit, counts=counts, objective=objective, gap=gap, status=fit.status if near else Status.STALLED)
+
+    def _solve(self, problem: "_Problem", loss: str, alpha: float, equations: tuple[Any, Array] | None) -> Fit:
+        product = problem.is_product and equations is None
+        strategy = problem.product if product else problem.matrix()
+        shape = problem.product.shape_out if product else (-1,)
         clipped = problem.clipped
         try:
             return fit_matrix(
@@ -111,7 +154,7 @@ class Matrix:
                 weights=problem.weights.reshape(shape),
                 clipped=clipped.reshape(shape) if clipped.any() else None,
                 nonnegative=self.nonnegative,
-                equations=problem.equations(),
+                equations=equations,
                 tolerance=self.tolerance,
                 max_steps=self.max_steps,
             )
@@ -120,6 +163,7 @@ class Matrix:
 
     def _describe(self, loss: str, alpha: float) -> dict[str, Any]:
         settings = {"method": self.name, "loss": loss, "nonnegative": self.nonnegative, "tolerance": self.tolerance}
+        settings |= {"hold_total": self._holds_total}
         return settings | ({"alpha": alpha} if loss == "elastic" else {})
 
 
@@ -189,6 +233,40 @@ class _Problem:
     def product(self) -> Kronecker:
         return Kronecker(self.noisy[0].maps)
 
+    @property
+    def takes_equations(self) -> bool:
+        """Whether the queries are written out, or a marginal: the solvers of other Kronecker products take none."""
+        return not self.is_product or self.is_marginal or is_written_out(self.product, shortest=False)
+
+    @property
+    def is_marginal(self) -> bool:
+        """Whether one marginal over all the cells is all there is."""
+        return self.is_product and all(isinstance(each, IdentityMap | SumMap) for each in self.product.maps)
+
+    @property
+    def possible_cells(self) -> int:
+        allowed = self.cells.allowed
+        return self.cells.cells if allowed is None else int(np.count_nonzero(allowed))
+
+    def told_total(self) -> float | None:
+        """The total that the noisy answers tell without bias, by inverse variance; None beside exact facts, which it
+        might contradict. Queries with answers that were clipped or withheld are biased and stay out."""
+        found = [each.evidence for each in self.noisy if each.evidence.clipped is None and each.evidence.weights.all()]
+        told = [
+            total_of_answers(each.bind(self.cells.domain).operator, each.values, 2.0 / each.weights**2)
+            for each in found
+        ]
+        if self.facts or not any(told):
+            return None
+        return combined_total(told, least=0.0).total
+
+    def cost(self, counts: Array, loss: Loss) -> float:
+        """What these cells cost."""
+        product = self.product.apply(counts) if self.is_product else self.matrix() @ counts
+        clipped = self.clipped
+        costs = RowCosts.of(loss, self.values, self.weights, clipped if clipped.any() else None)
+        return costs.cost(np.ravel(product) - self.values)
+
     def matrix(self) -> Any:
         """The queries stacked, without the impossible cells."""
         return self._stacked(self.noisy)
@@ -202,10 +280,12 @@ class _Problem:
         stacked: Any = sp.vstack([sparse_product(each.maps) for each in rows], format="csr")
         return stacked if self.cells.allowed is None else stacked[:, np.flatnonzero(self.cells.allowed)]
 
-    def predicted_bytes(self, *, shortest: bool) -> int:
+    def predicted_bytes(self, *, shortest: bool, held: bool) -> int:
         """What the full table and the solver that this structure leads to need, at most."""
         rows = sum(math.prod(each.rows for each in query.maps) for query in self.noisy)
         columns, table = self.cells.cells, 24 * self.cells.domain.cells
+        if held and self.is_marginal:
+            return BYTES_PER_CELL * columns + table
         if self.is_product and not is_written_out(self.product, shortest=shortest):
             kept = [each.columns for each in self.product.maps if not isinstance(each, IdentityMap)]
             factors = 32 * columns**2 if columns <= FACTORED else 8 * sum(size**2 for size in kept)

@@ -96,7 +96,17 @@ def _known(each: Measurement) -> NDArray[np.bool_]:
 
 
 def judged(fitted: Estimate) -> Estimate:
-    """The estimate with its misfit among its stats, and with the status "misfit" where noise does not explain that."""
+    """The estimate with its misfit among its stats, and with the status "misfit" where noise does not explain that.
+
+    >>> from consilience.domain import Domain
+    >>> from consilience.estimators.tree import Tree
+    >>> from consilience.measurements import Laplace
+    >>> domain = Domain.from_sizes({"a": 2})
+    >>> known = MeasurementSet.from_marginals(domain, {"a": [300.0, 400.0]}, noise=Laplace(1.0)).with_public(total=9)
+    >>> fitted = Tree().fit(known)
+    >>> str(fitted.status), str(judged(fitted).status)
+    ('converged', 'misfit')
+    """
     try:
         found = misfit(fitted)
     except TooLarge:  # a published mechanism may be unable to answer what it was fitted to

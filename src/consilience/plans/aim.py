@@ -28,6 +28,7 @@ from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
 from consilience.measurements import MeasurementSet
 from consilience.plans.aim_rounds import AimRounds, RoundSettings
+from consilience.plans.answering import AnswersWorkload
 from consilience.plans.budget_parts import check_share
 from consilience.plans.marginal_candidates import (
     CandidateLimits,
@@ -49,7 +50,7 @@ ROUGHLY = 0.05
 
 
 @dataclass(frozen=True)
-class Aim:
+class Aim(AnswersWorkload):
     """Rounds of selecting and measuring one marginal each, of those that the workload overlaps with.
 
     Without a `workload` it is all marginals over `ways` attributes; queries that are no marginals count by their

@@ -29,9 +29,11 @@ from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimator
 from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
+from consilience.estimators.marginals_estimate import LARGEST_ANSWER
 from consilience.estimators.residual import Residual
 from consilience.measurements import MeasurementSet
 from consilience.plans.aim import Aim
+from consilience.plans.answering import AnswersWorkload
 from consilience.plans.budget_parts import PartialGate, check_share, in_two_parts
 from consilience.plans.forest import Forest
 from consilience.plans.independent import attribute_importance
@@ -69,7 +71,7 @@ class DirectTables:
 
 
 @dataclass(frozen=True)
-class BestBuy:
+class BestBuy(AnswersWorkload):
     """The workload's own tables, or `Aim`, or a `Forest`, by how much noise tables would have in parts of all records.
 
     Without a `workload` it is all marginals over `ways` attributes.
@@ -130,6 +132,8 @@ class BestBuy:
             sets = attribute_sets(domain, min(self.ways, len(varying)), [n for n in domain.names if n in varying])
         else:
             sets = [tuple(n for n in domain.ordered(q.attributes) if n in varying) for q in self.workload.queries]
+        if any(math.prod(domain.sizes(names)) > LARGEST_ANSWER for names in sets):
+            return ()  # few answers about so many cells need a model, and many tables may be too much for one
         found = []
         for ways in range(max(map(len, sets), default=0), 1, -1):
             if sum(math.comb(len(names), min(ways, len(names))) for names in sets) > 50 * MOST_TABLES:

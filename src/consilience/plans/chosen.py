@@ -34,7 +34,7 @@ from consilience.plans.independent import Independent, attribute_importance
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
-from consilience.privacy.measure import ExplainedPlan, Plan
+from consilience.privacy.measure import AnsweringPlan, ExplainedPlan, Plan
 
 LARGEST_STRATEGY = 1024
 """Strategies are optimised for attributes of up to so many values."""
@@ -114,6 +114,11 @@ class WithUnnamed:
         said = self.plan.explain(others, rest) if isinstance(self.plan, ExplainedPlan) else ()
         worst = sorted(mine, key=_error, reverse=True)[:MOST_NAMED]
         return (*said, self.why, *(_off_by(each, example.domain) for each in worst))
+
+    def check_answers(self, example: MeasurementSet) -> None:
+        """Refuse what the plan for the workload refuses."""
+        if isinstance(self.plan, AnsweringPlan):
+            self.plan.check_answers(example)
 
     def to_json(self) -> dict[str, Any]:
         return self.plan.to_json() | {"unnamed": {"attributes": list(self.names), "share": self.share}}

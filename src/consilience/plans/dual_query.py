@@ -30,6 +30,7 @@ from consilience.measurements import MeasurementSet
 from consilience.numerics.record_search import Conjunction, best_record
 from consilience.numerics.record_search.searching import LARGEST_TABLE
 from consilience.numerics.rng import Generator, generator
+from consilience.plans.answering import AnswersWorkload
 from consilience.plans.budget_parts import check_share
 from consilience.plans.dual_query_schedule import MOST_ROUNDS, USUAL_RATE, Schedule, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import Budget
@@ -44,7 +45,7 @@ SAID_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
-class DualQuery:
+class DualQuery(AnswersWorkload):
     """Rounds of drawing queries and finding a record for them.
 
     `draws` is the number of draws in each round and `rounds` that of rounds; without them they follow from the budget

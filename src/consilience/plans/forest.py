@@ -18,7 +18,8 @@ to k·n·E|noise| ∝ k^(3/2) under ρ, so that one more costs half of its own n
 is the penalty of its score, and "nothing", with a score of 0, is a candidate: a forest may end before it is a tree.
 What the selections left is spent on what was selected.
 
-Weights. A pair counts by how much of the workload names both attributes.
+Weights. A pair counts by how much of the workload names both attributes. Pairs with which the model would take hours
+to answer some query of the workload are not selected.
 """
 
 from collections.abc import Iterable
@@ -35,6 +36,7 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
+from consilience.plans.answering import AnswersWorkload, answering_sizes
 from consilience.plans.budget_parts import check_share
 from consilience.plans.independent import attribute_importance, balanced_shares, one_way_cells
 from consilience.plans.mst import tree_sentences
@@ -59,7 +61,7 @@ USUAL_CELLS = 1_000.0
 
 
 @dataclass(frozen=True)
-class Forest:
+class Forest(AnswersWorkload):
     """One-way marginals, and a private forest of pairs that tell more than their noise.
 
     `workload` is what matters; without it all pairs of attributes matter the same. `care` is how strictly a pair is
@@ -98,7 +100,8 @@ class Forest:
         most_pairs = len(names) - 1
         tables = self._tables(gate.domain, known, pairs, float(1 - first - selections) / most_pairs)
         nothing = None if self.care == 0 else 0.0
-        chosen, spent = grow_forest(gate, names, tables, selections / most_pairs, nothing=nothing)
+        sizes = answering_sizes(self.workload, gate.domain)
+        chosen, spent = grow_forest(gate, names, tables, selections / most_pairs, nothing=nothing, sizes=sizes)
         self._measure(gate, known, {pair: tables[pair] for pair in chosen}, 1 - first - spent, shares)
 
     def _tables(

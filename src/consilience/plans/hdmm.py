@@ -26,6 +26,7 @@ from consilience.estimators.local_squares import LocalSquares
 from consilience.estimators.matrix import Matrix
 from consilience.measurements import MeasurementSet
 from consilience.numerics.strategies.high_dimensional import OPERATORS, ChosenStrategy, Operator, best_strategy
+from consilience.plans.answering import AnswersWorkload
 from consilience.plans.product_queries import product_workload, strategy_query
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
@@ -40,7 +41,7 @@ WORDS: dict[Operator, str] = {
 
 
 @dataclass(frozen=True)
-class Hdmm:
+class Hdmm(AnswersWorkload):
     """The strategy of least expected error for a workload, of the kinds in `operators`.
 
     A workload's weights say how much squared errors count. No table of more than `most_cells` cells is measured. The

@@ -19,12 +19,13 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
+from consilience.plans.answering import AnswersWorkload
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 
 
 @dataclass(frozen=True)
-class Independent:
+class Independent(AnswersWorkload):
     """One-way marginals of the attributes that the workload names, or of all; noise balanced by their sizes.
 
     >>> Independent().to_json()

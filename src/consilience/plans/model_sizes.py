@@ -13,7 +13,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from consilience.domain.domains import Domain
-from consilience.numerics.graphical_models.elimination_plans import MOST_WORK, plan_elimination
+from consilience.numerics.graphical_models import elimination_plans
+from consilience.numerics.graphical_models.elimination_plans import plan_elimination
 from consilience.numerics.graphical_models.junction_trees import JunctionTree, junction_tree
 from consilience.numerics.scopes import Scope
 
@@ -53,14 +54,15 @@ class ModelSizes:
         """The cells of the model with one more marginal, at most."""
         return self._tree_with(names).cells
 
-    def allows(self, names: Sequence[str], most_cells: float) -> bool:
+    def allows(self, names: Sequence[str], most_cells: float = math.inf) -> bool:
         """Whether the model with one more marginal has at most so many cells and answers everything asked for."""
         tree = self._tree_with(names)
         if tree.cells > most_cells:
             return False
         # No marginal takes more than its own cells times those of the model: few need a closer look, as a rule none.
-        large = [asked for asked, cells in self._asked.items() if cells * tree.cells > MOST_WORK]
-        return all(answering_work(tree, asked) <= MOST_WORK for asked in large)
+        most = elimination_plans.MOST_WORK
+        large = [asked for asked, cells in self._asked.items() if cells * tree.cells > most]
+        return all(answering_work(tree, asked) <= most for asked in large)
 
     def _tree_with(self, names: Sequence[str]) -> JunctionTree:
         scope = self._scope(names)

@@ -24,6 +24,7 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
+from consilience.plans.answering import AnswersWorkload, answering_sizes
 from consilience.plans.independent import attribute_importance
 from consilience.plans.spanning_pairs import OneWayCounts, Pair, grow_forest, joined_tables, pair_weights
 from consilience.plans.value_groups import joined_below, separate
@@ -35,10 +36,11 @@ THIRD = Fraction(1, 3)
 
 
 @dataclass(frozen=True)
-class Mst:
+class Mst(AnswersWorkload):
     """One-way marginals and the pairs of a private spanning tree, a third of the budget for each step.
 
-    `workload` bounds the attributes to those it names, and is not used otherwise; without it all are taken. `rare` is
+    `workload` bounds the attributes to those it names, and the tree to one that answers its queries within memory and
+    minutes, which may leave it in parts; it is not used otherwise, and without it all attributes are taken. `rare` is
     how many standard deviations of its noise a count has at least whose value is not joined with others; 0 joins none.
 
     >>> Mst().to_json()
@@ -64,7 +66,8 @@ class Mst:
         pairs = pair_weights(None, gate.domain, names)
         values = {pair: JoinedValues((groups[pair[0]], groups[pair[1]])) for pair in pairs}
         tables = joined_tables(gate.domain, known, values, _as_scored)
-        chosen, _ = grow_forest(gate, names, tables, THIRD / max(1, len(names) - 1), nothing=None)
+        sizes = answering_sizes(self.workload, gate.domain)
+        chosen, _ = grow_forest(gate, names, tables, THIRD / max(1, len(names) - 1), nothing=None, sizes=sizes)
         gate.measure([known.query(gate.domain, pair, values[pair]) for pair in chosen], gate.budget.scaled(THIRD))
 
     def _groups(self, known: OneWayCounts) -> dict[str, NDArray[np.intp]]:

@@ -35,6 +35,7 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.factored_weights import FactoredWeights, components
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
+from consilience.plans.answering import AnswersWorkload
 from consilience.plans.buckets import mean_absolute_noise
 from consilience.plans.budget_parts import check_share
 from consilience.plans.independent import attribute_importance
@@ -59,7 +60,7 @@ LARGEST_MARGINAL = 2_000_000
 
 
 @dataclass(frozen=True)
-class MwemModels:
+class MwemModels(AnswersWorkload):
     """Rounds of selecting and measuring what a model of all answers so far gets most wrong.
 
     `rounds` is twice the number of attributes that the workload names, at most 50, unless given. `largest_model` is in

@@ -27,13 +27,16 @@ from typing import Any, Literal
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.estimators.bayesian_network import BayesianNetwork
+from consilience.estimators.bayesian_network import LARGEST_TREE, BayesianNetwork
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.numerics.bayesian_networks.associations import LONGEST_LADDER
-from consilience.numerics.bayesian_networks.candidates import CandidateLimits, candidate_families
+from consilience.numerics.bayesian_networks.candidates import CandidateLimits, Families, candidate_families
 from consilience.numerics.rng import Generator, generator
+from consilience.plans.answering import AnswersWorkload
 from consilience.plans.budget_parts import check_share
+from consilience.plans.model_sizes import ModelSizes
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.network_scores import MOST_CELLS, Dependence, Family, FamilyDependence
@@ -51,14 +54,15 @@ score F one for each half record and combination of the parents' values."""
 
 
 @dataclass(frozen=True)
-class PrivBayes:
+class PrivBayes(AnswersWorkload):
     """The families of a Bayesian network, chosen with `structure_share` of the budget and measured with the rest.
 
     `score` is "R", the distance from independence, "F", for attributes of two values, or "I", mutual information;
     "auto" is F where all attributes have two values and it is not too slow, else R. `usefulness` is θ. `degree` is the
     number of parents: of every family where all attributes have two values, else the most that one has. `root` is the
     first attribute, by default drawn by the seed. `estimator` fits what was measured as published;
-    `estimators.Graphical` fits it better.
+    `estimators.Graphical` fits it better. A `workload` is what will be asked: families have only so many parents that
+    the network answers it within memory and minutes. It is not used otherwise.
 
     >>> PrivBayes(score="R").to_json()["structure_share"]
     0.3
@@ -72,6 +76,7 @@ class PrivBayes:
     max_candidates: int = MOST_CANDIDATES
     seed: int = 0
     selector: Selector = "exponential"
+    workload: Workload | None = None
 
     def __post_init__(self) -> None:
         check_share(self.structure_share, "the network")
@@ -153,6 +158,7 @@ class PrivBayes:
             "max_candidates": self.max_candidates,
             "seed": self.seed,
             "selector": self.selector,
+            **({} if self.workload is None else {"workload": self.workload.to_json()}),
         }
 
 
@@ -204,6 +210,8 @@ class _Growth:
         self.flags = set(self.sizes) == {2}
         self.rounds = 0
         """How many selections there were."""
+        asked = None if plan.workload is None else [query.attributes for query in plan.workload.queries]
+        self.answering = None if asked is None else ModelSizes(gate.domain, asked)
 
     def families(self, root: int) -> list[Family]:
         """The families to measure, in an order in which parents come first; the root is measured already."""
@@ -262,12 +270,31 @@ class _Growth:
                 degree -= 1
         return degree
 
+    def _answerable(self, found: Families) -> Families:
+        """The families without those parents, the last ones, with which the workload would not be answered."""
+        if self.answering is None:
+            return found
+        kept = []
+        for child, parents in found:
+            most = len(parents)
+            while most and not self._allows((*parents[:most], child)):
+                most -= 1
+            kept.append((child, parents[:most]))
+        return list(dict.fromkeys(kept))
+
+    def _allows(self, places: Sequence[int]) -> bool:
+        names = [self.names[place] for place in places]
+        return self.answering is None or self.answering.allows(names, LARGEST_TREE)
+
     def _grow(self, start: int, waiting: Sequence[int], limits: CandidateLimits) -> list[Family]:
         placed, left = [start], list(waiting)
         step = self.gate.budget.scaled(Fraction(self.plan.structure_share) / len(left))
         grown = []
         while left:
             found = candidate_families(self.sizes, placed, left, limits, self.rng)
+            # The first families of flags are parts of one table.
+            if not (limits.exactly and len(placed) < (limits.degree or 0)):
+                found = self._answerable(found)
             families = tuple(
                 Family(self.names[child], tuple(self.names[place] for place in parents)) for child, parents in found
             )
@@ -277,6 +304,8 @@ class _Growth:
             chosen = self.gate.select(score, step, selector=self.plan.selector)
             self.rounds += 1
             grown.append(chosen)
+            if self.answering is not None:
+                self.answering.add([chosen.attributes])
             placed.append(self.names.index(chosen.child))
             left.remove(placed[-1])
         return grown

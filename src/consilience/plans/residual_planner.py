@@ -28,6 +28,7 @@ from consilience.measurements import MeasurementSet
 from consilience.numerics.scopes import Scope
 from consilience.numerics.strategies.residual_noise import Objective, ResidualNoise, residual_noise
 from consilience.numerics.strategies.residual_queries import difference_matrix, residual_queries
+from consilience.plans.answering import AnswersWorkload
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 
@@ -39,7 +40,7 @@ MOST_CELLS = 10**7
 
 
 @dataclass(frozen=True)
-class ResidualPlanner:
+class ResidualPlanner(AnswersWorkload):
     """The least error that marginals can have under ρ or (ε, δ), by unbiased answers with Gaussian noise.
 
     `workload` holds marginals; a weight says how much squared errors of its cells count. `objective="sum"` minimises

@@ -14,6 +14,7 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.estimators.base import Estimate
 from consilience.estimators.graphical import Graphical
+from consilience.plans.model_sizes import ModelSizes
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.plans.value_groups import group_factor
 from consilience.privacy.budgets import AdditiveUnit
@@ -102,16 +103,25 @@ class Forest:
 
 
 def grow_forest(
-    gate: Gate, names: Sequence[str], tables: Mapping[Pair, JoinedTable], step: Fraction, *, nothing: float | None
+    gate: Gate,
+    names: Sequence[str],
+    tables: Mapping[Pair, JoinedTable],
+    step: Fraction,
+    *,
+    nothing: float | None,
+    sizes: ModelSizes | None = None,
 ) -> tuple[list[Pair], Fraction]:
     """Pairs that make no cycle, each selected privately for `step` of the budget, and the share that was spent.
 
     It ends when no pair joins two components, or when "nothing" is selected. The last selection among a single
-    candidate is free: there is nothing to choose.
+    candidate is free: there is nothing to choose. With `sizes`, pairs with which the model would not answer everything
+    asked for are left out.
     """
     forest, chosen, spent = Forest(names), [], Fraction(0)
     while True:
         left = {pair: table for pair, table in tables.items() if forest.joins(pair)}
+        if sizes is not None:
+            left = {pair: table for pair, table in left.items() if sizes.allows(pair)}
         if not left:
             return chosen, spent
         score = MarginalGain(left, nothing)
@@ -125,6 +135,8 @@ def grow_forest(
         pair = (found[0], found[1])
         forest.join(pair)
         chosen.append(pair)
+        if sizes is not None:
+            sizes.add([pair])
 
 
 def best_selector(unit: AdditiveUnit) -> Selector:

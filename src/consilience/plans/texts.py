@@ -1,6 +1,6 @@
 """Plans as people type them on the command line: a name, then what it is about.
 
-flat                                    every cell of the full table
+flat [0]                                every cell of the full table; with this share, or none, for its total
 2-way                                   all marginals over two attributes
 marginals age,sex; income               the marginals that are named
 views [2 [8]]                           a few larger marginals that hold every pair; of 8 attributes each
@@ -102,6 +102,13 @@ def _ways(plan: str, text: str) -> int:
     return int(text)
 
 
+def _flat(text: str) -> Plan:
+    """`SHARE`: what of the budget may go to the total."""
+    if not re.fullmatch(r"\d*\.?\d+", text):
+        raise DeclarationError(f"the plan 'flat {text}' is not known; say 'flat', or the share of its total: 'flat 0'")
+    return plans.Flat(total_share=float(text))
+
+
 def _histogram(text: str) -> Plan:
     """`ATTRIBUTE [BRANCHING] [uniform|geometric]`; the attribute may hold spaces."""
     words = text.split()
@@ -158,6 +165,7 @@ FOR_WORKLOADS: Mapping[str, Callable[[Workload], Plan]] = {
     "mst": lambda workload: plans.Mst(workload),
     "mwem": lambda workload: plans.Mwem(workload),
     "mwem-graphical": lambda workload: plans.MwemModels(workload),
+    "privbayes": lambda workload: plans.PrivBayes(workload=workload),
     "residual-planner": lambda workload: plans.ResidualPlanner(workload),
 }
 
@@ -174,6 +182,7 @@ WITHOUT_WORDS: Mapping[str, Callable[[], Plan]] = {
 }
 
 WITH_WORDS: Mapping[str, Callable[[str], Plan]] = {
+    "flat": lambda text: _flat(text),
     "marginals": lambda text: plans.Marginals(_sets(text)),
     "views": _views,
     "fourier": lambda text: plans.Fourier(_ways("fourier", text)),

@@ -56,6 +56,25 @@ class ExplainedPlan(Protocol):
         ...
 
 
+@runtime_checkable
+class AnsweringPlan(Protocol):
+    """A plan for a workload, which is asked before anything is spent whether its account could answer that."""
+
+    def check_answers(self, example: MeasurementSet) -> None:
+        """Refuse the workload where an account of such measurements, with zeros for answers, could not answer it."""
+        ...
+
+
+@runtime_checkable
+class ChangedPlan(Protocol):
+    """A plan whose defaults measure something else than they did in earlier versions."""
+
+    @property
+    def earlier(self) -> Plan | None:
+        """The plan that these settings were; None where they are no defaults. Its requests answer where recorded."""
+        ...
+
+
 @dataclass(frozen=True)
 class DryRun:
     """What a plan would cost and yield, found without touching data or ledger."""
@@ -181,13 +200,16 @@ def measure(
     if simulate is not None:
         if ledger is not None:
             raise DeclarationError("a simulation spends nothing and takes no ledger; drop 'simulate' or 'ledger'")
+        _check_answers(plan, preview)
         return _run_simulated(request, request.earlier_id if id is None else id, simulate, progress)
     book = _ledger_of(source, ledger)
     noise = SecureNoise()  # refuses a biased sampler before the ledger is touched
     book.bind(source.domain.name)
+    request = request.as_recorded(book, id)
     release_id = request.id_in(book) if id is None else id
     begun = book.knows(release_id)
     if not begun:
+        _check_answers(request.plan, preview)
         book.check(request.cost, protection=request.protection, convert=convert, size=preview.recorded_bytes)
 
     def reserve() -> Reservation:
@@ -195,7 +217,7 @@ def measure(
             release_id,
             fingerprint=request.fingerprint,
             cost=request.cost,
-            description=json.dumps(plan.to_json(), sort_keys=True),
+            description=json.dumps(request.plan.to_json(), sort_keys=True),
             source=request.source_seen_from(book),
             protection=request.protection,
             convert=convert,
@@ -205,11 +227,16 @@ def measure(
     return _run_charged(request, release_id, book, reserve, noise, progress, begun=begun)
 
 
+def _check_answers(plan: Plan, preview: DryRun) -> None:
+    if isinstance(plan, AnsweringPlan):
+        plan.check_answers(preview.example())
+
+
 def charged_elsewhere(
     source: Source, plan: Plan, ledger: Ledger, cost: Budget, neighbours: str
 ) -> tuple[LedgerEntry, ...]:
     """Charges in this ledger for the same request of other sources; none where this source's own is there."""
-    request = _Request(source, plan, cost, check_neighbours(neighbours))
+    request = _Request(source, plan, cost, check_neighbours(neighbours)).as_recorded(ledger)
     if ledger.knows(request.id_in(ledger)):
         return ()
     return ledger.elsewhere(request.fingerprint, request.source_seen_from(ledger))
@@ -246,6 +273,15 @@ class _Request:
         if earlier is not None and earlier.source is None and earlier.fingerprint == self.fingerprint:
             return self.earlier_id
         return "request-" + ledger.salted(self.fingerprint + self.source_text(ledger))[:16]
+
+    def as_recorded(self, ledger: Ledger, id: str | None = None) -> "_Request":  # noqa: A002 (as in `measure`)
+        """The request as it was before its plan's defaults changed, where the ledger holds that one and not this."""
+        plan = self.plan.earlier if isinstance(self.plan, ChangedPlan) else None
+        if plan is None or (id is None and ledger.knows(self.id_in(ledger))):
+            return self
+        earlier = replace(self, plan=plan)
+        entry = ledger.entry(earlier.id_in(ledger) if id is None else id)
+        return earlier if entry is not None and entry.fingerprint == earlier.fingerprint else self
 
     def source_seen_from(self, ledger: Ledger) -> dict[str, Any]:
         return self.source.identity.seen_from(ledger.path.parent)

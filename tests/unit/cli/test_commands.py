@@ -93,6 +93,12 @@ def test_a_workload_that_the_release_could_not_answer_is_refused_before_anything
     assert code == 1
     assert "1 of 2 queries of the workload could not be answered" in " ".join(err.split())
     assert not (place / "large.csv.ledger").exists()
+    for plan in ("independent", "forest", "mst", "privbayes"):
+        measuring = ["measure", *asked[1:-1], "noisy.parquet", "--plan", plan, "--workload", "wanted.toml"]
+        code, _, err = call(*measuring, "--budget", "1")
+        assert code == 1
+        assert "'a, b, c, d' asks for 1,600,000,000 answers" in " ".join(err.split())
+        assert json.loads(succeed("ledger", "show", "large.csv", "--json"))["spent"] == "0"
 
 
 def test_two_releases_of_one_table_share_one_budget(place: Path) -> None:

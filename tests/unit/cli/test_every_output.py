@@ -10,12 +10,14 @@ import io
 import itertools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import vl_convert
 from typer.testing import CliRunner
 
 import consilience as cs
@@ -152,8 +154,25 @@ def test_the_files_of_a_bundle_show_no_number_without_a_basis(bundle, assumed):
 
 
 @pytest.fixture(scope="module")
-def report(bundle: Path) -> Report:
-    return write_report(bundle, refits=20, out=bundle.parent / "page.html")[1]
+def drawn() -> dict[str, list[str]]:
+    """The specifications that were drawn as SVG and as PNG while the report was written, in order."""
+    return {"vegalite_to_svg": [], "vegalite_to_png": []}
+
+
+@pytest.fixture(scope="module")
+def report(bundle: Path, drawn: dict[str, list[str]]) -> Report:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, specifications in drawn.items():
+            patch.setattr(vl_convert, name, recording(getattr(vl_convert, name), specifications))
+        return write_report(bundle, refits=20, out=bundle.parent / "page.html")[1]
+
+
+def recording(convert: Callable[..., Any], specifications: list[str]) -> Callable[..., Any]:
+    def recorded(specification: str, **options: object) -> Any:
+        specifications.append(specification)
+        return convert(specification, **options)
+
+    return recorded
 
 
 def test_the_report_and_its_pictures_show_no_number_without_a_basis(report, assumed):
@@ -164,6 +183,16 @@ def test_the_report_and_its_pictures_show_no_number_without_a_basis(report, assu
         assert found_in(re.sub(r"<[^>]*>", " ", drawn.svg) + drawn.description + drawn.title, assumed) == [], name
     assert set(report.pictures) & {f"margin-{number:02d}" for number in (5, 6)} == set()
     assert "margin-04" in report.pictures
+
+
+def test_both_files_of_a_picture_are_drawn_from_one_specification_without_such_numbers(report, drawn, assumed):
+    """So that a PNG, whose letters cannot be searched, shows what the SVG shows."""
+    specifications = drawn["vegalite_to_png"]
+    assert specifications == drawn["vegalite_to_svg"]
+    assert len(specifications) == len(report.pictures) > 4
+    for specification in specifications:
+        assert found_in(specification, assumed) == []
+    assert found_in(specifications[0] + f' "estimate": {assumed[0]}', assumed)
 
 
 def test_nothing_without_a_basis_has_a_rank_or_an_association(report):

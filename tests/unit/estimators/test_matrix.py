@@ -1,5 +1,6 @@
 """`Matrix`: any linear queries, against dense twins; the reconstructions of published mechanisms; exact facts."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,14 @@ from consilience.domain.domains import ImpossibleCells
 from consilience.errors import TooLarge
 from consilience.estimators.base import SavedModel
 from consilience.estimators.choose import estimate, restore
+from consilience.estimators.evidence import LAPLACE_ALPHA
 from consilience.estimators.matrix import Matrix
+from consilience.estimators.refits import estimator_of
 from consilience.estimators.tree import Tree
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.numerics.fit import Status
 from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.matrices import matrix_fit
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")
 HISTOGRAM = Domain("line", (Attribute.numeric("x", list(range(17))),))
@@ -184,6 +188,18 @@ def test_exact_facts_are_kept(name, nonnegative, loss):
         assert np.abs(weights * (matrix @ fitted.counts.ravel() - noisy)).sum() == pytest.approx(best, rel=1e-6)
 
 
+def test_a_public_total_is_kept_where_the_search_begins_far_from_it():
+    domain = Domain.from_sizes({"a": 4, "b": 5, "c": 6})
+    truth = np.zeros(domain.shape)
+    truth[0, 0, :2] = 30.0
+    rng = np.random.default_rng(0)
+    sums = {("a", "b"): truth.sum(2), ("a", "c"): truth.sum(1), ("b", "c"): truth.sum(0)}
+    noisy = {names: exact + rng.laplace(0, 2, exact.shape) for names, exact in sums.items()}
+    fitted = Matrix().fit(MeasurementSet.from_marginals(domain, noisy, noise=Laplace(2.0)).with_public(total=60))
+    assert fitted.status is Status.CONVERGED
+    assert fitted.total == pytest.approx(60, rel=1e-9)
+
+
 def test_facts_that_contradict_each_other_are_named():
     margins = {("a", "b"): np.full((3, 2), 1.0), ("b", "c"): np.array([[0.0, 0.0, 0.0, 6.0], [0.0, 0.0, 0.0, 0.0]])}
     facts = [Measurement(Query.marginal(*names), counts, Exact()) for names, counts in margins.items()]
@@ -251,3 +267,76 @@ def test_the_objective_is_that_of_the_account_and_the_gap_is_small(name, seed, l
     assert fitted.stats["objective"] == pytest.approx(value, rel=1e-6, abs=1e-9)
     assert 0 <= fitted.stats["gap"] <= 1e-6 * value + 1e-9
     assert fitted.counts.min() >= 0 or not nonnegative
+
+
+def sparse_table(shape: tuple[int, ...], seed: int, asks: str = "cells") -> MeasurementSet:
+    """A table of two full cells and otherwise empty ones, by its cells, its pairs of attributes or as wavelets."""
+    rng = np.random.default_rng(seed)
+    domain = Domain.from_sizes({f"x{place}": size for place, size in enumerate(shape)})
+    truth = np.zeros(shape)
+    truth.flat[:2] = 30.0
+    queries = [
+        Query.marginal(*names) for names in itertools.combinations(domain.names, 2 if asks == "pairs" else len(shape))
+    ]
+    if asks == "wavelets":
+        queries = [Query.of({name: factors.Haar() for name in domain.names})]
+    found = []
+    for query in queries:
+        exact = query.bind(domain).answer_full(truth).ravel()
+        found.append(Measurement(query, exact + rng.laplace(0, 2, exact.size), Laplace(2.0)))
+    return MeasurementSet(domain, tuple(found), PrivacyStatement(), {}, private=False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "asks", "draws"),
+    [((8, 8), "cells", 60), ((4, 5, 6), "pairs", 25), ((70, 70), "cells", 12), ((64, 128), "wavelets", 6)],
+)
+def test_totals_of_sparse_tables_have_no_bias(shape, asks, draws):
+    errors, free = [], []
+    for seed in range(draws):
+        one = sparse_table(shape, seed, asks)
+        errors.append(Matrix().fit(one).total - 60.0)
+        free.append(Matrix(hold_total=False).fit(one).total - 60.0)
+    standard_error = np.std(errors, ddof=1) / np.sqrt(draws)
+    assert abs(np.mean(errors)) < 3.5 * standard_error
+    assert np.mean(free) > 3.5 * standard_error
+
+
+@pytest.mark.parametrize("asks", ["cells", "pairs"])
+def test_the_total_that_all_queries_tell_is_held_by_the_optimum(asks):
+    one = sparse_table((3, 4, 3), 1, asks)
+    best = Matrix().fit(one)
+    sums = [(each.values.sum(), each.values.size) for each in one]
+    told = sum(total / cells for total, cells in sums) / sum(1 / cells for _, cells in sums)
+    assert best.total == pytest.approx(told, rel=1e-9)
+    assert best.status is Status.CONVERGED
+    public = Matrix(loss="elastic", alpha=LAPLACE_ALPHA).fit(one.with_public(total=best.total))
+    assert best.stats["objective"] == pytest.approx(public.stats["objective"], rel=1e-6)
+
+
+def test_the_gap_of_a_large_product_holds_what_its_total_cost(monkeypatch):
+    one = sparse_table((4, 8), 1, "wavelets")
+    best = Matrix(tolerance=1e-9).fit(one)
+    monkeypatch.setattr(matrix_fit, "WRITTEN_OUT", 10)
+    moved = Matrix().fit(one)
+    assert moved.stats["solver"] == "interior point, Kronecker"
+    assert moved.total == pytest.approx(best.total, rel=1e-9)
+    assert moved.counts.min() >= 0
+    matrix, noisy, weights = dense(one)
+    residual = np.abs(weights * (matrix @ moved.counts.ravel() - noisy))
+    value = (LAPLACE_ALPHA * residual + (1 - LAPLACE_ALPHA) * residual**2).sum()
+    assert moved.stats["objective"] == pytest.approx(value, rel=1e-9)
+    assert moved.stats["objective"] - moved.stats["gap"] <= best.stats["objective"] + 1e-6 <= value + 2e-6
+    assert moved.status is Status.STALLED
+
+
+def test_totals_are_left_to_the_fit_beside_facts_clipped_answers_and_losses_by_name():
+    one = sparse_table((4, 5), 2)
+    told = one.measurements[0].values.sum()
+    assert Matrix().fit(one).total == pytest.approx(told)
+    assert Matrix(loss="elastic", hold_total=True).fit(one).total == pytest.approx(told)
+    clipped = replace(one.measurements[0], values=np.maximum(one.measurements[0].values, 0.0), clipped=True)
+    for free in (Matrix(loss="elastic").fit(one), Matrix().fit(MeasurementSet(one.domain, (clipped,)))):
+        assert free.total > told + 1
+    assert Matrix().fit(one.with_public(total=50)).total == pytest.approx(50)
+    assert estimator_of(Matrix().fit(one)).hold_total is True

@@ -12,7 +12,7 @@ from benchmarks.problems.contingency_tables import CZECH, EDWARDS, ROCHDALE, Con
 from consilience.cli.main import app
 from consilience.domain import Domain, Query, factors
 from consilience.errors import ConsilienceError, PoorFit
-from consilience.estimators import Graphical, estimate
+from consilience.estimators import Graphical, Table, estimate, judged
 from consilience.estimators.registry import ESTIMATORS
 from consilience.estimators.verdicts import PUBLISHED, misfit
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
@@ -90,6 +90,17 @@ def test_facts_that_contradict_the_measurements_are_refused_unless_asked_not_to(
     assert fitted.status is Status.MISFIT
     assert not fitted.status.on_purpose
     assert fitted.stats["stopped"] == "converged"
+
+
+def test_what_an_estimator_fitted_by_itself_can_be_judged_as_well() -> None:
+    answers = measured("chain", 1.0, people(1e4)).with_public(total=2e4)
+    for method in (Graphical(), Table()):
+        fitted = method.fit(answers)
+        verdict = judged(fitted)
+        assert fitted.status is not Status.MISFIT
+        assert verdict.status is Status.MISFIT
+        again = estimate(answers, method=method, allow_misfit=True)
+        assert verdict.stats["misfit"] == pytest.approx(float(again.stats["misfit"]))
 
 
 def test_a_search_that_was_cut_short_is_no_success_and_says_so() -> None:

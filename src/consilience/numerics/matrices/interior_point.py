@@ -131,8 +131,10 @@ def solve_by_interior_point(
             smallest, best = objective, cells
         bound = max(bound, certifier.bound(point.l, best))
         gap = smallest - bound
-        least, idle = (gap, 0) if gap < 0.9 * least else (least, idle + 1)
-        if gap <= tolerance * smallest + costs.unnoticed or idle >= PATIENCE or steps == max_steps:
+        met = np.isfinite(smallest)  # else no cells so far could be moved to where the equations hold
+        least, idle = (gap, 0) if gap < 0.9 * least or not met else (least, idle + 1)
+        near = met and gap <= tolerance * smallest + costs.unnoticed
+        if near or idle >= PATIENCE or steps == max_steps:
             break
         following = _step(problem, point)
         if following is None:
