@@ -59,6 +59,12 @@ class Evidence:
         """What messages call the query."""
         return f"the public {self.query.describe()}" if self.exact else self.query.describe()
 
+    @property
+    def whole(self) -> bool:
+        """Whether every answer was released as it was drawn, neither clipped nor withheld."""
+        one_weight = self.weights.strides == (0,)  # None is withheld where one number stands for all.
+        return self.clipped is None and (one_weight or bool(self.weights.all()))
+
     def bind(self, domain: Domain) -> BoundQuery:
         return self.query.bind(domain)
 
