@@ -150,11 +150,11 @@ class Domain:
         """The attributes whose cells are counted: all but the continuous ones and those not to be released."""
         return tuple(each for each in self.attributes if each.release and not isinstance(each, Continuous))
 
-    @property
+    @cached_property
     def counted_names(self) -> tuple[str, ...]:
         return tuple(attribute.name for attribute in self.counted)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         return tuple(attribute.size for attribute in self.counted)
 

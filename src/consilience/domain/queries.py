@@ -79,7 +79,8 @@ class Query:
 
     def bind(self, domain: Domain) -> "BoundQuery":
         """The query over a domain, ready to compute; unknown attributes and values are refused here."""
-        domain.refuse_unreleased(self.attributes, f"the query {self.describe()!r}")
+        if not all(domain[name].release for name, _ in self.factors):
+            domain.refuse_unreleased(self.attributes, f"the query {self.describe()!r}")
         maps = tuple(factor.bind(domain[name]) for name, factor in self.factors)
         return BoundQuery(self, domain, Kronecker(maps))
 

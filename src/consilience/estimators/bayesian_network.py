@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import gather
+from consilience.estimators.evidence import Evidence, gather
 from consilience.estimators.measured_model import known_tree
 from consilience.estimators.query_on_scope import QueryOnScope
 from consilience.measurements import MeasurementSet
@@ -38,6 +38,9 @@ Marginals = Literal["auto", "exact", "sampled"]
 
 LARGEST_TREE = 20_000_000
 """Cells of a junction tree that is passed through once: a second or so, and its messages a part of them."""
+
+BYTES_PER_CELL = 70
+"""What a cell of a measured table takes when it is fitted and asked for (`python -m benchmarks memory`)."""
 
 LARGEST_ANSWER = 2**26
 MOST_RECORDS = 2**31
@@ -70,13 +73,13 @@ class BayesianNetwork:
         scopes = tables.scopes
         tree = _tree(domain, scopes)
         apart = [rule for rule in _ruled(domain) if not any(set(rule) <= set(scope) for scope in scopes)]
-        need = 8 * sum(table.size for _, table in tables.found)
+        cells = sum(table.size for _, table in tables.found)
         text = f"a network of {len(scopes)} tables, whose junction tree has {readable_count(tree.cells)} cells"
         if self._way(tree) == "exact" and tree.cells > self.largest_tree:
             return Suitability(False, f"{text}; exact marginals take up to {self.largest_tree:,}: draw records")
         if self._way(tree) == "sampled" and apart:
             return Suitability(False, f"{text}; drawn records do not keep impossible cells of several tables empty")
-        return Suitability(True, f"{text}; the tables take {readable_bytes(need)}", need)
+        return Suitability(True, f"{text}; the tables take {readable_bytes(8 * cells)}", BYTES_PER_CELL * cells)
 
     def _way(self, tree: JunctionTree) -> str:
         """How marginals are answered."""
@@ -215,11 +218,13 @@ class BayesianNetworkEstimate(Estimate):
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
-    """What was measured, as tables over places in the domain, in order; and the total that they tell together."""
+    """What was measured, as tables over places in the domain, in order."""
 
     domain: Domain
     found: tuple[tuple[Scope, Array], ...]
-    total: TotalEstimate
+    noisy: tuple[Evidence, ...] = ()
+    known: float | None = None
+    """The total where it is known exactly."""
     refusal: str = ""
 
     @staticmethod
@@ -227,13 +232,13 @@ class _Tables:
         domain = measured.domain
         places = {name: place for place, name in enumerate(domain.counted_names)}
         found: list[tuple[Scope, Array]] = []
-        totals: list[TotalEstimate] = []
+        noisy: list[Evidence] = []
         known = domain.public.total
         for each in gather(measured):
             query = QueryOnScope.of(each.bind(domain), places)
             if each.exact and query.axes:
                 return _Tables.refused(domain, f"{each.name} is known exactly, and a network keeps no table; use Table")
-            if not query.is_marginal or not each.weights.all() or each.clipped is not None:
+            if not query.is_marginal or not each.whole:
                 return _Tables.refused(
                     domain, f"{each.query.describe()!r} is no whole marginal as it was drawn; use Graphical"
                 )
@@ -241,17 +246,24 @@ class _Tables:
                 known = float(each.values[0])
                 continue
             table = each.values.reshape([domain.shape[place] for place in query.axes])
-            totals.append(TotalEstimate(float(table.sum()), float(np.sum(2.0 / each.weights**2))))
+            noisy.append(each)
             if query.axes:
                 found.append((query.axes, table))
-        if known is None and not totals:
+        if known is None and not noisy:
             return _Tables.refused(domain, "no measurement tells the total; measure a marginal")
-        total = combined_total(totals, least=0.0) if known is None else TotalEstimate(float(known), 0.0)
-        return _Tables(domain, tuple(found), total)
+        return _Tables(domain, tuple(found), tuple(noisy), known)
 
     @staticmethod
     def refused(domain: Domain, why: str) -> "_Tables":
-        return _Tables(domain, (), TotalEstimate(0.0, 0.0), why)
+        return _Tables(domain, (), refusal=why)
+
+    @cached_property
+    def total(self) -> TotalEstimate:
+        """The total that is known, or else that all tables tell together."""
+        if self.known is not None:
+            return TotalEstimate(float(self.known), 0.0)
+        told = ((each.values.sum(), np.sum(2.0 / each.weights**2)) for each in self.noisy)
+        return combined_total([TotalEstimate(float(total), float(variance)) for total, variance in told], least=0.0)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

@@ -59,6 +59,12 @@ class Evidence:
         """What messages call the query."""
         return f"the public {self.query.describe()}" if self.exact else self.query.describe()
 
+    @property
+    def whole(self) -> bool:
+        """Whether every answer was released as it was drawn, neither clipped nor withheld."""
+        one_weight = self.weights.strides == (0,)  # None is withheld where one number stands for all.
+        return self.clipped is None and (one_weight or bool(self.weights.all()))
+
     def bind(self, domain: Domain) -> BoundQuery:
         return self.query.bind(domain)
 
@@ -78,15 +84,34 @@ def refuse_record_sums(measured: MeasurementSet) -> None:
             each.bind(measured.domain)
 
 
+def refuse_nothing_to_fit(measured: MeasurementSet) -> None:
+    """Refuse measurements of which none is noisy and released, and those that no estimator over cells takes."""
+    refuse_record_sums(measured)
+    if not any(_is_released(each) for each in measured if not isinstance(each.noise, Exact)):
+        raise MeasurementError("there is no noisy measurement to fit; measure something first")
+
+
+def _is_released(measurement: Measurement) -> bool:
+    """Whether there is an answer that was not withheld."""
+    return measurement.values.size > 0 if measurement.censored is None else not measurement.censored.all()
+
+
 def gather(measured: MeasurementSet) -> tuple[Evidence, ...]:
     """The evidence of a measurement set and of what its domain declares public."""
-    refuse_record_sums(measured)
-    found = tuple(_evidence(each) for each in measured)
-    if not any(not each.exact and each.weights.any() for each in found):
-        raise MeasurementError("there is no noisy measurement to fit; measure something first")
-    public = measured.domain.public
-    facts = [] if public.total is None else [_fact((), [float(public.total)])]
-    return (*found, *facts, *(_fact(margin.attributes, margin.counts) for margin in public.margins))
+    refuse_nothing_to_fit(measured)
+    return (*(evidence_of(each) for each in measured), *_public_facts(measured.domain))
+
+
+def known_exactly(measured: MeasurementSet) -> tuple[Evidence, ...]:
+    """The part of `gather` that has no noise."""
+    exact = (evidence_of(each) for each in measured if isinstance(each.noise, Exact))
+    return (*exact, *_public_facts(measured.domain))
+
+
+def _public_facts(domain: Domain) -> list[Evidence]:
+    public = domain.public
+    total = [] if public.total is None else [_fact((), [float(public.total)])]
+    return [*total, *(_fact(margin.attributes, margin.counts) for margin in public.margins)]
 
 
 def _fact(attributes: Sequence[str], counts: Sequence[float]) -> Evidence:
@@ -94,7 +119,8 @@ def _fact(attributes: Sequence[str], counts: Sequence[float]) -> Evidence:
     return Evidence(Query.marginal(*attributes), values, np.broadcast_to(1.0, values.shape), exact=True)
 
 
-def _evidence(measurement: Measurement) -> Evidence:
+def evidence_of(measurement: Measurement) -> Evidence:
+    """What one measurement says."""
     values = measurement.values
     if isinstance(measurement.noise, Exact):
         return Evidence(measurement.query, values, np.broadcast_to(1.0, values.shape), exact=True)

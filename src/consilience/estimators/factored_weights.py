@@ -25,7 +25,13 @@ from consilience.domain.domains import Domain
 from consilience.errors import FileFormatError, TooLarge, listed, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import refuse_record_sums
-from consilience.estimators.multiplicative_weights import check_sweeps, follow, starting_weights, table_total
+from consilience.estimators.multiplicative_weights import (
+    BYTES_OF_WORK,
+    check_sweeps,
+    follow,
+    starting_weights,
+    table_total,
+)
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.multiplicative_weights import WeightedTable
@@ -69,8 +75,8 @@ class FactoredWeights:
             worst, work = max((worst, work), (names, (answers + 4) * cells), key=lambda found: found[1])
         text = f"the largest component, {listed(worst)}, has {readable_count(work)} answers times cells"
         if work > self.largest_work:
-            return Suitability(False, f"{text}; {self.largest_work:,} are allowed", min(8 * work, 2**60))
-        return Suitability(True, text if worst else "nothing but the total was measured", 8 * work)
+            return Suitability(False, f"{text}; {self.largest_work:,} are allowed", min(BYTES_OF_WORK * work, 2**60))
+        return Suitability(True, text if worst else "nothing but the total was measured", BYTES_OF_WORK * work)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "FactoredEstimate":
         suitable = self.suitability(measured)

@@ -21,18 +21,21 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
 from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
+from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather, refuse_nothing_to_fit
 from consilience.estimators.full_table import FullTableEstimate
-from consilience.estimators.query_on_scope import QueryOnScope
-from consilience.measurements import MeasurementSet
+from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
+from consilience.measurements import Measurement, MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.linear_maps import IdentityMap, LinearMap
 from consilience.numerics.residuals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
@@ -50,6 +53,9 @@ MOST_FLAGS = 12
 LARGEST_ANSWER = 2**20
 """The most cells of a marginal that is put together on request, one coefficient for each."""
 
+BYTES_PER_COEFFICIENT = 2_200
+"""What a coefficient takes at the peak of a fit and a refit (`python -m benchmarks memory`)."""
+
 ARRAYS = {"scopes", "coefficients"}
 
 
@@ -66,22 +72,31 @@ class Fourier:
         domain = measured.domain
         if domain.impossible:
             return Suitability(False, "Fourier coefficients keep no impossible cells empty; use Table")
-        against = next((why for each in measured if (why := _reason_against(each, measured)) is not None), None)
-        if against is not None:
-            return Suitability(False, against)
-        known = _KnownCoefficients.of(measured)
-        if known is None:
-            return Suitability(False, "exact counts are known by an attribute of more than two values; use Table")
-        if () not in known.values:
+        places = {name: place for place, name in enumerate(domain.counted_names)}
+        sets: set[int] = set()
+        for each in measured:
+            told = _told_sets(each.query, domain, places)
+            if each.clipped or each.censored is not None or told is None:
+                return Suitability(False, _reason_against(each))
+            sets.update(told)
+        refuse_nothing_to_fit(measured)
+        for margin in domain.public.margins:
+            told = _told_sets(Query.marginal(*margin.attributes), domain, places)
+            if told is None:
+                return Suitability(False, "exact counts are known by an attribute of more than two values; use Table")
+            sets.update(told)
+        if 0 not in sets and domain.public.total is None:
             return Suitability(False, "no measurement tells the total, the coefficient of no flags; measure it too")
-        text = f"{len(known.values):,} coefficients of {len(known.flags)} flags"
-        if self.linear_programme and (len(known.flags) > MOST_FLAGS or domain.cells > LARGEST_TABLE):
+        sets.add(0)
+        flags = reduce(or_, sets).bit_count()
+        text = f"{len(sets):,} coefficients of {flags} flags"
+        if self.linear_programme and (flags > MOST_FLAGS or domain.cells > LARGEST_TABLE):
             return Suitability(
                 False,
                 f"{text} make a linear programme over more than 2^{MOST_FLAGS} cells, or a table too large to keep; "
                 "use linear_programme=False",
             )
-        return Suitability(True, f"{text} give all their marginals", 100 * len(known.values))
+        return Suitability(True, f"{text} give all their marginals", BYTES_PER_COEFFICIENT * len(sets))
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> Estimate:
         suitable = self.suitability(measured)
@@ -287,16 +302,30 @@ def _kind_of(each: LinearMap) -> tuple[str, float] | None:
     return ("sign", row[0]) if len(row) == 2 and row[0] == -row[1] != 0 else None
 
 
-def _reason_against(each: Any, measured: MeasurementSet) -> str | None:
-    """Why the coefficients cannot be read off a measurement; None where they can."""
+def _told_sets(query: Query, domain: Domain, places: dict[str, int]) -> list[int] | None:
+    """The sets of flags, as bits, whose coefficients a query tells; None where its answers are no coefficients."""
+    scope = marginal_scope(query, places)
+    if scope is not None:
+        shape = domain.shape
+        kinds = [{1: "sum", 2: "counts"}.get(shape[place], "") for place in scope]
+    else:
+        bound = QueryOnScope.of(query.bind(domain), places)
+        scope, kinds = bound.axes, [(_kind_of(each) or ("", 0.0))[0] for each in bound.maps]
+    if "" in kinds:
+        return None
+    found = [sum(1 << place for place, kind in zip(scope, kinds, strict=True) if kind == "sign")]
+    for place, kind in zip(scope, kinds, strict=True):
+        if kind == "counts":
+            found += [one | 1 << place for one in found]
+    return found
+
+
+def _reason_against(each: Measurement) -> str:
+    """Why the coefficients cannot be read off a measurement."""
     name = each.query.describe()
     if each.clipped or each.censored is not None:
         return f"the answers to {name!r} were clipped or withheld in part, which would bias coefficients; use Residual"
-    places = {name: place for place, name in enumerate(measured.domain.counted_names)}
-    maps = QueryOnScope.of(each.query.bind(measured.domain), places).maps
-    if any(_kind_of(one) is None for one in maps):
-        return (
-            f"the query {name!r} is no coefficient: Fourier takes what the plan Fourier measures, and marginals of "
-            "attributes of two values"
-        )
-    return None
+    return (
+        f"the query {name!r} is no coefficient: Fourier takes what the plan Fourier measures, and marginals of "
+        "attributes of two values"
+    )

@@ -126,8 +126,7 @@ class Graphical:
         if tree.cells > self.largest_tree:
             reason = f"{text}; Graphical takes up to {self.largest_tree:,}"
             return Suitability(False, reason, 8 * min(tree.cells, 2**57))
-        rows = sum(query.rows for query in problem.queries)
-        early, optimal = (predicted_bytes(tree, scopes, rows, optimal=each) for each in (False, True))
+        early, optimal = (predicted_bytes(tree, scopes, problem.rows, optimal=each) for each in (False, True))
         # Which of the two a fit that stops by itself will take, only its noise tells.
         need = round(math.sqrt(early * optimal)) if self.stop in ("auto", "least-risk") else optimal
         if optimal > self.memory_limit:

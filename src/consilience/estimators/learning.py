@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import gather
-from consilience.estimators.query_on_scope import QueryOnScope
+from consilience.estimators.evidence import gather, refuse_nothing_to_fit
+from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
 from consilience.measurements import MeasurementSet
 from consilience.numerics.conjunction_polynomials import ConjunctionPolynomial, least_polynomial
 from consilience.numerics.fit import Status
@@ -39,6 +39,9 @@ Array = NDArray[np.float64]
 Literals = Literal["matched", "missed"]
 
 ARRAYS = {"scopes", "counts"}
+
+BYTES_PER_ANSWER = 44
+"""What a measured count takes at the peak of a fit and a refit (`python -m benchmarks memory`)."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +79,20 @@ class Learning:
     def suitability(self, measured: MeasurementSet) -> Suitability:
         domain = measured.domain
         places = {name: place for place, name in enumerate(domain.counted_names)}
+        found = {tuple(sorted(places[name] for name in margin.attributes)) for margin in domain.public.margins}
+        found |= set() if domain.public.total is None else {()}
         for each in measured:
-            if not QueryOnScope.of(each.query.bind(domain), places).is_marginal or each.censored is not None:
+            scope = marginal_scope(each.query, places)
+            if scope is None or each.censored is not None:
                 return Suitability(False, f"{each.query.describe()!r} is no whole marginal; use Table or Residual")
             if each.clipped:
                 return Suitability(False, f"the answers to {each.query.describe()!r} were clipped; use Residual")
+            found.add(scope)
         if domain.impossible:
             return Suitability(False, "the polynomial keeps no impossible cells empty; use Table or Residual")
         if self.literals == "missed" and set(domain.shape) - {2}:
             return Suitability(False, 'literals missed are counted for attributes of two values; use "matched"')
-        found = {scope for scope, _, _ in _tables(measured)}
+        refuse_nothing_to_fit(measured)
         for size, weight in enumerate(self.weights):
             sets = math.comb(len(domain.shape), size)
             present = sum(len(scope) == size for scope in found)
@@ -95,7 +102,8 @@ class Learning:
                     f"{present} of the {sets} marginals by {size} attributes were measured, and the polynomial for "
                     f"{self.ways}-way marginals needs them all; measure with the plan Learning and the same settings",
                 )
-        return Suitability(True, f"marginals by up to {len(self.weights) - 1} attributes answer {self.ways}-way ones")
+        text = f"marginals by up to {len(self.weights) - 1} attributes answer {self.ways}-way ones"
+        return Suitability(True, text, BYTES_PER_ANSWER * sum(each.values.size for each in measured))
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "LearningEstimate":
         suitable = self.suitability(measured)

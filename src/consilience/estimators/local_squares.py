@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.evidence import gather
+from consilience.estimators.evidence import gather, refuse_nothing_to_fit
 from consilience.estimators.marginals_estimate import LARGEST_ANSWER, MarginalsEstimate
-from consilience.estimators.query_on_scope import QueryOnScope
-from consilience.measurements import MeasurementSet
+from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
+from consilience.measurements import Exact, MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.linear_maps import IdentityMap, LinearMap
 from consilience.numerics.residuals.table_stacks import TableStack, summed
@@ -49,20 +49,27 @@ class LocalSquares:
     name: ClassVar[str] = "local-squares"
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        for each, evidence in zip(measured, gather(measured), strict=False):
-            if evidence.clipped is not None or not evidence.weights.all():
+        refuse_nothing_to_fit(measured)
+        places, scopes = _places(measured.domain), dict[Scope, None]()
+        for each in measured:
+            exact = isinstance(each.noise, Exact)
+            if not exact and (each.clipped or (each.censored is not None and each.censored.any())):
                 return Suitability(
                     False, f"the answers to {each.query.describe()!r} were clipped or withheld; least squares need all"
                 )
-            large = [each for each in each.bind(measured.domain).maps if not _is_invertible(each)]
+            scope, large = marginal_scope(each.query, places), []
+            if scope is None:
+                query = QueryOnScope.of(each.bind(measured.domain), places)
+                scope, large = query.scope, [each for each in query.maps if not _is_invertible(each)]
+            scopes |= {} if exact else {scope: None}
             if large:
                 return Suitability(
                     False,
                     f"the query {each.query.describe()!r} has a factor over {large[0].columns:,} values; factors of up "
                     f"to {MOST_VALUES:,} are inverted",
                 )
-        scopes = _scopes(measured)
-        cells = [math.prod(measured.domain.shape[place] for place in scope) for scope in scopes]
+        shape = measured.domain.shape
+        cells = [math.prod(shape[place] for place in scope) for scope in scopes]
         need = BYTES_PER_CELL * sum(cells)
         text = f"{len(scopes):,} scopes have {readable_count(sum(cells))} cells and take about {readable_bytes(need)}"
         if max(cells) > LARGEST_ANSWER or need > self.memory_limit:
@@ -142,12 +149,6 @@ def _best_scope(answers: ByScope, wanted: Sequence[int]) -> Scope | None:
         key=lambda scope: marginal_variance(answers[scope], [scope.index(place) for place in wanted]),
         default=None,
     )
-
-
-def _scopes(measured: MeasurementSet) -> list[Scope]:
-    places = _places(measured.domain)
-    noisy = (evidence for evidence in gather(measured) if not evidence.exact)
-    return list(dict.fromkeys(QueryOnScope.of(each.bind(measured.domain), places).scope for each in noisy))
 
 
 def _places(domain: Domain) -> dict[str, int]:

@@ -64,6 +64,9 @@ BYTES_PER_LINE = 140
 BYTES_PER_CELL = 400
 """What a cell takes in the fit of one marginal with its total held, which is that of a tree: measured on a million."""
 
+BYTES_PER_FILLED = 36
+"""What an entry takes that only the factors of a sparse strategy have (`python -m benchmarks memory`)."""
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -296,7 +299,7 @@ class _Problem:
             return BYTES_PER_ENTRY * entries + 24 * rows * columns + 32 * smaller + table
         # A factorisation may fill a square of the smaller side. Over one attribute, sums of neighbours have small
         # separators, and the factors stay about as sparse as the matrix.
-        filled = 0 if shortest or len(self.cells.names) <= 1 else 8 * smaller
+        filled = 0 if shortest or len(self.cells.names) <= 1 else BYTES_PER_FILLED * smaller
         return BYTES_PER_ENTRY * entries + BYTES_PER_LINE * (rows + columns) + filled + table
 
     def per_cell(self, counts: Array) -> Array:

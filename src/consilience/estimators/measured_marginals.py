@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
-from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, gather, noise_scale
-from consilience.estimators.query_on_scope import QueryOnScope
+from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, gather, noise_scale, refuse_nothing_to_fit
+from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.numerics.infeasible import Infeasible
 from consilience.numerics.linear_maps import IdentityMap, LinearMap
@@ -45,20 +46,6 @@ class ScopedAnswers:
     evidence: Evidence
     measurement: Measurement | None
     """None for facts that the domain declares."""
-
-    def reason_against(self) -> str | None:
-        """Why the residuals cannot be found from these answers; None where they can."""
-        name = self.evidence.query.describe()
-        for each in self.maps:
-            determined = determines_its_axis(each)
-            if determined is None:
-                return f"the query {name!r} has a factor of {each.rows:,} × {each.columns:,}, too large to be inverted"
-            if not determined:
-                return (
-                    f"the query {name!r} does not determine a marginal: Residual takes marginals, and queries such as "
-                    "prefixes, ranges and trees from which all their counts follow"
-                )
-        return None
 
     def noisy(self) -> NoisyTable:
         """The answers with their precisions; for clipped and withheld ones, what stands in their place."""
@@ -94,6 +81,52 @@ class ScopedAnswers:
 
 
 @dataclass(frozen=True, eq=False)
+class MeasuredScopes:
+    """The scopes of a measurement set, which tell what a fit takes; marginals are not even bound to their domain."""
+
+    domain: Domain
+    scopes: list[Scope]
+    """The largest scopes that were measured, are known, or are wanted."""
+    others: tuple[tuple[Query, QueryOnScope], ...]
+    """What was measured besides marginals."""
+
+    @staticmethod
+    def of(measured: MeasurementSet, marginals: Sequence[Sequence[str]] = ()) -> "MeasuredScopes":
+        refuse_nothing_to_fit(measured)
+        domain = measured.domain
+        places = _places(domain)
+        found, others = _wanted(marginals, domain, places), []
+        for each in measured:
+            scope = marginal_scope(each.query, places)
+            if scope is None:
+                others.append((each.query, QueryOnScope.of(each.query.bind(domain), places)))
+                scope = others[-1][1].scope
+            found.append(scope)
+        found += [tuple(places[name] for name in margin.attributes) for margin in domain.public.margins]
+        return MeasuredScopes(domain, _largest(domain, found), tuple(others))
+
+    @cached_property
+    def cells(self) -> int:
+        return cells_of_scopes(self.domain, self.scopes)
+
+
+def reason_against_residuals(query: Query, found: QueryOnScope) -> str | None:
+    """Why the residuals cannot be found from the answers to a query; None where they can."""
+    for each in found.maps:
+        determined = determines_its_axis(each)
+        if determined:
+            continue
+        name = query.describe()
+        if determined is None:
+            return f"the query {name!r} has a factor of {each.rows:,} × {each.columns:,}, too large to be inverted"
+        return (
+            f"the query {name!r} does not determine a marginal: Residual takes marginals, and queries such as "
+            "prefixes, ranges and trees from which all their counts follow"
+        )
+    return None
+
+
+@dataclass(frozen=True, eq=False)
 class MeasuredMarginals:
     """A measurement set as tables over scopes."""
 
@@ -106,25 +139,18 @@ class MeasuredMarginals:
         domain = measured.domain
         evidence = gather(measured)
         found = zip(evidence, [*measured, *(None for _ in evidence[len(measured) :])], strict=True)
-        places = {name: place for place, name in enumerate(domain.counted_names)}
+        places = _places(domain)
         answers = tuple(_scoped(each, measurement, domain, places) for each, measurement in found)
-        wanted = tuple(tuple(_place(name, places, domain) for name in domain.ordered(each)) for each in marginals)
-        return MeasuredMarginals(domain, answers, wanted)
+        return MeasuredMarginals(domain, answers, tuple(_wanted(marginals, domain, places)))
 
     @cached_property
     def scopes(self) -> list[Scope]:
         """The largest scopes that were measured, are known, or are wanted."""
-        shape = self.domain.shape
-        return maximal(stored_order(shape, scope) for scope in self._all_scopes)
-
-    @property
-    def _all_scopes(self) -> list[Scope]:
-        return [*(each.scope for each in self.answers), *self.wanted]
+        return _largest(self.domain, [*(each.scope for each in self.answers), *self.wanted])
 
     @property
     def cells(self) -> int:
-        shape = self.domain.shape
-        return sum(math.prod(shape[place] for place in scope) for scope in self.scopes)
+        return cells_of_scopes(self.domain, self.scopes)
 
     @property
     def attributes(self) -> tuple[int, ...]:
@@ -159,7 +185,7 @@ class MeasuredMarginals:
     def empty_cells(self) -> EmptyCells:
         """The cells that rules forbid, and those of which it is known that they hold nothing."""
         found = EmptyCells()
-        places = {name: place for place, name in enumerate(self.domain.counted_names)}
+        places = _places(self.domain)
         for rule in self.domain.impossible:
             names = self.domain.ordered(rule.attributes)
             allowed = self.domain.project(names).allowed_cells()
@@ -169,6 +195,26 @@ class MeasuredMarginals:
             if fact.scope:
                 found.add(fact.scope, fact.table <= 0)
         return found
+
+
+def cells_of_scopes(domain: Domain, scopes: Sequence[Scope]) -> int:
+    """The cells of the tables over these scopes together."""
+    shape = domain.shape
+    return sum(math.prod(shape[place] for place in scope) for scope in scopes)
+
+
+def _largest(domain: Domain, scopes: Sequence[Scope]) -> list[Scope]:
+    """The scopes that lie in no other, in stored order."""
+    shape = domain.shape
+    return maximal(stored_order(shape, scope) for scope in scopes)
+
+
+def _places(domain: Domain) -> dict[str, int]:
+    return {name: place for place, name in enumerate(domain.counted_names)}
+
+
+def _wanted(marginals: Sequence[Sequence[str]], domain: Domain, places: dict[str, int]) -> list[Scope]:
+    return [tuple(_place(name, places, domain) for name in domain.ordered(each)) for each in marginals]
 
 
 def _scoped(

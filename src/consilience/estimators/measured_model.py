@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice, noise_variance
-from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers
-from consilience.estimators.query_on_scope import QueryOnScope
+from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice, noise_variance, refuse_nothing_to_fit
+from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers, exact_answers, noisy_answers
+from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope, scope_of
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.numerics.graphical_models.junction_trees import (
     JunctionTree,
@@ -78,17 +78,34 @@ def known_tree_within(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: i
 
 @dataclass(frozen=True, eq=False)
 class MeasuredModel:
-    """A measurement set as costs and facts about the tables of some scopes."""
+    """A measurement set as costs and facts about the tables of some scopes.
+
+    What a prediction asks for, the scopes and whether there is a total, is found without reading the noisy answers.
+    """
 
     domain: Domain
-    table: MeasuredTable
-    noisy: tuple[tuple[NoisyAnswers, Measurement], ...]
+    known: MeasuredTable
+    """What is known exactly, without anything noisy."""
+    made: tuple[Measurement, ...]
+    """The noisy measurements."""
+    loss: LossChoice
 
     @staticmethod
     def of(measured: MeasurementSet, *, loss: LossChoice, alpha: float) -> "MeasuredModel":
-        table = MeasuredTable.of(measured, loss=loss, alpha=alpha)
-        made = [each for each in measured if not isinstance(each.noise, Exact)]
-        return MeasuredModel(measured.domain, table, tuple(zip(table.noisy, made, strict=True)))
+        refuse_nothing_to_fit(measured)
+        known = MeasuredTable(measured.domain, (), exact_answers(measured), alpha)
+        made = tuple(each for each in measured if not isinstance(each.noise, Exact))
+        return MeasuredModel(measured.domain, known, made, loss)
+
+    @cached_property
+    def table(self) -> MeasuredTable:
+        """The facts and the noisy answers."""
+        return replace(self.known, noisy=noisy_answers(self.domain, self.made, self.loss))
+
+    @property
+    def noisy(self) -> tuple[tuple[NoisyAnswers, Measurement], ...]:
+        """The answers of each noisy measurement."""
+        return tuple(zip(self.table.noisy, self.made, strict=True))
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -109,7 +126,14 @@ class MeasuredModel:
     @cached_property
     def scopes(self) -> tuple[Scope, ...]:
         """The scopes that were measured or are known exactly, each once."""
-        return tuple(dict.fromkeys(query.scope for query in self.queries if query.scope))
+        asked = (*(fact.query.query for fact in self.known.other_facts), *(each.query for each in self.made))
+        found = dict.fromkeys(scope_of(query, self.domain, self._places) for query in asked)
+        return tuple(scope for scope in found if scope)
+
+    @property
+    def rows(self) -> int:
+        """How many answers there are to all queries."""
+        return sum(each.values.size for each in (*self.known.other_facts, *self.made))
 
     @cached_property
     def weights(self) -> tuple[Array, ...]:
@@ -129,7 +153,7 @@ class MeasuredModel:
             table = self.domain.project(names).allowed_cells()
             if table is not None:
                 _forbid(found, tuple(self._places[name] for name in names), table)
-        for fact in self.table.other_facts:
+        for fact in self.known.other_facts:
             query, empty = QueryOnScope.of(fact.query, self._places), fact.values == 0
             if query.scope and empty.any() and all(each.nonnegative for each in query.maps):
                 touched = Kronecker(query.maps).adjoint(empty.astype(np.float64).reshape(_rows(query)))
@@ -156,7 +180,7 @@ class MeasuredModel:
 
     def known_total(self) -> float | None:
         """The number of records where a fact says it; facts that contradict each other are refused."""
-        totals = {fact.name: math.fsum(fact.values) for fact in self.table.facts if fact.marginal is not None}
+        totals = {fact.name: math.fsum(fact.values) for fact in self.known.facts if fact.marginal is not None}
         if not totals:
             return None
         least, most = min(totals, key=lambda name: totals[name]), max(totals, key=lambda name: totals[name])
@@ -171,7 +195,10 @@ class MeasuredModel:
     @property
     def tells_the_total(self) -> bool:
         """Whether a fact or some measurement says how many records there are."""
-        return self.known_total() is not None or bool(self._total_estimates)
+        if self.known_total() is not None:
+            return True
+        whole = (each.query for each in self.made if each.censored is None)
+        return any(marginal_scope(query, self._places) is not None for query in whole) or bool(self._total_estimates)
 
     def estimated_total(self) -> tuple[float, str]:
         """The inverse-variance average of what the measurements say of the total, and from which of them.

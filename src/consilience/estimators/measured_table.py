@@ -1,7 +1,7 @@
 """What `Table` reads out of a measurement set: rows with costs, facts, a total, and the cells that can occur."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
-from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, LossChoice, gather, noise_scale
+from consilience.estimators.evidence import (
+    GAUSSIAN_LAWS,
+    LossChoice,
+    evidence_of,
+    known_exactly,
+    noise_scale,
+    refuse_nothing_to_fit,
+)
 from consilience.estimators.measured_operator import MeasuredOperator
-from consilience.measurements import MeasurementSet
+from consilience.measurements import Exact, MeasurementSet
 from consilience.measurements.measurement import Measurement
 from consilience.numerics.graphical_models.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.numerics.infeasible import Infeasible
@@ -44,17 +51,18 @@ class NoisyAnswers:
     """Whether the noise of an answer is not what its law says: some were clipped or withheld."""
 
     @staticmethod
-    def of(evidence: Evidence, measurement: Measurement, domain: Domain, loss: LossName) -> "NoisyAnswers":
-        query = evidence.bind(domain)
+    def of(measurement: Measurement, domain: Domain, loss: LossName) -> "NoisyAnswers":
+        evidence, query = evidence_of(measurement), measurement.query.bind(domain)
         values, weight = evidence.values, 1.0 / noise_scale(measurement)
         at_most: Mask = np.broadcast_to(np.False_, values.shape)
+        bounded = False
         if measurement.censored is not None:
-            at_most = at_most | measurement.censored
+            at_most, bounded = at_most | measurement.censored, bool(measurement.censored.any())
             values = np.where(measurement.censored, float(measurement.threshold or 0.0), values)
         if evidence.clipped is not None and not all(each.nonnegative for each in query.maps):
             at_most = at_most | evidence.clipped
         weights = np.broadcast_to(weight if loss != "l2" else weight / math.sqrt(2.0), values.shape)
-        return NoisyAnswers(query, values, weights, at_most, loss, measurement.clipped or bool(at_most.any()))
+        return NoisyAnswers(query, values, weights, at_most, loss, measurement.clipped or bounded)
 
     def total(self) -> TotalEstimate | None:
         """The total that these answers tell, if they tell one."""
@@ -118,17 +126,9 @@ class MeasuredTable:
 
     @staticmethod
     def of(measured: MeasurementSet, *, loss: LossChoice, alpha: float) -> "MeasuredTable":
-        domain = measured.domain
-        evidence = gather(measured)
-        found = zip(evidence, [*measured, *(None for _ in evidence[len(measured) :])], strict=True)
-        noisy, facts = [], []
-        for each, measurement in found:
-            if each.exact or measurement is None:
-                facts.append(ExactAnswers(each.bind(domain), each.values, each.name))
-            elif each.weights.any() or measurement.censored is not None:
-                own = law_of_noise(measurement) if loss == "auto" else loss
-                noisy.append(NoisyAnswers.of(each, measurement, domain, own))
-        return MeasuredTable(domain, tuple(noisy), _without_repeats(facts), alpha)
+        refuse_nothing_to_fit(measured)
+        noisy = noisy_answers(measured.domain, measured, loss)
+        return MeasuredTable(measured.domain, noisy, exact_answers(measured), alpha)
 
     def with_total_held(self, *, whole: bool) -> "MeasuredTable":
         """The table with the total that the noisy answers tell without bias, by inverse variance, as a fact.
@@ -243,6 +243,18 @@ class MeasuredTable:
                 return None
             found[fact.marginal] = fact
         return found
+
+
+def noisy_answers(domain: Domain, measurements: Iterable[Measurement], loss: LossChoice) -> tuple[NoisyAnswers, ...]:
+    """The noisy answers with the loss that is chosen for them, or with that of their own noise."""
+    noisy = [each for each in measurements if not isinstance(each.noise, Exact) and each.values.size]
+    return tuple(NoisyAnswers.of(each, domain, law_of_noise(each) if loss == "auto" else loss) for each in noisy)
+
+
+def exact_answers(measured: MeasurementSet) -> tuple[ExactAnswers, ...]:
+    """What is known exactly, measured or public, each once."""
+    facts = [ExactAnswers(each.bind(measured.domain), each.values, each.name) for each in known_exactly(measured)]
+    return _without_repeats(facts)
 
 
 def _sizes(domain: Domain) -> list[tuple[str, int]]:

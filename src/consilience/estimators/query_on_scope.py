@@ -4,9 +4,28 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-from consilience.domain.queries import BoundQuery
+from consilience.domain.domains import Domain
+from consilience.domain.factors import Identity, Total
+from consilience.domain.queries import BoundQuery, Query
 from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
 from consilience.numerics.scopes import Scope
+
+
+def marginal_scope(query: Query, places: dict[str, int]) -> Scope | None:
+    """The scope of a marginal, read off its factors alone; None of other queries."""
+    kept = []
+    for name, factor in query.factors:
+        if isinstance(factor, Identity):
+            kept.append(places[name])
+        elif not isinstance(factor, Total):
+            return None
+    return tuple(sorted(kept))
+
+
+def scope_of(query: Query, domain: Domain, places: dict[str, int]) -> Scope:
+    """The scope of a query; only what is no marginal is bound to the domain to find it."""
+    scope = marginal_scope(query, places)
+    return QueryOnScope.of(query.bind(domain), places).scope if scope is None else scope
 
 
 @dataclass(frozen=True, eq=False)

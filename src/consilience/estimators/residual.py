@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.marginals_estimate import MarginalsEstimate
-from consilience.estimators.measured_marginals import MeasuredMarginals
+from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes, reason_against_residuals
 from consilience.measurements import MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.infeasible import Infeasible
@@ -80,8 +80,8 @@ class Residual:
             raise DeclarationError(f"max_steps is {self.max_steps!r}; give a whole number from 1 up")
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        problem = MeasuredMarginals.of(measured, self.marginals)
-        reasons = (each.reason_against() for each in problem.answers)
+        problem = MeasuredScopes.of(measured, self.marginals)
+        reasons = (reason_against_residuals(*each) for each in problem.others)
         against = next((reason for reason in reasons if reason is not None), None)
         if not self.nonnegative and measured.domain.impossible:
             against = "least squares with nonnegative=False keep no impossible cells empty"

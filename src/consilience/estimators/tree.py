@@ -15,14 +15,19 @@ noise. So by default the total and all sums over many leaves are those of least 
 such bias, divided from the top down; the loss is left with what is below (`numerics.trees.top_down`).
 """
 
+import dataclasses
 import itertools
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.factors import Identity, Total
+from consilience.domain import factors
+from consilience.domain.attributes import Attribute
+from consilience.domain.factors import Factor, Identity, Intervals, Total
 from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.evidence import (
@@ -83,9 +88,12 @@ class Tree:
     name: ClassVar[str] = "tree"
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        if _are_nested_marginals(measured):
-            need = BYTES_PER_SET * sum(each.values.size for each in measured) + BYTES_PER_CELL * measured.domain.cells
-            return Suitability(True, NESTED, need)
+        layers = _nested_layers(measured)
+        if layers is not None:
+            evidence = gather(measured)
+            return Suitability(
+                True, NESTED, _predicted_bytes(evidence, MeasuredCells.of(measured.domain, evidence), layers)
+            )
         problem = _Problem.of(measured)
         if isinstance(problem, str):
             return Suitability(False, problem, 16 * min(measured.domain.cells, 2**58))
@@ -195,8 +203,7 @@ class _Problem:
 
     @property
     def predicted_bytes(self) -> int:
-        sets = self.family.sizes.size
-        return BYTES_PER_SET * sets + BYTES_PER_CELL * self.cells.domain.cells + 4 * self.family.parts.size
+        return _predicted_bytes(self.evidence, self.cells, self.family.bases.size)
 
     @property
     def measured_answers(self) -> int:
@@ -258,19 +265,52 @@ class _Problem:
         )
 
 
-def _are_nested_marginals(measured: MeasurementSet) -> bool:
-    """Whether each query is a marginal of the next larger one, which needs no look at their cells; False if unsure."""
+def _nested_layers(measured: MeasurementSet) -> int | None:
+    """How many sets hold a cell at most, where the kinds of the queries say that all are nested; None if unsure.
+
+    Marginals are nested where each is a marginal of the next larger one. Between two of them there may be queries that
+    cut the values of one more attribute into nested sets: these lie within the cells of the marginal before, and the
+    cells of the one after, which tells that attribute apart too, lie within them.
+    """
     domain, answers = measured.domain, sum(each.values.size for each in measured)
-    factors = [factor for each in measured for _, factor in each.query.factors]
-    layers = (len(measured) + len(domain.public.margins)) * sum(domain.shape)
-    if domain.cells > LARGEST_TABLE or answers > LARGEST_FOREST // 2 or layers > LARGEST_PATTERN:
-        return False
-    if not all(isinstance(factor, Identity | Total) for factor in factors):
-        return False
-    gather(measured)  # refuses what no estimator takes
-    told = [{name for name, factor in each.query.factors if isinstance(factor, Identity)} for each in measured]
-    scopes = sorted([*told, *(set(margin.attributes) for margin in domain.public.margins)], key=len)
-    return all(one <= other for one, other in itertools.pairwise(scopes))
+    if domain.cells > LARGEST_TABLE or answers > LARGEST_FOREST // 2:
+        return None
+    told = [_told(margin.attributes) for margin in domain.public.margins]
+    layers, cuts = len(told) + (domain.public.total is not None), []
+    for each in measured:
+        scope = _told(name for name, factor in each.query.factors if isinstance(factor, Identity))
+        others = [(name, factor) for name, factor in each.query.factors if not isinstance(factor, Identity | Total)]
+        depth = math.prod(_depth_of_cuts(factor, domain[name]) for name, factor in others)
+        if not depth or len(others) > 1:
+            return None
+        for name, factor in others:
+            # The levels of one tree are nested in each other.
+            whole = dataclasses.replace(factor, level=None) if isinstance(factor, factors.Tree) else factor
+            cuts.append((scope, name, whole))
+            scope = scope | {(name, "cut")}
+        told.append(scope)
+        layers += depth
+    if any(cut != cuts[0] for cut in cuts) or layers * sum(domain.shape) > LARGEST_PATTERN:
+        return None
+    told.sort(key=len)
+    return layers if all(one <= other for one, other in itertools.pairwise(told)) else None
+
+
+def _told(names: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """What a marginal tells of attributes: into which part a value is cut, and which value it is."""
+    return frozenset((name, what) for name in names for what in ("cut", "value"))
+
+
+def _depth_of_cuts(factor: Factor, attribute: Attribute) -> int:
+    """How many sets of a factor hold a value at most, if any two of them are nested or disjoint; 0 where unsure."""
+    if isinstance(factor, factors.Tree):
+        return factor.levels(attribute) if factor.level is None else 1
+    return int(isinstance(factor, Intervals))
+
+
+def _predicted_bytes(evidence: Sequence[Evidence], cells: MeasuredCells, layers: int) -> int:
+    sets = sum(each.values.size for each in evidence)
+    return BYTES_PER_SET * sets + BYTES_PER_CELL * cells.domain.cells + 4 * layers * sum(cells.shape)
 
 
 def _no(each: Evidence) -> NDArray[np.bool_]:

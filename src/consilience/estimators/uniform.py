@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
+from consilience.domain.factors import Identity, Total
 from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
@@ -25,6 +26,10 @@ from consilience.numerics.rng import Generator
 from consilience.numerics.rounding import shares_of_rows
 
 Array = NDArray[np.float64]
+
+
+BYTES_PER_ANSWER = 16
+"""What each answer takes, and once more each of the largest query (`python -m benchmarks memory`)."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,11 @@ class Uniform:
             return Suitability(
                 False, f"impossible cells are declared among {readable_count(ruled)}, too many to go through"
             )
-        if not any(_implied_total(each, domain) is not None for each in evidence):
+        if not any(_tells_the_total(each, domain) for each in evidence):
             return Suitability(False, "no measurement tells the total; measure it, or a marginal, or declare it public")
-        return Suitability(True, "the total is known, and nothing else is kept", 8 * ruled)
+        sizes = [each.values.size for each in evidence]
+        need = 8 * ruled + BYTES_PER_ANSWER * (sum(sizes) + max(sizes))
+        return Suitability(True, "the total is known, and nothing else is kept", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "UniformEstimate":
         suitable = self.suitability(measured)
@@ -108,11 +115,17 @@ class UniformEstimate(Estimate):
         return cls(measured, saved.method, saved.status, saved.stats, float(saved.arrays["total"][0]))
 
 
+def _tells_the_total(evidence: Evidence, domain: Domain) -> bool:
+    """Whether `_implied_total` finds one; of a marginal that needs no sum."""
+    marginal = all(isinstance(factor, Identity | Total) for _, factor in evidence.query.factors)
+    return evidence.whole if marginal and not evidence.exact else _implied_total(evidence, domain) is not None
+
+
 def _implied_total(evidence: Evidence, domain: Domain) -> TotalEstimate | None:
     """The total that one measurement implies; None where it implies none, or was clipped or withheld in part."""
     if evidence.exact:
         return TotalEstimate(float(evidence.values[0]), 0.0) if not evidence.query.factors else None
-    if evidence.clipped is not None or not evidence.weights.all():
+    if not evidence.whole:
         return None
     return total_of_answers(evidence.bind(domain).operator, evidence.values, 2.0 / evidence.weights**2)
 

@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.measured_marginals import MeasuredMarginals
+from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes
 from consilience.estimators.views_estimate import ViewsEstimate
 from consilience.measurements import MeasurementSet
 from consilience.numerics.fit import Status
 from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.linear_maps import IdentityMap
 from consilience.numerics.residuals.table_stacks import TableStack, maximal
 from consilience.numerics.scopes import Scope, stored_order
 from consilience.numerics.views.consistency import ViewConsistency
@@ -92,12 +91,12 @@ class Views:
             )
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        problem = MeasuredMarginals.of(measured)
-        for each in problem.answers:
-            if not all(isinstance(one, IdentityMap) for one in each.maps):
+        problem = MeasuredScopes.of(measured)
+        for query, found in problem.others:
+            if not found.is_marginal:
                 return Suitability(
                     False,
-                    f"the query {each.evidence.query.describe()!r} is no marginal, and views are marginals; "
+                    f"the query {query.describe()!r} is no marginal, and views are marginals; "
                     "Table, Graphical and Residual take other queries",
                 )
         if measured.domain.impossible:

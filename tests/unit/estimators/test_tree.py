@@ -16,7 +16,7 @@ from consilience.estimators.base import SavedModel
 from consilience.estimators.choose import choose, estimate, restore
 from consilience.estimators.evidence import LAPLACE_ALPHA
 from consilience.estimators.refits import estimator_of
-from consilience.estimators.tree import BLOCK, Tree
+from consilience.estimators.tree import BLOCK, Tree, _nested_layers, _Problem
 from consilience.measurements import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -29,6 +29,7 @@ from consilience.measurements import (
 )
 from consilience.numerics.fit import Status
 from consilience.numerics.infeasible import Infeasible
+from consilience.numerics.laminar import crossing_sets
 
 STATES = Attribute.hierarchy("county", {"A1": "A", "A2": "A", "B1": "B", "B2": "B", "B3": "B", "A": "all", "B": "all"})
 PLACES = Domain("places", (STATES, Attribute.categorical("sex", ["F", "M"])))
@@ -348,3 +349,34 @@ def test_a_long_histogram_takes_time_in_proportion_to_its_length(loss):
 def test_a_million_bins_are_fitted():
     fitted = Tree().fit(binary_tree(20))
     assert fitted.status is Status.CONVERGED
+
+
+CUTS = {
+    "a": [None, factors.Identity(), factors.Total(), factors.Tree(2)],
+    "b": [
+        None,
+        factors.Identity(),
+        factors.Tree(2),
+        factors.Tree(2, 1),
+        factors.Tree(3),
+        factors.Intervals(("0", "2")),
+    ],
+    "c": [None, factors.Identity(), factors.Tree(2, 0), factors.Tree(2, 2)],
+}
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({name: st.sampled_from(cuts) for name, cuts in CUTS.items()}), min_size=1, max_size=3
+    )
+)
+def test_sets_that_are_nested_by_the_kind_of_their_queries_are_nested_cell_by_cell(asked) -> None:
+    domain = Domain.from_sizes({"a": 3, "b": 4, "c": 5})
+    queries = [Query.of({name: cut for name, cut in each.items() if cut is not None}) for each in asked]
+    made = [Measurement(query, np.zeros(query.bind(domain).size), Laplace(1.0)) for query in queries]
+    one = MeasurementSet(domain, tuple(made), PrivacyStatement(), {}, private=False)
+    if _nested_layers(one) is not None:
+        problem = _Problem.of(one)
+        assert isinstance(problem, _Problem)
+        assert crossing_sets(problem.family, measured=problem.known) is None
+        assert Tree().suitability(one).predicted_bytes == problem.predicted_bytes

@@ -28,9 +28,10 @@ RULES = ("fill", "weighted fill", "weight", "degree")
 MOST_WORK = 500_000
 """The search stops after looking at so many neighbours: about a second, and the same result on every machine."""
 
-LEAST_WORK, WORK_PER_CELL = 5_000, 0.01
-"""A search within a limit stops sooner where the best tree so far is small: a hundredth of the fit, which calls the
-oracle hundreds of times for each cell. Looking at a neighbour takes some 2 µs, and one call 3 ns for each cell."""
+LEAST_WORK, WORK_PER_CELL = 2_000, 0.005
+"""A search within a limit stops sooner where the best tree so far is small: after 3 ms or a hundredth of the fit, which
+calls the oracle hundreds of times for each cell. Looking at a neighbour takes some 1.5 µs, and one call 3 ns for each
+cell. On 532 random graphs of 5 to 25 attributes twice as long a search finds trees with 0.6 % fewer cells."""
 
 
 @dataclass(frozen=True)
@@ -255,8 +256,9 @@ def smallest_elimination(
 ) -> Elimination:
     """The order with the fewest cells among the greedy rules, each without and then with chance among ties.
 
-    The graph is taken apart. The search ends after `restarts` rounds of all rules, or sooner after MOST_WORK. Where no
-    clique may have more than `most` cells and every order found makes one that has, the order stops there.
+    The graph is taken apart. The search ends after `restarts` rounds of all rules, or sooner: after two for each
+    attribute, or after MOST_WORK. Where no clique may have more than `most` cells and every order found makes one that
+    has, the order stops there.
     """
     first = eliminate_simplicial(graph)
     for step, clique in enumerate(first.cliques, start=1):
@@ -269,7 +271,8 @@ def smallest_elimination(
     best: Elimination | None = None
     stopped: list[Elimination] = []
     fewest, work = most, 0
-    for attempt in range(1 + restarts):
+    # Among few attributes there are few orders to be found by chance.
+    for attempt in range(1 + min(restarts, 2 * len(graph.neighbours))):
         for rule in RULES:
             allowed = MOST_WORK if most == math.inf else min(MOST_WORK, LEAST_WORK + WORK_PER_CELL * fewest)
             if work > allowed and (best or stopped):

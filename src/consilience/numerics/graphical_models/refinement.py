@@ -121,16 +121,20 @@ def grouped(
     work = _Work(sizes, own, held)
     groups = dict(enumerate(work.same_scopes(held)))
     heap: list[tuple[int, int, int]] = []
+    # A union has no fewer cells than its parts: what is too large by itself need not be compared.
+    small = [place for place, group in groups.items() if work.count(group.bits) <= work.most_cells]
+    joinable: dict[int, _Group] = {}
 
     def compare(place: int) -> None:
-        for other in groups:
-            if other != place:
-                saved = work.saved(groups[place], groups[other])
-                if saved > 0:
-                    heapq.heappush(heap, (-saved, min(place, other), max(place, other)))
+        """Weigh a group against those that came before, of which it is one from now on."""
+        for other, group in joinable.items():
+            saved = work.saved(groups[place], group)
+            if saved > 0:
+                heapq.heappush(heap, (-saved, other, place))
+        joinable[place] = groups[place]
 
     if len(groups) <= MOST_GROUPS:
-        for place in groups:
+        for place in small:
             compare(place)
     following = len(groups)
     while heap:
@@ -138,6 +142,7 @@ def grouped(
         if first not in groups or second not in groups:
             continue
         a, b = groups.pop(first), groups.pop(second)
+        del joinable[first], joinable[second]
         groups[following] = _Group(a.bits | b.bits, a.members + b.members)
         compare(following)
         following += 1

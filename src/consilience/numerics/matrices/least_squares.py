@@ -50,6 +50,7 @@ def solve_nonnegative_least_squares(
         share = min(max((ahead / centre) ** 3, CENTRING * (1.0 - min(primal, dual)) ** 3, 1e-6), 1.0)
         kappa = share * centre - x * z - dx * dz
         dx, _ = factored.solve(-wrong + kappa / x, nothing)
+        del factored  # Not two of them at once: they are most of the memory.
         dz = (kappa - z * dx) / x
         length = min(1.0, TO_THE_END * reach(x, dx), TO_THE_END * reach(z, dz))
         x, z = x + length * dx, z + length * dz
