@@ -234,7 +234,7 @@ def graphical_speed() -> str:
 
 def designs() -> str:
     """How many views the shipped designs have, for some numbers of attributes."""
-    from consilience.numerics.coverings import covering_size
+    from consilience.coverings.designs import covering_size
 
     points = (16, 24, 32, 45, 64)
     rows = [

@@ -24,8 +24,8 @@ from scipy.stats import binom
 from benchmarks.problems.small_releases import SMALL_RELEASES, SmallRelease
 from consilience.domain import Query
 from consilience.estimators import estimate
+from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace
-from consilience.numerics.rng import generator
 from consilience.publication.intervals import intervals
 
 Row = dict[str, Any]

@@ -69,10 +69,12 @@ MECHANISMS: dict[str, Mechanism] = {
     "AIM on residual": Mechanism(
         "consilience.plans.aim", lambda plans, _, workload: plans.Aim(workload, model="residual")
     ),
-    "MWEM+graphical": Mechanism("consilience.plans.mwem_models", lambda plans, _, workload: plans.MwemModels(workload)),
-    "PrivBayes": Mechanism("consilience.plans.privbayes", lambda plans, _, __: plans.PrivBayes()),
+    "MWEM+graphical": Mechanism(
+        "consilience.plans.published.mwem_models", lambda plans, _, workload: plans.MwemModels(workload)
+    ),
+    "PrivBayes": Mechanism("consilience.plans.published.privbayes", lambda plans, _, __: plans.PrivBayes()),
     "PrivBayes+graphical": Mechanism(
-        "consilience.plans.privbayes", lambda plans, _, __: plans.PrivBayes(), "graphical"
+        "consilience.plans.published.privbayes", lambda plans, _, __: plans.PrivBayes(), "graphical"
     ),
     "ResidualPlanner": Mechanism(
         "consilience.plans.residual_planner", lambda plans, _, workload: plans.ResidualPlanner(workload), "residual"

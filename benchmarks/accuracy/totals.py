@@ -23,8 +23,8 @@ from benchmarks.problems.histograms import NamedHistogram, dpbench_histograms
 from consilience.domain import Domain, Query, factors
 from consilience.estimators import Estimate, Table, Tree, estimate
 from consilience.estimators.evidence import LAPLACE_ALPHA
+from consilience.kernels.rng import Generator, generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import Generator, generator
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]

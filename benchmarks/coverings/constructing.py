@@ -6,9 +6,9 @@ import numpy as np
 
 from benchmarks.coverings.candidates import Candidate, sizes_so_far, split_candidates, weighted_candidates
 from benchmarks.coverings.dependencies import affected_by, leads_to, references
+from consilience.coverings.recipes import SEARCHED, cooked
+from consilience.coverings.shipped import DesignTable, Key, ShippedDesign, packed_bytes
 from consilience.errors import ConsilienceError
-from consilience.numerics.coverings.recipes import SEARCHED, cooked
-from consilience.numerics.coverings.shipped import DesignTable, Key, ShippedDesign, packed_bytes
 
 MOST_COOKED = {2: 10, 3: 10, 4: 5}
 """How many of the most promising recipes are carried out; tidying may make any of them smaller than promised."""

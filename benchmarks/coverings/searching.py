@@ -7,13 +7,13 @@ import numpy as np
 
 from benchmarks.coverings.bounds import schonheim_bound
 from benchmarks.coverings.constructing import enter
-from consilience.numerics.coverings.annealing import annealed
-from consilience.numerics.coverings.chosen_flats import chosen_flats
-from consilience.numerics.coverings.coverage import block_rows, uncovered
-from consilience.numerics.coverings.greedy import greedy_rows
-from consilience.numerics.coverings.recipes import SEARCHED
-from consilience.numerics.coverings.shipped import DesignTable, Key
-from consilience.numerics.coverings.tidying import alone_counts
+from consilience.coverings.annealing import annealed
+from consilience.coverings.chosen_flats import chosen_flats
+from consilience.coverings.coverage import block_rows, uncovered
+from consilience.coverings.greedy import greedy_rows
+from consilience.coverings.recipes import SEARCHED
+from consilience.coverings.shipped import DesignTable, Key
+from consilience.coverings.tidying import alone_counts
 
 HEATS = ((0.6, 0.15), (0.3, 0.15), (1.0, 0.1), (0.4, 0.2))
 """First and last temperatures, tried in turn: structure survives a mild one, and a new one needs more."""

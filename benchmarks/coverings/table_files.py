@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.numerics import coverings
-from consilience.numerics.coverings.recipes import SEARCHED
-from consilience.numerics.coverings.shipped import DesignTable, packed_rows
+from consilience import coverings
+from consilience.coverings.recipes import SEARCHED
+from consilience.coverings.shipped import DesignTable, packed_rows
 
 FOLDER = Path(coverings.__file__).parent
 

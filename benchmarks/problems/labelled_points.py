@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.problems.data_folder import find_data
-from consilience.numerics.clustering import normalised
-from consilience.numerics.iterates.logistic_fit import signed_records
+from consilience.iterates.logistic_fit import signed_records
+from consilience.kernels.clustering.regions import normalised
 
 ADULT_BOUNDS: dict[str, tuple[float, float]] = {
     "age": (17, 90),

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from benchmarks.problems.records import named_records
 from consilience.domain import Domain, Query, factors
+from consilience.kernels.rng import Generator, generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import Generator, generator
 
 Array = NDArray[np.float64]
 

@@ -55,7 +55,7 @@ def potentials_of(problem: NoisyMarginals) -> list[Array]:
 def our_oracle(path: str, out: str) -> dict[str, Any]:
     """Seconds per call of our oracle; its marginals go to a file."""
     problem = NoisyMarginals.load(path)
-    models = importlib.import_module("consilience.numerics.graphical_models")
+    models = importlib.import_module("consilience.models")
     begin = time.perf_counter()
     tree = models.junction_tree(problem.sizes, problem.scopes)
     oracle = models.MarginalOracle(tree, problem.scopes, total=problem.total)
@@ -108,8 +108,8 @@ def our_fit(path: str) -> dict[str, Any]:
     """How the loss of our default optimiser falls, to a proven gap of 0.1 %."""
     problem = NoisyMarginals.load(path)
     begin = time.perf_counter()
-    models = importlib.import_module("consilience.numerics.graphical_models")
-    fitting = importlib.import_module("consilience.numerics.graphical_models.fit_model")
+    models = importlib.import_module("consilience.models")
+    fitting = importlib.import_module("consilience.models.fitting.fit_model")
     importing = time.perf_counter() - begin
     curve: list[tuple[float, float]] = []
 
@@ -129,8 +129,8 @@ def our_fit(path: str) -> dict[str, Any]:
 
 def measured_rows(problem: NoisyMarginals, layout: Any) -> tuple[Any, Any]:
     """The measurements as rows in units of their noise, and what missing them costs."""
-    given = importlib.import_module("consilience.numerics.graphical_models.rows")
-    priced = importlib.import_module("consilience.numerics.measured_tables.row_costs")
+    given = importlib.import_module("consilience.models.fitting.rows")
+    priced = importlib.import_module("consilience.solvers.tables.row_costs")
     queries = [
         given.MeasuredQuery(k, scope, np.full(noisy.size, 1.0 / problem.scale))
         for k, (scope, noisy) in enumerate(zip(problem.scopes, problem.noisy, strict=True))

@@ -14,8 +14,12 @@ import numpy as np
 
 from benchmarks.problems.points import mixture, s1
 from benchmarks.speed.timing import best_time
-from consilience.numerics.clustering import Region, RegionKind, cluster_sums, initial_centroids, lattice_points
-from consilience.numerics.iterates import ChainProblem, ChainSettings, NoisyRounds, cluster_problem, run_chains
+from consilience.iterates.chain import ChainProblem, ChainSettings
+from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
+from consilience.iterates.runs import run_chains
+from consilience.kernels.clustering.initial_centroids import initial_centroids
+from consilience.kernels.clustering.nearest import cluster_sums
+from consilience.kernels.clustering.regions import Region, RegionKind, lattice_points
 
 STEPS = 30_000
 LARGEST_S1_SECONDS = 0.5

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from benchmarks.peers import clarabel_solver, ortools_glop
 from benchmarks.speed.timing import PEER_LIMIT, Peer, Solve, own_time, peer_row
-from consilience.numerics.losses import Loss
-from consilience.numerics.matrices import fit_matrix
+from consilience.solvers.losses import Loss
+from consilience.solvers.matrices.matrix_fit import fit_matrix
 
 SEED = 16
 JUDGED, RATIO = 1024, 5

@@ -29,8 +29,8 @@ from consilience.domain import Domain, Query, factors
 from consilience.estimators.base import Estimate
 from consilience.estimators.refits import Refits
 from consilience.estimators.registry import ESTIMATORS
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
 
 Row = dict[str, Any]
 

@@ -19,8 +19,8 @@ import scipy.sparse as sp
 
 from benchmarks.peers import clarabel_solver
 from benchmarks.speed.timing import PEER_LIMIT, Own, Peer, in_own_process, own_time, peer_row
-from consilience.numerics.losses import Loss
-from consilience.numerics.tables import fit_table
+from consilience.solvers.losses import Loss
+from consilience.solvers.marginal_tables.table_fit import fit_table
 
 SEED, ROWS, NOISE_SCALE = 16, 100_000, 2.0
 CATEGORICAL = (8, 6, 5, 4, 3, 3, 2, 2)

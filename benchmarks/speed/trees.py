@@ -17,8 +17,8 @@ import scipy.sparse as sp
 
 from benchmarks.peers import clarabel_solver, ortools_flow, osqp_solver, scipy_linprog
 from benchmarks.speed.timing import PEER_LIMIT, Own, Peer, Solve, best_time, in_own_process, own_time, peer_row
-from consilience.numerics.losses import Loss
-from consilience.numerics.trees import fit_tree
+from consilience.solvers.losses import Loss
+from consilience.solvers.trees.fit import fit_tree
 
 __all__ = ["best_time", "made_consistent", "noisy_tree", "run", "sums", "weights_of"]
 
@@ -29,7 +29,7 @@ WORKER = """
 import json, sys, time
 from benchmarks.speed.timing import best_time, peak_megabytes
 from benchmarks.speed.trees import noisy_tree, weights_of
-from consilience.numerics.trees import fit_tree
+from consilience.solvers.trees import fit_tree
 options, height = json.loads(sys.argv[1])
 fit_tree(noisy_tree(4), 2, weights=weights_of(4), **options)
 noisy, weights = noisy_tree(height), weights_of(height)

@@ -16,8 +16,8 @@ from benchmarks.problems.declared_records import declared_records
 from consilience import plans
 from consilience.domain import Attribute, Domain
 from consilience.estimators import estimate
+from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, MeasurementSet
-from consilience.numerics.rng import generator
 from consilience.privacy.measure import measure
 from consilience.publication import release
 from consilience.publication.report import write_report

@@ -11,7 +11,7 @@ from consilience.errors import ConsilienceError
 from consilience.estimators.base import Estimate, Estimator
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.matrix import Matrix
-from consilience.estimators.multiplicative_weights import MultiplicativeWeights
+from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights
 from consilience.estimators.refits import estimator_of, noisy_answers, refit, simulated
 from consilience.estimators.registry import ESTIMATES
 from consilience.estimators.registry import ESTIMATORS as NAMED
@@ -19,6 +19,7 @@ from consilience.estimators.residual import Residual
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree
 from consilience.estimators.views import Views
+from consilience.kernels.rng import generator
 from consilience.measurements import (
     DiscreteLaplace,
     Exact,
@@ -28,8 +29,7 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
-from consilience.numerics.fit import Status
-from consilience.numerics.rng import generator
+from consilience.solvers.fit import Status
 
 ESTIMATORS: dict[str, Estimator] = {
     "tree": Tree(),

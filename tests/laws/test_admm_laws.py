@@ -6,19 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from consilience.numerics.admm import admm
-from consilience.numerics.admm_certificate import Normal, lower_bound
-from consilience.numerics.admm_problem import plain_setting
-from consilience.numerics.fit import Status
-from consilience.numerics.losses import Loss
-from consilience.numerics.projections import (
-    Affine,
-    Isotonic,
-    MarginalsEqual,
-    NonNegative,
-    Simplex,
-    TreeConsistency,
-)
+from consilience.solvers.admm.admm import admm
+from consilience.solvers.admm.certificate import Normal, lower_bound
+from consilience.solvers.admm.problem import plain_setting
+from consilience.solvers.fit import Status
+from consilience.solvers.losses import Loss
+from consilience.solvers.projections.affine import Affine
+from consilience.solvers.projections.marginals import MarginalsEqual
+from consilience.solvers.projections.order import Isotonic
+from consilience.solvers.projections.separable import NonNegative
+from consilience.solvers.projections.simplex import Simplex
+from consilience.solvers.projections.trees import TreeConsistency
 
 LOSSES = st.sampled_from(["l1", "l2", "elastic"])
 SEEDS = st.integers(0, 2**32)

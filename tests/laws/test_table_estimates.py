@@ -10,7 +10,7 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.estimators import Table
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.fit import Status
+from consilience.solvers.fit import Status
 
 FACTORS = st.sampled_from(
     [factors.Identity(), factors.Prefix(), factors.Haar(), factors.Tree(2), factors.AllRanges(), factors.Total()]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.numerics.matrices import fit_matrix
-from consilience.numerics.tables import fit_table
+from consilience.solvers.marginal_tables.table_fit import fit_table
+from consilience.solvers.matrices.matrix_fit import fit_matrix
 
 losses = st.sampled_from(["l1", "l2", "elastic"])
 

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.numerics.fit import Status
-from consilience.numerics.losses import Loss
-from consilience.numerics.trees import fit_forest, fit_tree, histogram_parents
+from consilience.solvers.fit import Status
+from consilience.solvers.losses import Loss
+from consilience.solvers.trees.fit import fit_forest, fit_tree
+from consilience.solvers.trees.layout import histogram_parents
 
 LOSSES = st.sampled_from(["l1", "l2", "elastic"])
 TIES = st.sampled_from(["min-l2", "proportional", "vertex"])

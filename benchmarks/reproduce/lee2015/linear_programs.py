@@ -14,10 +14,11 @@ from scipy.optimize import linprog
 
 from benchmarks.reproduce.figures import Claim, Picture, publish
 from benchmarks.speed.trees import best_time, made_consistent, noisy_tree, sums
-from consilience.numerics.admm import admm
-from consilience.numerics.losses import Loss
-from consilience.numerics.projections import NonNegative, TreeConsistency
-from consilience.numerics.trees import fit_tree
+from consilience.solvers.admm.admm import admm
+from consilience.solvers.losses import Loss
+from consilience.solvers.projections.separable import NonNegative
+from consilience.solvers.projections.trees import TreeConsistency
+from consilience.solvers.trees.fit import fit_tree
 
 NAME = "lee2015-linear-programs"
 PICTURE = Picture(

@@ -19,10 +19,13 @@ from benchmarks.problems.histograms import NamedHistogram, nettrace, search_logs
 from benchmarks.reproduce.lee2015.methods import HAY, LEAST_SQUARES
 from consilience import plans
 from consilience.estimators.base import Estimator
-from consilience.numerics.linear_maps import AllRangesMap
-from consilience.numerics.matrices import fit_matrix
-from consilience.numerics.strategies import gram_matrix, low_rank_factors, p_identity, semidefinite_strategy
+from consilience.kernels.linear_maps import AllRangesMap
 from consilience.privacy.measure import Plan, measure
+from consilience.solvers.matrices.matrix_fit import fit_matrix
+from consilience.strategies.grams import gram_matrix
+from consilience.strategies.low_rank import low_rank_factors
+from consilience.strategies.p_identity import p_identity
+from consilience.strategies.semidefinite import semidefinite_strategy
 
 Array = NDArray[np.float64]
 BINS = 1024

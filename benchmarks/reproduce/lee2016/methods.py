@@ -14,11 +14,12 @@ from benchmarks.problems.points import NamedPoints
 from benchmarks.reproduce.lee2016.privgene import PrivGene
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.numerics.clustering import lloyd, wcss
-from consilience.plans.cluster_grid import ClusterGrid
-from consilience.plans.hybrid_clusters import HybridClusters
+from consilience.kernels.clustering.lloyd import lloyd
+from consilience.kernels.clustering.nearest import wcss
 from consilience.plans.kmeans import KMeans
-from consilience.plans.sample_and_aggregate import SampleAndAggregate
+from consilience.plans.published.cluster_grid import ClusterGrid
+from consilience.plans.published.hybrid_clusters import HybridClusters
+from consilience.plans.published.sample_and_aggregate import SampleAndAggregate
 from consilience.privacy.measure import measure
 
 DPKM = "DP-KMEANS, last iterate"

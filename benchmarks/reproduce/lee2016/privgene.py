@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.numerics.clustering import Region, wcss
+from consilience.kernels.clustering.nearest import wcss
+from consilience.kernels.clustering.regions import Region
 
 Floats = NDArray[np.float64]
 

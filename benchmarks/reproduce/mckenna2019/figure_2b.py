@@ -20,8 +20,9 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 from benchmarks.problems.noisy_marginals import NoisyMarginals, chain
 from benchmarks.reproduce.figures import Claim, Picture, brief, publish
 from benchmarks.speed.timing import best_time
-from consilience.numerics.graphical_models import MarginalOracle, junction_tree
-from consilience.numerics.marginal_sums import MarginalSums
+from consilience.models.junction_trees import junction_tree
+from consilience.models.oracle import MarginalOracle
+from consilience.solvers.marginal_sums import MarginalSums
 
 NAME = "mckenna2019-figure-2b"
 PICTURE = Picture(

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from benchmarks.problems.noisy_marginals import NoisyMarginals, adult_fine
 from benchmarks.problems.records import ADULT_FINE
 from benchmarks.reproduce.figures import Claim, Picture, publish
-from consilience.numerics.graphical_models import MarginalOracle, junction_tree
-from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap, PrefixMap, SparseMap
-from consilience.numerics.strategies import p_identity
-from consilience.numerics.strategies.grams import gram_matrix
+from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, PrefixMap, SparseMap
+from consilience.models.junction_trees import junction_tree
+from consilience.models.oracle import MarginalOracle
+from consilience.strategies.grams import gram_matrix
+from consilience.strategies.p_identity import p_identity
 
 NAME = "mckenna2019-figure-3"
 PICTURE = Picture(

@@ -34,14 +34,14 @@ from benchmarks.reproduce.qardaji2014.priview import PriView
 from consilience import plans
 from consilience.domain import Domain, Workload
 from consilience.estimators import Estimator, Residual
-from consilience.estimators.fourier import Fourier
-from consilience.numerics.strategies.eigen_design import eigen_design
-from consilience.numerics.strategies.expected_error import strategy_error
-from consilience.plans.data_cube import DataCube
-from consilience.plans.expected_errors import normalised_error
-from consilience.plans.fourier import Fourier as FourierPlan
-from consilience.plans.learning import Learning
+from consilience.estimators.published.fourier import Fourier
+from consilience.plans.published.data_cube import DataCube
+from consilience.plans.published.expected_errors import normalised_error
+from consilience.plans.published.fourier import Fourier as FourierPlan
+from consilience.plans.published.learning import Learning
 from consilience.privacy.measure import Plan, measure
+from consilience.strategies.eigen_design import eigen_design
+from consilience.strategies.expected_error import strategy_error
 
 NAME = "qardaji2014-figure-1"
 PICTURE = Candlesticks(

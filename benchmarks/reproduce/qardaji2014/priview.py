@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.problems.flags import FlagRecords
-from consilience.numerics.coverings import covering
-from consilience.numerics.residuals.table_stacks import TableStack
-from consilience.numerics.views.consistency import ViewConsistency
-from consilience.numerics.views.nonnegativity import nonnegative_views
-from consilience.numerics.views.reconstruction import reconstruct
+from consilience.coverings.designs import covering
+from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.nonnegativity import nonnegative_views
+from consilience.marginals.reconstruction import reconstruct
+from consilience.marginals.table_stacks import TableStack
 
 Array = NDArray[np.float64]
 Scope = tuple[int, ...]

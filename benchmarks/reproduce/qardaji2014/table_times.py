@@ -22,10 +22,10 @@ from benchmarks.reproduce.qardaji2014.asked import Rows, random_sets
 from benchmarks.reproduce.qardaji2014.priview import THETA, Blocks, PriView, design
 from benchmarks.speed.timing import best_time
 from consilience.domain import Domain
-from consilience.numerics.residuals.table_stacks import TableStack
-from consilience.numerics.views.consistency import ViewConsistency
-from consilience.numerics.views.nonnegativity import nonnegative_views
-from consilience.numerics.views.reconstruction import reconstruct
+from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.nonnegativity import nonnegative_views
+from consilience.marginals.reconstruction import reconstruct
+from consilience.marginals.table_stacks import TableStack
 from consilience.source import open_table
 
 parquet: Any = pyarrow.parquet

@@ -29,8 +29,8 @@ def draft(
     missing_tokens: options.MissingTokens = None,
 ) -> None:
     """Draft a domain from the data. Reading values off confidential data is NOT private: review and edit the draft."""
+    from consilience.curation.draft import draft_domain
     from consilience.domain.source_format import Notation, SourceFormat
-    from consilience.source.draft import draft_domain
 
     notation = Notation(decimal or ".", thousands, tuple(missing_tokens or ()))
     how = SourceFormat(encoding or "utf-8", options.as_delimiter(delimiter), notation)
@@ -119,7 +119,7 @@ def check(
             size = f"{len(domain.attributes)} attributes, {readable_count(domain.cells)} cells"
             echo(f"{path} is valid: {domain.name}, {size}")
         return
-    from consilience.source.fit_report import check_fit
+    from consilience.curation.fit_report import check_fit
 
     declared = options.written_as(
         domain,

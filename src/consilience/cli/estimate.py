@@ -66,7 +66,7 @@ def write_bundle(fitted: "Estimate", out: Path, *, overwrite: bool, level: float
 
 def _status(fitted: "Estimate") -> str:
     """The status, with the optimality gap where the optimum was what the fit was after."""
-    from consilience.numerics.fit import Status
+    from consilience.solvers.fit import Status
 
     if fitted.status in (Status.LEAST_RISK, Status.NOISE_LEVEL, Status.MISFIT):
         return f"{fitted.status.value}. {fitted.status.explanation}"

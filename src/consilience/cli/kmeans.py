@@ -195,8 +195,8 @@ def _plan(clusters: int | None, attributes: str | None, rounds: int, region: str
 def _ready(out: Path, level: float, *, overwrite: bool, pictures: bool) -> bool:
     """Refuse what could not be written, before anything is spent; whether pictures can be drawn."""
     from consilience.estimators.iterates import check_level
-    from consilience.publication.cluster_pictures import NoPictures, check_pictures
     from consilience.publication.clusters import refuse_other_place
+    from consilience.publication.drawing import NoPictures, check_pictures
 
     check_level(level)
     refuse_other_place(out, overwrite=overwrite)

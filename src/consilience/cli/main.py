@@ -23,14 +23,7 @@ from consilience.cli import (
     report,
     synthesize,
 )
-from consilience.cli.console import (
-    Interrupted,
-    note,
-    refuse,
-    report_bug,
-    stopping_at_interrupt,
-    what_was_recorded,
-)
+from consilience.cli.console import Interrupted, note, refuse, report_bug, stopping_at_interrupt, what_was_recorded
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(

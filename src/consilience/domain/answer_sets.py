@@ -18,7 +18,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.numerics.linear_maps import Kronecker
+from consilience.kernels.linear_maps import Kronecker
 
 MOST_ANSWERS = 5_000_000
 

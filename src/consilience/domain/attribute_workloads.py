@@ -9,7 +9,7 @@ from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Pref
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.numerics.rng import generator
+from consilience.kernels.rng import generator
 
 NamedWorkload = Literal["identity", "prefix", "ranges"]
 

@@ -20,7 +20,7 @@ from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Factor, Identity, Matrix, Mean, Range, factor_from_json
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import Array, Kronecker, LinearMap, SparseMap
+from consilience.kernels.linear_maps import Array, Kronecker, LinearMap, SparseMap
 
 
 @dataclass(frozen=True)

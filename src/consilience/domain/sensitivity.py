@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.queries import BoundQuery
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import IdentityMap, SumMap
+from consilience.kernels.linear_maps import IdentityMap, SumMap
 
 Neighbours = Literal["add-remove", "replace-one"]
 

@@ -11,24 +11,24 @@ from consilience.estimators.verdicts import judged
 from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
-    from consilience.estimators.bayesian_network import BayesianNetwork
     from consilience.estimators.clusters import ClusterEstimate, cluster
-    from consilience.estimators.dual_query import DualQuery
-    from consilience.estimators.dual_query_model import DualQueryModel
-    from consilience.estimators.factored_weights import FactoredWeights
-    from consilience.estimators.fourier import Fourier
     from consilience.estimators.graphical import Graphical
     from consilience.estimators.iterates import Iterates
-    from consilience.estimators.learning import Learning
-    from consilience.estimators.local_squares import LocalSquares
     from consilience.estimators.logistic import RegressionEstimate, regress
     from consilience.estimators.marginal_loss import MarginalLoss
     from consilience.estimators.matrix import Matrix
-    from consilience.estimators.multiplicative_weights import MultiplicativeWeights
+    from consilience.estimators.published.bayesian_network import BayesianNetwork
+    from consilience.estimators.published.dual_query import DualQuery
+    from consilience.estimators.published.dual_query_model import DualQueryModel
+    from consilience.estimators.published.factored_weights import FactoredWeights
+    from consilience.estimators.published.fourier import Fourier
+    from consilience.estimators.published.learning import Learning
+    from consilience.estimators.published.local_squares import LocalSquares
+    from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights
+    from consilience.estimators.published.uniform import Uniform
     from consilience.estimators.residual import Residual
     from consilience.estimators.table import Table
     from consilience.estimators.tree import Tree
-    from consilience.estimators.uniform import Uniform
     from consilience.estimators.views import Views
 
 __all__ = [
@@ -64,24 +64,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BayesianNetwork": "bayesian_network",
+    "BayesianNetwork": "published.bayesian_network",
     "ClusterEstimate": "clusters",
-    "DualQuery": "dual_query",
-    "DualQueryModel": "dual_query_model",
-    "FactoredWeights": "factored_weights",
-    "Fourier": "fourier",
+    "DualQuery": "published.dual_query",
+    "DualQueryModel": "published.dual_query_model",
+    "FactoredWeights": "published.factored_weights",
+    "Fourier": "published.fourier",
     "Graphical": "graphical",
     "Iterates": "iterates",
-    "Learning": "learning",
-    "LocalSquares": "local_squares",
+    "Learning": "published.learning",
+    "LocalSquares": "published.local_squares",
     "MarginalLoss": "marginal_loss",
     "Matrix": "matrix",
-    "MultiplicativeWeights": "multiplicative_weights",
+    "MultiplicativeWeights": "published.multiplicative_weights",
     "RegressionEstimate": "logistic",
     "Residual": "residual",
     "Table": "table",
     "Tree": "tree",
-    "Uniform": "uniform",
+    "Uniform": "published.uniform",
     "Views": "views",
     "cluster": "clusters",
     "regress": "logistic",

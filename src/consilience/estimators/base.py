@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, all_or_unanswered, refused
+from consilience.kernels.rng import Generator
 from consilience.measurements import MeasurementSet
 from consilience.measurements.basis import Basis, basis
-from consilience.numerics.fit import Status
-from consilience.numerics.rng import Generator
+from consilience.solvers.fit import Status
 
 Progress = Callable[[str, int, int], None]
 """Told (what is going on, how much of it is done, out of how much)."""

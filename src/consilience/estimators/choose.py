@@ -26,7 +26,7 @@ from consilience.estimators.registry import ESTIMATES, ESTIMATORS
 from consilience.estimators.verdicts import is_proven, judged, refuse_misfit
 from consilience.measurements import MeasurementSet
 from consilience.measurements.parquet import refusing_what_is_odd
-from consilience.numerics.fit import Status
+from consilience.solvers.fit import Status
 
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
 PREFERRED_FOR_VIEWS = ("tree", "graphical", "table", "views", "residual", "matrix")
@@ -117,8 +117,8 @@ def check_answers(measured: MeasurementSet, method: str, queries: Sequence[Query
     model, which needs memory for the answers alone, nor by one that holds the full table.
     """
     from consilience.estimators.marginals_estimate import LARGEST_ANSWER
-    from consilience.numerics.graphical_models.elimination import MEMORY_LIMIT
-    from consilience.numerics.graphical_models.elimination_plans import BYTES_PER_CELL
+    from consilience.models.elimination import MEMORY_LIMIT
+    from consilience.models.elimination_plans import BYTES_PER_CELL
 
     domain = measured.domain
     large = [query for query in queries if math.prod(domain.sizes(query.attributes)) > LARGEST_ANSWER]

@@ -5,7 +5,7 @@ within-cluster sum of squares E[WCSS(c, D) | released]: noise-free k-means, with
 
 *Intervals.* That of a centroid is about the mean of the real records that are nearest to the reported centroid, and
 that of a size about their number. Both are sums over the records of a public cell, and are drawn given all rounds and
-the law of their noise (numerics/iterates/kriging.py). Where the interval of a size reaches 0, the cluster may be
+the law of their noise (iterates/kriging.py). Where the interval of a size reaches 0, the cluster may be
 nothing but noise: no interval of its centroid is given.
 """
 
@@ -22,13 +22,16 @@ from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, FileFormatError, MeasurementError
 from consilience.estimators.iterate_observations import Observed
 from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics, finite_or_none
+from consilience.iterates.chain import Simulated
+from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
+from consilience.iterates.contributions import KMEANS
+from consilience.iterates.convergence import effective_sample_size, split_rhat
+from consilience.iterates.kriging import Kriging, statistics_of
+from consilience.iterates.runs import ChainRuns
+from consilience.kernels.clustering.lloyd import lloyd
+from consilience.kernels.clustering.regions import Region, in_original_units
+from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
-from consilience.numerics.clustering import Region, in_original_units, lloyd
-from consilience.numerics.iterates import ChainRuns, NoisyRounds, Simulated, cluster_problem
-from consilience.numerics.iterates.contributions import KMEANS
-from consilience.numerics.iterates.convergence import effective_sample_size, split_rhat
-from consilience.numerics.iterates.kriging import Kriging, statistics_of
-from consilience.numerics.rng import Generator, generator
 
 Array = NDArray[np.float64]
 

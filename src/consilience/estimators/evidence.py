@@ -24,7 +24,7 @@ from consilience.domain.factors import Total
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.numerics.losses import LossName
+from consilience.solvers.losses import LossName
 
 Array = NDArray[np.float64]
 LossChoice = Literal["auto", "l1", "l2", "elastic"]

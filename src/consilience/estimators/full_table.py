@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.base import Estimate, SavedModel, check_rows
+from consilience.kernels.rng import Generator
 from consilience.measurements import MeasurementSet
-from consilience.numerics.rng import Generator
-from consilience.numerics.rounding import shares_of_rows
+from consilience.solvers.rounding import shares_of_rows
 
 
 @dataclass(frozen=True, eq=False)

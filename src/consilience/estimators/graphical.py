@@ -12,7 +12,7 @@ then kept. *Losses* are those of `Table`, each answer's residual in units of its
 clipped at zero, or not released, cost what their likelihood says; exact facts are kept.
 
 *When to stop.* The optimum fits noise. "least-risk" begins at the model in which all attributes are independent and
-goes towards the optimum as long as the estimated error falls (`numerics/graphical_models/least_risk.py`); "noise" stops
+goes towards the optimum as long as the estimated error falls (`models/fitting/least_risk.py`); "noise" stops
 when the loss has come down to what noise alone leads one to expect; "converged" goes all the way, from the uniform
 distribution, and is the estimator of the paper.
 """
@@ -40,16 +40,10 @@ from consilience.estimators.graphical_fitting import Fitting
 from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.measured_model import MeasuredModel, known_tree, known_tree_within
 from consilience.measurements import MeasurementSet
-from consilience.numerics.graphical_models.junction_trees import (
-    JunctionTree,
-    WorstClique,
-    blamed,
-    oracle_work,
-    predicted_bytes,
-    worst_cliques,
-)
-from consilience.numerics.graphical_models.retraced_fits import Way
-from consilience.numerics.losses import Loss
+from consilience.models.clique_trees import JunctionTree
+from consilience.models.fitting.retraced_fits import Way
+from consilience.models.junction_trees import WorstClique, blamed, oracle_work, predicted_bytes, worst_cliques
+from consilience.solvers.losses import Loss
 
 Array = NDArray[np.float64]
 GraphicalLoss = Literal["auto", "l2", "l1", "elastic", "likelihood"]

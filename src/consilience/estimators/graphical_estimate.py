@@ -12,13 +12,13 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import FileFormatError, all_or_unanswered
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.estimators.measured_model import MeasuredModel, known_tree
+from consilience.kernels.rng import Generator
+from consilience.marginals.scopes import Scope
 from consilience.measurements import MeasurementSet
-from consilience.numerics.graphical_models.elimination import CalibratedModel
-from consilience.numerics.graphical_models.factored_queries import FactoredQuery, answer, answer_many, conditional
-from consilience.numerics.graphical_models.model import GraphicalModel
-from consilience.numerics.graphical_models.sampling import sample
-from consilience.numerics.rng import Generator
-from consilience.numerics.scopes import Scope
+from consilience.models.elimination import CalibratedModel
+from consilience.models.factored_queries import FactoredQuery, answer, answer_many, conditional
+from consilience.models.model import GraphicalModel
+from consilience.models.sampling import sample
 
 Array = NDArray[np.float64]
 

@@ -15,30 +15,28 @@ from consilience.estimators.base import Progress
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.measured_model import MeasuredModel
+from consilience.kernels.linear_maps import Kronecker
+from consilience.marginals.scopes import stored_order
 from consilience.measurements import MeasurementSet
-from consilience.numerics.fit import Status
-from consilience.numerics.graphical_models.accelerated_descent import AcceleratedDescent
-from consilience.numerics.graphical_models.carried_potentials import carry_potentials
-from consilience.numerics.graphical_models.counted_oracle import CountedOracle
-from consilience.numerics.graphical_models.direct import Direct
-from consilience.numerics.graphical_models.dual_averaging import DualAveraging
-from consilience.numerics.graphical_models.fit_model import ModelFit, fit_model
-from consilience.numerics.graphical_models.independence import independent_marginals, independent_potentials
-from consilience.numerics.graphical_models.junction_trees import (
-    JunctionTree,
-)
-from consilience.numerics.graphical_models.layout import TableLayout
-from consilience.numerics.graphical_models.least_risk import fit_least_risk
-from consilience.numerics.graphical_models.mirror_descent import MirrorDescent
-from consilience.numerics.graphical_models.model_losses import RowLoss
-from consilience.numerics.graphical_models.one_way_counts import one_way_shares
-from consilience.numerics.graphical_models.oracle import MarginalOracle
-from consilience.numerics.graphical_models.proximal_fit import Proximal
-from consilience.numerics.graphical_models.retraced_fits import RetracedFit, Way
-from consilience.numerics.graphical_models.rows import MeasuredQuery, MeasuredRows
-from consilience.numerics.linear_maps import Kronecker
-from consilience.numerics.measured_tables.row_costs import RowCosts
-from consilience.numerics.scopes import stored_order
+from consilience.models.clique_trees import JunctionTree
+from consilience.models.counted_oracle import CountedOracle
+from consilience.models.fitting.accelerated_descent import AcceleratedDescent
+from consilience.models.fitting.carried_potentials import carry_potentials
+from consilience.models.fitting.direct import Direct
+from consilience.models.fitting.dual_averaging import DualAveraging
+from consilience.models.fitting.fit_model import ModelFit, fit_model
+from consilience.models.fitting.independence import independent_marginals, independent_potentials
+from consilience.models.fitting.least_risk import fit_least_risk
+from consilience.models.fitting.mirror_descent import MirrorDescent
+from consilience.models.fitting.model_losses import RowLoss
+from consilience.models.fitting.one_way_counts import one_way_shares
+from consilience.models.fitting.proximal_fit import Proximal
+from consilience.models.fitting.retraced_fits import RetracedFit, Way
+from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.layout import TableLayout
+from consilience.models.oracle import MarginalOracle
+from consilience.solvers.fit import Status
+from consilience.solvers.tables.row_costs import RowCosts
 
 if TYPE_CHECKING:
     from consilience.estimators.graphical import Graphical

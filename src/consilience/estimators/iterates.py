@@ -6,7 +6,7 @@ as it makes all released values likely. The algorithm then runs on these dataset
 
 What an algorithm brings along:
 
-    its statistics    φ(x, θ), compiled (numerics/iterates/contributions.py says how to add a kind)
+    its statistics    φ(x, θ), compiled (iterates/contributions.py says how to add a kind)
     its problem       target, proposal and starts as arrays, from what it released (numerics/iterates/*_problem.py)
     its refit         the algorithm without noise on simulated records (estimators/clusters.py, estimators/logistic.py)
 
@@ -36,8 +36,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from consilience.errors import DeclarationError
-from consilience.numerics.iterates import ChainProblem, ChainRuns, ChainSettings, run_chains
-from consilience.numerics.iterates.kriging import Kriging
+from consilience.iterates.chain import ChainProblem, ChainSettings
+from consilience.iterates.kriging import Kriging
+from consilience.iterates.runs import ChainRuns, run_chains
 
 Progress = Callable[[str, int, int], None]
 Moves = Literal["all", "jumps"]
@@ -167,7 +168,7 @@ def diagnostics(runs: ChainRuns, conditional: Kriging | None) -> dict[str, Any]:
 
     `trace` holds the log posterior at equal distances, a list for each chain. An effective sample size of some dozens
     and an R-hat below about 1.1 say that the chains have seen what there is. `lump` and `misfit` are those of what
-    intervals rest on (numerics/iterates/kriging.py), None where a round had too many numbers: then on the chains alone.
+    intervals rest on (iterates/kriging.py), None where a round had too many numbers: then on the chains alone.
     """
     jumps, walks, transfers = runs.acceptance_by_move
     traces = runs.traces

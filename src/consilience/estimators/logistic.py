@@ -13,7 +13,7 @@ clipping. Two things are open, and a draw has both. What records there may be at
 loss: a draw starts from the fit to a draw of a chain. Half of them come from chains of few points: the more points, the
 more the prior has to say, and where noise is small chains of many points are too sure of it. And what the rounds, with
 the law of their noise, leave open beyond those datasets: with G(θ) the sum of the records' gradients at the reported θ,
-drawn given all rounds (numerics/iterates/kriging.py), the draw is moved by −H⁻¹(G(θ) + ridge θ), H the expected
+drawn given all rounds (iterates/kriging.py), the draw is moved by −H⁻¹(G(θ) + ridge θ), H the expected
 curvature.
 
 Nothing here sees data or spends budget.
@@ -32,19 +32,12 @@ from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.iterate_observations import Observed
 from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics
+from consilience.iterates.kriging import Kriging
+from consilience.iterates.logistic_fit import signed_records
+from consilience.iterates.logistic_problem import NoisyGradients, followed, logistic_problem, refit, simulated_size
+from consilience.kernels.clustering.regions import Region, RegionKind, middles_and_halves, normalised
+from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
-from consilience.numerics.clustering import Region, normalised
-from consilience.numerics.clustering.regions import RegionKind, middles_and_halves
-from consilience.numerics.iterates.kriging import Kriging
-from consilience.numerics.iterates.logistic_fit import signed_records
-from consilience.numerics.iterates.logistic_problem import (
-    NoisyGradients,
-    followed,
-    logistic_problem,
-    refit,
-    simulated_size,
-)
-from consilience.numerics.rng import Generator, generator
 
 Array = NDArray[np.float64]
 

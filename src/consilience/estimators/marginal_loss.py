@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
-from consilience.numerics.graphical_models.layout import TableLayout
+from consilience.models.layout import TableLayout
 
 Array = NDArray[np.float64]
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, SavedModel, check_rows
+from consilience.kernels.rng import Generator
+from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
+from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import TableStack
 from consilience.measurements import MeasurementSet
-from consilience.numerics.residuals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
-from consilience.numerics.residuals.table_stacks import Scope, TableStack
-from consilience.numerics.rng import Generator
 
 LARGEST_ANSWER = 2**26
 """The most cells of a marginal that is put together on request: half a gigabyte."""

@@ -39,14 +39,15 @@ from consilience.estimators.evidence import (
     gather,
 )
 from consilience.estimators.full_table import FullTableEstimate
+from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
+from consilience.kernels.simplex import project_to_simplex
+from consilience.marginals.total_estimate import combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
-from consilience.numerics.fit import Fit, Status
-from consilience.numerics.graphical_models.total_estimate import combined_total, total_of_answers
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
-from consilience.numerics.losses import Loss
-from consilience.numerics.matrices.equations import MOST_EQUATIONS, ContradictoryEquations
-from consilience.numerics.matrices.matrix_fit import (
+from consilience.solvers.fit import Fit, Status
+from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.losses import Loss
+from consilience.solvers.matrices.equations import MOST_EQUATIONS, ContradictoryEquations
+from consilience.solvers.matrices.matrix_fit import (
     DENSE,
     FACTORED,
     ITERATIVE_TOLERANCE,
@@ -54,9 +55,8 @@ from consilience.numerics.matrices.matrix_fit import (
     fit_matrix,
     is_written_out,
 )
-from consilience.numerics.matrices.row_costs import RowCosts
-from consilience.numerics.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
-from consilience.numerics.simplex import project_to_simplex
+from consilience.solvers.matrices.row_costs import RowCosts
+from consilience.solvers.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
 
 BYTES_PER_LINE = 140
 """What a row or a column of a sparse strategy takes besides its entries (`python -m benchmarks memory`)."""

@@ -17,15 +17,15 @@ from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, gather, noise_scale, refuse_nothing_to_fit
 from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
+from consilience.kernels.linear_maps import IdentityMap, LinearMap
+from consilience.marginals.axis_precisions import determines_its_axis, inverse_map
+from consilience.marginals.decomposition import Decomposition
+from consilience.marginals.empty_cells import EmptyCells
+from consilience.marginals.least_squares import FittedResiduals, KnownTable, NoisyTable, fit_residuals, known_residuals
+from consilience.marginals.scopes import Scope, stored_order
+from consilience.marginals.table_stacks import maximal
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.linear_maps import IdentityMap, LinearMap
-from consilience.numerics.residuals import Decomposition, KnownTable, NoisyTable, fit_residuals, known_residuals
-from consilience.numerics.residuals.axis_precisions import determines_its_axis, inverse_map
-from consilience.numerics.residuals.empty_cells import EmptyCells
-from consilience.numerics.residuals.least_squares import FittedResiduals
-from consilience.numerics.residuals.table_stacks import maximal
-from consilience.numerics.scopes import Scope, stored_order
+from consilience.solvers.infeasible import Infeasible
 
 Array = NDArray[np.float64]
 

@@ -15,19 +15,15 @@ from consilience.domain.domains import Domain
 from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice, noise_variance, refuse_nothing_to_fit
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers, exact_answers, noisy_answers
 from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope, scope_of
+from consilience.kernels.linear_maps import Kronecker
+from consilience.marginals.scopes import Scope
+from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.numerics.graphical_models.junction_trees import (
-    JunctionTree,
-    WorstClique,
-    junction_tree,
-    junction_tree_within,
-)
-from consilience.numerics.graphical_models.one_way_counts import NoisyProduct
-from consilience.numerics.graphical_models.total_estimate import TotalEstimate, combined_total, total_of_answers
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.linear_maps import Kronecker
-from consilience.numerics.measured_tables.row_costs import RowCosts
-from consilience.numerics.scopes import Scope
+from consilience.models.clique_trees import JunctionTree
+from consilience.models.fitting.one_way_counts import NoisyProduct
+from consilience.models.junction_trees import WorstClique, junction_tree, junction_tree_within
+from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery
-from consilience.numerics.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
-from consilience.numerics.marginal_sums import MarginalSums
-from consilience.numerics.measured_tables.row_products import RowProducts, Rows, are_affordable
+from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
+from consilience.solvers.marginal_sums import MarginalSums
+from consilience.solvers.tables.row_products import RowProducts, Rows, are_affordable
 
 Array = NDArray[np.float64]
 

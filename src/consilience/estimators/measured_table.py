@@ -19,14 +19,14 @@ from consilience.estimators.evidence import (
     refuse_nothing_to_fit,
 )
 from consilience.estimators.measured_operator import MeasuredOperator
+from consilience.kernels.linear_maps import IdentityMap, SumMap
+from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, MeasurementSet
 from consilience.measurements.measurement import Measurement
-from consilience.numerics.graphical_models.total_estimate import TotalEstimate, combined_total, total_of_answers
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.linear_maps import IdentityMap, SumMap
-from consilience.numerics.losses import LossName
-from consilience.numerics.measured_tables.exact_facts import Facts
-from consilience.numerics.measured_tables.row_costs import RowCosts
+from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.losses import LossName
+from consilience.solvers.tables.exact_facts import Facts
+from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

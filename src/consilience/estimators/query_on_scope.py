@@ -7,8 +7,8 @@ from typing import Self
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import BoundQuery, Query
-from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
-from consilience.numerics.scopes import Scope
+from consilience.kernels.linear_maps import IdentityMap, LinearMap, SumMap
+from consilience.marginals.scopes import Scope
 
 
 def marginal_scope(query: Query, places: dict[str, int]) -> Scope | None:

@@ -16,13 +16,13 @@ from consilience.domain.queries import Query
 from consilience.errors import MeasurementError
 from consilience.estimators.base import Estimate, Estimator
 from consilience.estimators.registry import ESTIMATORS
+from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.numerics.rng import Generator
 
 if TYPE_CHECKING:
     from consilience.estimators.graphical import Graphical
     from consilience.estimators.graphical_estimate import GraphicalEstimate
-    from consilience.numerics.graphical_models.retraced_fits import Way
+    from consilience.models.fitting.retraced_fits import Way
 
 Array = NDArray[np.float64]
 

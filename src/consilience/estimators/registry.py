@@ -16,15 +16,21 @@ _HOMES = {
     "graphical": ("graphical.Graphical", "graphical_estimate.GraphicalEstimate"),
     "residual": ("residual.Residual", "marginals_estimate.MarginalsEstimate"),
     "views": ("views.Views", "views_estimate.ViewsEstimate"),
-    "multiplicative-weights": ("multiplicative_weights.MultiplicativeWeights", _FULL_TABLE),
-    "fourier": ("fourier.Fourier", "fourier.FourierEstimate"),
-    "learning": ("learning.Learning", "learning.LearningEstimate"),
-    "uniform": ("uniform.Uniform", "uniform.UniformEstimate"),
-    "bayesian-network": ("bayesian_network.BayesianNetwork", "bayesian_network.BayesianNetworkEstimate"),
-    "dual-query": ("dual_query.DualQuery", "dual_query.SyntheticRecords"),
-    "dual-query-model": ("dual_query_model.DualQueryModel", "dual_query_model.DualQueryModelEstimate"),
-    "factored-weights": ("factored_weights.FactoredWeights", "factored_weights.FactoredEstimate"),
-    "local-squares": ("local_squares.LocalSquares", "local_squares.LocalSquaresEstimate"),
+    "multiplicative-weights": ("published.multiplicative_weights.MultiplicativeWeights", _FULL_TABLE),
+    "fourier": ("published.fourier.Fourier", "published.fourier.FourierEstimate"),
+    "learning": ("published.learning.Learning", "published.learning.LearningEstimate"),
+    "uniform": ("published.uniform.Uniform", "published.uniform.UniformEstimate"),
+    "bayesian-network": (
+        "published.bayesian_network.BayesianNetwork",
+        "published.bayesian_network.BayesianNetworkEstimate",
+    ),
+    "dual-query": ("published.dual_query.DualQuery", "published.dual_query.SyntheticRecords"),
+    "dual-query-model": (
+        "published.dual_query_model.DualQueryModel",
+        "published.dual_query_model.DualQueryModelEstimate",
+    ),
+    "factored-weights": ("published.factored_weights.FactoredWeights", "published.factored_weights.FactoredEstimate"),
+    "local-squares": ("published.local_squares.LocalSquares", "published.local_squares.LocalSquaresEstimate"),
 }
 """Of each method where the estimator is, and where the estimate."""
 

@@ -30,13 +30,14 @@ from consilience.errors import DeclarationError, TooLarge, readable_bytes, reada
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes, reason_against_residuals
+from consilience.marginals.decomposition import Decomposition
+from consilience.marginals.joint_tables import fit_joint_table
+from consilience.marginals.least_squares import FittedResiduals
+from consilience.marginals.level_fits import LocalProblem, fit_locally
+from consilience.marginals.nonnegative_marginals import NonnegativeFit
 from consilience.measurements import MeasurementSet
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.residuals import Decomposition, LocalProblem, fit_locally
-from consilience.numerics.residuals.joint_tables import fit_joint_table
-from consilience.numerics.residuals.least_squares import FittedResiduals
-from consilience.numerics.residuals.nonnegative_marginals import NonnegativeFit
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
 
 Array = NDArray[np.float64]
 

@@ -36,15 +36,14 @@ from consilience.estimators.measured_cells_fit import (
 )
 from consilience.estimators.measured_table import HELD_TOTAL, MeasuredTable
 from consilience.measurements import MeasurementSet
-from consilience.numerics import exact_least_squares
-from consilience.numerics.exact_least_squares import fit_exactly
-from consilience.numerics.fit import Fit, Status
-from consilience.numerics.losses import Loss
-from consilience.numerics.matrices import fit_matrix
-from consilience.numerics.measured_tables import fit_measured_table, row_products
-from consilience.numerics.measured_tables.measured_fit import predicted_bytes
-from consilience.numerics.measured_tables.signed_fit import fit_signed_table
-from consilience.numerics.nonnegative_least_squares import fit_nonnegative_least_squares
+from consilience.solvers.fit import Fit, Status
+from consilience.solvers.losses import Loss
+from consilience.solvers.matrices.matrix_fit import fit_matrix
+from consilience.solvers.tables import exact_least_squares, row_products
+from consilience.solvers.tables.exact_least_squares import fit_exactly
+from consilience.solvers.tables.measured_fit import fit_measured_table, predicted_bytes
+from consilience.solvers.tables.nonnegative_least_squares import fit_nonnegative_least_squares
+from consilience.solvers.tables.signed_fit import fit_signed_table
 
 LARGEST_TABLE = 10_000_000
 LARGEST_SIGNED_TABLE = 2_000

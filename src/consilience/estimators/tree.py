@@ -12,7 +12,7 @@ Impossible cells stay empty, and exact facts are met.
 
 *Large sums.* That optimum pushes the sums of sparse counts up, since every empty cell keeps the positive half of its
 noise. So by default the total and all sums over many leaves are those of least squares without a sign, which have no
-such bias, divided from the top down; the loss is left with what is below (`numerics.trees.top_down`).
+such bias, divided from the top down; the loss is left with what is below (`solvers.trees.top_down`).
 """
 
 import dataclasses
@@ -41,14 +41,14 @@ from consilience.estimators.evidence import (
 )
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import MeasurementSet
-from consilience.numerics.fit import Fit
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.laminar import Crossing, SetForest, crossing_sets, forest_of_family
-from consilience.numerics.set_families import LARGEST_PATTERN, AxisPattern, SetFamily, axis_pattern
-from consilience.numerics.trees.contradictions import ContradictoryCounts
-from consilience.numerics.trees.faces import TieRule
-from consilience.numerics.trees.fit import fit_forest, fit_tree
-from consilience.numerics.trees.layout import LARGEST_FOREST, complete_branching
+from consilience.solvers.fit import Fit
+from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.trees.contradictions import ContradictoryCounts
+from consilience.solvers.trees.faces import TieRule
+from consilience.solvers.trees.fit import fit_forest, fit_tree
+from consilience.solvers.trees.laminar import Crossing, SetForest, crossing_sets, forest_of_family
+from consilience.solvers.trees.layout import LARGEST_FOREST, complete_branching
+from consilience.solvers.trees.set_families import LARGEST_PATTERN, AxisPattern, SetFamily, axis_pattern
 
 NESTED = "the measured sets are nested or disjoint, so the fit is exact and fast"
 
@@ -68,7 +68,7 @@ class Tree:
     `loss` is "l1", "l2", "elastic" with the share `alpha` of the absolute value, or "auto": "l2" for Gaussian noise and
     "elastic" with α = 0.7 for Laplace noise, by the evidence of our benchmarks. `nonnegative=False` lets counts be
     negative, and with "l2" is the estimate of Hay et al. (2010). `ties` chooses among the optima of "l1" (see
-    `numerics.trees.faces`). `integers=True` gives whole counts.
+    `solvers.trees.faces`). `integers=True` gives whole counts.
 
     `block` is the number of leaves up to which subtrees are fitted jointly; larger sums are held at what least squares
     without a sign say, divided from the top down. 1 divides so down to the leaves, None fits everything jointly, the

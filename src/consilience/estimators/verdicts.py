@@ -17,7 +17,7 @@ from consilience.errors import PoorFit, TooLarge
 from consilience.estimators.base import Estimate
 from consilience.estimators.evidence import noise_variance
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.numerics.fit import Status
+from consilience.solvers.fit import Status
 
 FAR = 3.0
 """A misfit beyond this is not noise, where the answers are many."""

@@ -1,12 +1,12 @@
 """`Views`: any marginal from a few overlapping ones (PriView; Qardaji, Yang, Li 2014).
 
 1. *Consistency.* Every residual of the views becomes its weighted mean over all views that have it: the generalised
-   least-squares fit, in closed form (numerics/views/consistency.py proves that the paper's procedure ends there).
+   least-squares fit, in closed form (marginals/consistency.py proves that the paper's procedure ends there).
 2. *Non-negativity.* The nearest consistent views without negative counts, weighted by precision, with the one-way
-   counts of step 1 (numerics/views/nearest_views.py). Or Ripple, as published: negative counts are moved to
-   neighbouring cells and consistency is restored, round by round (numerics/views/nonnegativity.py).
+   counts of step 1 (marginals/nearest_views.py). Or Ripple, as published: negative counts are moved to
+   neighbouring cells and consistency is restored, round by round (marginals/nonnegativity.py).
 3. *Reconstruction*, on request. A marginal that is part of a view is summed from it; any other is the table of greatest
-   entropy with what the views say of its parts, or another of the paper's choices (numerics/views/reconstruction.py).
+   entropy with what the views say of its parts, or another of the paper's choices (marginals/reconstruction.py).
 
 Where all measured attributes together have few cells, their joint table is reconstructed at once and everything is
 summed from it, so that all answers agree with each other.
@@ -26,17 +26,17 @@ from consilience.errors import DeclarationError, TooLarge, readable_bytes, reada
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes
 from consilience.estimators.views_estimate import ViewsEstimate
+from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.nearest_views import GAP, MOST_STEPS, nearest_views
+from consilience.marginals.nonnegativity import NonnegativeViews, nonnegative_views
+from consilience.marginals.reconstruction import Method as Reconstruction
+from consilience.marginals.reconstruction import reconstruct
+from consilience.marginals.scopes import Scope, stored_order
+from consilience.marginals.stacked_views import StackedViews, stacked_views
+from consilience.marginals.table_stacks import TableStack, maximal
 from consilience.measurements import MeasurementSet
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.residuals.table_stacks import TableStack, maximal
-from consilience.numerics.scopes import Scope, stored_order
-from consilience.numerics.views.consistency import ViewConsistency
-from consilience.numerics.views.nearest_views import GAP, MOST_STEPS, nearest_views
-from consilience.numerics.views.nonnegativity import NonnegativeViews, nonnegative_views
-from consilience.numerics.views.reconstruction import Method as Reconstruction
-from consilience.numerics.views.reconstruction import reconstruct
-from consilience.numerics.views.stacked_views import StackedViews, stacked_views
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
 
 Array = NDArray[np.float64]
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query
 from consilience.errors import TooLarge
 from consilience.estimators.marginals_estimate import MarginalsEstimate
-from consilience.numerics.fit import Status
-from consilience.numerics.scopes import Scope
-from consilience.numerics.views.margins import Reconstructed, ViewReader
-from consilience.numerics.views.reconstruction import Method, reconstruct_from
+from consilience.marginals.margins import Reconstructed, ViewReader
+from consilience.marginals.reconstruction import Method, reconstruct_from
+from consilience.marginals.scopes import Scope
+from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]
 

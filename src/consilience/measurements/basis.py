@@ -40,10 +40,10 @@ from consilience.domain.factors import AllRanges, Factor, Haar, Identity, Nomina
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.spelling import spell_attribute
 from consilience.domain.workloads import Workload
+from consilience.kernels.linear_maps import LinearMap
+from consilience.kernels.row_spaces import RowSpace, alike, has_no_mean, is_constant
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
-from consilience.numerics.linear_maps import LinearMap
-from consilience.numerics.row_spaces import RowSpace, alike, has_no_mean, is_constant
 
 Marks = NDArray[np.bool_]
 BasisName = Literal["measured", "modelled", "not measured"]

@@ -23,7 +23,7 @@ from scipy.special import ndtr, ndtri
 
 from consilience.domain.declarations import Declaration, suggestion
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.numerics.rng import Generator
+from consilience.kernels.rng import Generator
 
 Floats = NDArray[np.float64]
 Size = int | tuple[int, ...]

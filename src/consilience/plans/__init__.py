@@ -11,33 +11,33 @@ if TYPE_CHECKING:
     from consilience.plans.aim import Aim
     from consilience.plans.best_buy import BestBuy
     from consilience.plans.chosen import chosen_plan
-    from consilience.plans.cluster_grid import ClusterGrid
-    from consilience.plans.data_cube import DataCube
-    from consilience.plans.dawa import Dawa
-    from consilience.plans.dual_query import DualQuery
-    from consilience.plans.efpa import Efpa
     from consilience.plans.forest import Forest
-    from consilience.plans.fourier import Fourier
     from consilience.plans.hdmm import Hdmm
     from consilience.plans.histogram import Histogram
-    from consilience.plans.hybrid_clusters import HybridClusters
     from consilience.plans.independent import Independent
     from consilience.plans.kmeans import KMeans
-    from consilience.plans.learning import Learning
     from consilience.plans.logistic import Logistic
-    from consilience.plans.low_rank import LowRank
     from consilience.plans.marginals import Direct, Flat, Marginals
     from consilience.plans.matrix_mechanism import MatrixMechanism
     from consilience.plans.mst import Mst
-    from consilience.plans.mwem import Mwem
-    from consilience.plans.mwem_models import MwemModels
-    from consilience.plans.php import Php
-    from consilience.plans.privbayes import PrivBayes
+    from consilience.plans.published.cluster_grid import ClusterGrid
+    from consilience.plans.published.data_cube import DataCube
+    from consilience.plans.published.dawa import Dawa
+    from consilience.plans.published.dual_query import DualQuery
+    from consilience.plans.published.efpa import Efpa
+    from consilience.plans.published.fourier import Fourier
+    from consilience.plans.published.hybrid_clusters import HybridClusters
+    from consilience.plans.published.learning import Learning
+    from consilience.plans.published.low_rank import LowRank
+    from consilience.plans.published.mwem import Mwem
+    from consilience.plans.published.mwem_models import MwemModels
+    from consilience.plans.published.php import Php
+    from consilience.plans.published.privbayes import PrivBayes
+    from consilience.plans.published.sample_and_aggregate import SampleAndAggregate
+    from consilience.plans.published.wavelet import Wavelet
     from consilience.plans.residual_planner import ResidualPlanner
-    from consilience.plans.sample_and_aggregate import SampleAndAggregate
     from consilience.plans.texts import plan_from_text
     from consilience.plans.views import Views
-    from consilience.plans.wavelet import Wavelet
 
 __all__ = [
     "Aim",
@@ -77,34 +77,34 @@ __all__ = [
 _HOMES = {
     "Aim": "aim",
     "BestBuy": "best_buy",
-    "ClusterGrid": "cluster_grid",
-    "DataCube": "data_cube",
-    "Dawa": "dawa",
+    "ClusterGrid": "published.cluster_grid",
+    "DataCube": "published.data_cube",
+    "Dawa": "published.dawa",
     "Direct": "marginals",
-    "DualQuery": "dual_query",
-    "Efpa": "efpa",
+    "DualQuery": "published.dual_query",
+    "Efpa": "published.efpa",
     "Flat": "marginals",
     "Forest": "forest",
-    "Fourier": "fourier",
+    "Fourier": "published.fourier",
     "Hdmm": "hdmm",
     "Histogram": "histogram",
-    "HybridClusters": "hybrid_clusters",
+    "HybridClusters": "published.hybrid_clusters",
     "Independent": "independent",
     "KMeans": "kmeans",
-    "Learning": "learning",
+    "Learning": "published.learning",
     "Logistic": "logistic",
-    "LowRank": "low_rank",
+    "LowRank": "published.low_rank",
     "Marginals": "marginals",
     "MatrixMechanism": "matrix_mechanism",
     "Mst": "mst",
-    "Mwem": "mwem",
-    "MwemModels": "mwem_models",
-    "Php": "php",
-    "PrivBayes": "privbayes",
+    "Mwem": "published.mwem",
+    "MwemModels": "published.mwem_models",
+    "Php": "published.php",
+    "PrivBayes": "published.privbayes",
     "ResidualPlanner": "residual_planner",
-    "SampleAndAggregate": "sample_and_aggregate",
+    "SampleAndAggregate": "published.sample_and_aggregate",
     "Views": "views",
-    "Wavelet": "wavelet",
+    "Wavelet": "published.wavelet",
     "chosen_plan": "chosen",
     "plan_from_text": "texts",
 }

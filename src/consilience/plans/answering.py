@@ -20,7 +20,7 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.estimators.choose import check_answers
 from consilience.measurements import MeasurementSet
-from consilience.numerics.graphical_models import elimination_plans
+from consilience.models import elimination_plans
 from consilience.plans.model_sizes import ModelSizes
 
 CAREFUL = 10

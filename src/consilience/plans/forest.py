@@ -40,14 +40,7 @@ from consilience.plans.answering import AnswersWorkload, answering_sizes
 from consilience.plans.budget_parts import check_share
 from consilience.plans.independent import attribute_importance, balanced_shares, one_way_cells
 from consilience.plans.mst import tree_sentences
-from consilience.plans.spanning_pairs import (
-    OneWayCounts,
-    Pair,
-    grow_forest,
-    joined_tables,
-    mean_absolute,
-    pair_weights,
-)
+from consilience.plans.spanning_pairs import OneWayCounts, Pair, grow_forest, joined_tables, mean_absolute, pair_weights
 from consilience.plans.value_groups import Joining, joined_table
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gain_scores import JoinedTable, JoinedValues

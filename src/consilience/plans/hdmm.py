@@ -1,7 +1,7 @@
 """HDMM: the products of queries that answer a workload with the least expected error (McKenna et al. 2018).
 
 A workload of queries over several attributes is a union of Kronecker products. Three kinds of strategies are optimised
-for it, and that of the least expected total squared error is measured (numerics/strategies/high_dimensional.py):
+for it, and that of the least expected total squared error is measured (strategies/high_dimensional.py):
 
 - "product" (OPT_⊗): one strategy for each attribute, and their product; over one attribute this is OPT₀;
 - "union" (OPT_+): groups of queries, each with a product of its own and a share of the budget;
@@ -22,14 +22,14 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.estimators.local_squares import LocalSquares
 from consilience.estimators.matrix import Matrix
+from consilience.estimators.published.local_squares import LocalSquares
 from consilience.measurements import MeasurementSet
-from consilience.numerics.strategies.high_dimensional import OPERATORS, ChosenStrategy, Operator, best_strategy
 from consilience.plans.answering import AnswersWorkload
 from consilience.plans.product_queries import product_workload, strategy_query
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
+from consilience.strategies.high_dimensional import OPERATORS, ChosenStrategy, Operator, best_strategy
 
 MOST_CELLS = 10**6
 

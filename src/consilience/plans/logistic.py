@@ -22,10 +22,9 @@ import numpy as np
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
+from consilience.iterates.logistic_steps import next_coefficients
+from consilience.kernels.clustering.regions import REGION_KINDS, RegionKind
 from consilience.measurements import MeasurementSet
-from consilience.numerics.clustering import RegionKind
-from consilience.numerics.clustering.regions import REGION_KINDS
-from consilience.numerics.iterates.logistic_steps import next_coefficients
 from consilience.plans.kmeans import asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import declared_bounds

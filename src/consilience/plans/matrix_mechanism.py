@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.numerics.strategies import eigen_design, p_identity, semidefinite_strategy, strategy_error
-from consilience.numerics.strategies.marginal_grams import marginal_workload_gram
 from consilience.plans.strategy_queries import AttributeWorkload, strategy_query
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
+from consilience.strategies.eigen_design import eigen_design
+from consilience.strategies.expected_error import strategy_error
+from consilience.strategies.marginal_grams import marginal_workload_gram
+from consilience.strategies.p_identity import p_identity
+from consilience.strategies.semidefinite import semidefinite_strategy
 
 STRATEGIES = ("auto", "p-identity", "eigen", "yuan")
 

@@ -13,10 +13,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from consilience.domain.domains import Domain
-from consilience.numerics.graphical_models import elimination_plans
-from consilience.numerics.graphical_models.elimination_plans import plan_elimination
-from consilience.numerics.graphical_models.junction_trees import JunctionTree, junction_tree
-from consilience.numerics.scopes import Scope
+from consilience.marginals.scopes import Scope
+from consilience.models import elimination_plans
+from consilience.models.clique_trees import JunctionTree
+from consilience.models.elimination_plans import plan_elimination
+from consilience.models.junction_trees import junction_tree
 
 Names = tuple[str, ...]
 

@@ -17,11 +17,11 @@ from consilience.domain.factors import Factor, Identity, Matrix
 from consilience.domain.queries import RELATIVE_LATTICE_BITS, SHARED_LATTICE_BITS, Query
 from consilience.domain.workloads import Workload
 from consilience.errors import TooLarge
-from consilience.numerics.linear_maps import SumMap
-from consilience.numerics.strategies.expected_error import Norm
-from consilience.numerics.strategies.grams import gram_matrix
-from consilience.numerics.strategies.product_strategies import ProductStrategy
-from consilience.numerics.strategies.product_workloads import ProductTerm, ProductWorkload
+from consilience.kernels.linear_maps import SumMap
+from consilience.strategies.expected_error import Norm
+from consilience.strategies.grams import gram_matrix
+from consilience.strategies.product_strategies import ProductStrategy
+from consilience.strategies.product_workloads import ProductTerm, ProductWorkload
 
 MOST_VALUES = 4096
 """Strategies are found for attributes of up to so many values: the time grows with the cube of their number."""

@@ -23,7 +23,7 @@ from consilience.estimators.base import Estimate, Estimator
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.marginals_estimate import MarginalsEstimate
-from consilience.estimators.uniform import Uniform
+from consilience.estimators.published.uniform import Uniform
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 
 Array = NDArray[np.float64]

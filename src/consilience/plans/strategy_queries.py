@@ -11,7 +11,7 @@ from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.numerics.strategies.grams import gram_matrix
+from consilience.strategies.grams import gram_matrix
 
 MOST_CELLS = 4096
 """Optimising takes time with the cube of the number of values: minutes for this many."""

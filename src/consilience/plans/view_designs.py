@@ -28,8 +28,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from consilience.coverings.coverage import coverage
+from consilience.coverings.designs import covering, covering_size
+from consilience.coverings.weighted import weighted_covering
 from consilience.errors import DeclarationError, TooLarge
-from consilience.numerics.coverings import coverage, covering, covering_size, weighted_covering
 from consilience.privacy.budgets import Budget
 
 TARGET_ERROR = 0.001

@@ -15,14 +15,7 @@ from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.measurements import MeasurementSet
 from consilience.plans.budget_parts import check_share, in_two_parts
-from consilience.plans.view_designs import (
-    WAYS,
-    Bounds,
-    Considered,
-    ViewDesign,
-    choose_design,
-    considered_designs,
-)
+from consilience.plans.view_designs import WAYS, Bounds, Considered, ViewDesign, choose_design, considered_designs
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 

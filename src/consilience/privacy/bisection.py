@@ -4,7 +4,7 @@ It begins with all values in one bucket. On each of a public number of levels ev
 private selection among "keep" and all its cuts; what is kept stays. The cost of a bucket is M = Σ|xᵢ − median|,
 within a factor of two of what an even spread of its total gets wrong, plus a public constant for the noise on that
 total; the selection prefers the least sum of costs. The paper takes the mean for the median, which doubles the
-sensitivity and gains nothing (`numerics.absolute_deviations`).
+sensitivity and gains nothing (`privacy.absolute_deviations`).
 
 **Sensitivity of a selection.** A record more or less lies in one bucket, and in one side of each cut. It changes M of
 that side, or of the whole, by at most 1, and nothing else: 2^b in units of 2^−b. Buckets of one value have nothing to
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.numerics.absolute_deviations import deviation_sensitivity, prefix_deviations
+from consilience.privacy.absolute_deviations import deviation_sensitivity, prefix_deviations
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import Integers
 from consilience.privacy.selection import select

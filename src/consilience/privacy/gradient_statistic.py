@@ -1,6 +1,6 @@
 """The statistics of one round of logistic regression: how many records there are, and the sum of their gradients.
 
-A record becomes a point x of the region on the lattice (numerics/clustering/regions.py) with a label y, 1 where the
+A record becomes a point x of the region on the lattice (kernels/clustering/regions.py) with a label y, 1 where the
 label's attribute lies in the upper half of its declared bounds and −1 elsewhere. With the coefficients θ of the round
 before it adds
 
@@ -27,8 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.numerics.clustering import LATTICE_BITS, Region, RegionKind, lattice_points
-from consilience.numerics.iterates.logistic_gradients import gradient_sums
+from consilience.kernels.clustering.regions import LATTICE_BITS, Region, RegionKind, lattice_points
+from consilience.kernels.logistic_gradients import gradient_sums
 from consilience.privacy.cluster_statistics import CHUNK, declared_bounds
 
 Part = Literal["count", "gradient"]
@@ -41,7 +41,7 @@ class GradientStatistic:
     `coefficients` belong to normalised attributes, whose bounds are −1 and 1; the intercept's comes last. `bounds`
     are those of the attributes and, last, of the label. `clip` bounds each record's gradient in the norm `clip_norm`.
     `step` and `radius` change nothing here: they go into the description, so that what the round leads to
-    (numerics/iterates/logistic_steps.py) follows from what a file holds.
+    (iterates/logistic_steps.py) follows from what a file holds.
 
     >>> found = GradientStatistic("gradient", ("x",), "y", ((0, 1), (0, 1)), "box", (0, 0), clip=1.0, clip_norm=1)
     >>> found.sensitivity(1, "add-remove"), found.sensitivity(1, "replace-one")

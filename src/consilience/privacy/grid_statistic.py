@@ -1,7 +1,7 @@
 """How many records each cell of a grid over continuous attributes holds.
 
-A record x becomes a point of the region on the lattice (numerics/clustering/regions.py), and then one of the cells by
-whole numbers alone (numerics/clustering_mechanisms/cell_grids.py): φ(x) is a unit vector, or zero where the declaration
+A record x becomes a point of the region on the lattice (kernels/clustering/regions.py), and then one of the cells by
+whole numbers alone (kernels/cell_grids.py): φ(x) is a unit vector, or zero where the declaration
 drops the record. *Adding or removing* a record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves
 them by ‖φ(x) − φ(x')‖, at most 2 in the L1 norm and √2 in the L2 norm; with one cell at most 1, by a record that is
 dropped.
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.numerics.clustering import LATTICE_BITS, Region, RegionKind, lattice_points
-from consilience.numerics.clustering_mechanisms.cell_grids import CellGrid
+from consilience.kernels.cell_grids import CellGrid
+from consilience.kernels.clustering.regions import LATTICE_BITS, Region, RegionKind, lattice_points
 from consilience.privacy.cluster_statistics import CHUNK, declared_bounds
 
 

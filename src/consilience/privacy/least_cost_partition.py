@@ -8,7 +8,7 @@ costs nor noise. Among partitions of equal cost the one whose last bucket is lon
 and so on: an order that does not look at the data.
 
 **What it costs.** One record more or less, in code t, changes the costs of the intervals that hold t, each by at most
-Δ_w for w codes, and no others: Δ₁ = 0, and Δ_w = Δ = 2^b for w > 1 (`numerics.absolute_deviations`). With noise of
+Δ_w for w codes, and no others: Δ₁ = 0, and Δ_w = Δ = 2^b for w > 1 (`privacy.absolute_deviations`). With noise of
 scale
 
     λ_w = (Δ_w + Δ) / ε      for the intervals of w codes,
@@ -43,14 +43,9 @@ import numpy as np
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.numerics.absolute_deviations import deviation_sensitivity, prefix_deviations, window_deviations
-from consilience.numerics.interval_partitions import (
-    MOST_INTERVALS,
-    IntervalFamily,
-    interval_family,
-    least_cost_starts,
-)
+from consilience.privacy.absolute_deviations import deviation_sensitivity, prefix_deviations, window_deviations
 from consilience.privacy.bisection import check_bucket_noise, for_add_remove
+from consilience.privacy.interval_partitions import MOST_INTERVALS, IntervalFamily, interval_family, least_cost_starts
 from consilience.privacy.noise import NoiseSource, laplace_scale
 from consilience.privacy.partitions import Integers
 

@@ -1,7 +1,7 @@
 """Scores for private selection: which attribute depends most on which others? (Zhang et al. 2017, section 4)
 
 A candidate is a child X with parents Π, and its score is one of R, F and I on the table of counts n(π, x), M records in
-all (numerics/bayesian_networks/associations.py). The paper divides by a public number of records and takes neighbours
+all (privacy/associations.py). The paper divides by a public number of records and takes neighbours
 with the same number. In records, the scores need neither. Write a record in cell (π, x) as added to a table with row
 sums r, column sums c and M records, and E = r c / M for the table that independence would give.
 
@@ -49,7 +49,7 @@ from typing import Literal
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError, TooLarge
-from consilience.numerics.bayesian_networks.associations import (
+from consilience.privacy.associations import (
     LONGEST_LADDER,
     distances_from_independence,
     distances_to_dependence,

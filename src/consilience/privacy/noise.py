@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError, DeclarationError
-from consilience.numerics.rng import generator
+from consilience.kernels.rng import generator
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement

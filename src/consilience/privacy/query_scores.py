@@ -38,7 +38,7 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.numerics.linear_maps import (
+from consilience.kernels.linear_maps import (
     AllRangesMap,
     IdentityMap,
     Kronecker,

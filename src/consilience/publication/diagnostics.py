@@ -17,8 +17,8 @@ import numpy as np
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
+from consilience.kernels.rng import generator
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.numerics.rng import generator
 from consilience.publication.contrasts import contrasts
 from consilience.publication.noise_checks import (
     FEWEST_CONTRASTS,

@@ -36,9 +36,9 @@ from scipy.special import ndtri
 from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimate, Progress
+from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName, basis
-from consilience.numerics.rng import generator
 from consilience.publication.answers import as_question, check_divisor, ratio
 from consilience.publication.linear_errors import linear_errors
 from consilience.publication.model_errors import ModelErrors

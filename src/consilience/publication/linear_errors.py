@@ -19,8 +19,8 @@ from scipy.special import ndtri
 from consilience.domain.queries import Query
 from consilience.estimators.base import Estimate
 from consilience.estimators.evidence import GAUSSIAN_LAWS
+from consilience.kernels.rng import generator
 from consilience.measurements import Exact
-from consilience.numerics.rng import generator
 
 Array = NDArray[np.float64]
 

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import Query
 from consilience.estimators.base import Estimate
+from consilience.kernels.rng import Generator, generator
 from consilience.measurements import Exact
-from consilience.numerics.rng import Generator, generator
 
 Array = NDArray[np.float64]
 Names = tuple[str, ...]

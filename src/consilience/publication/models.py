@@ -21,7 +21,7 @@ from consilience.estimators.base import SavedModel
 from consilience.measurements import MeasurementSet
 from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
-from consilience.numerics.fit import Status
+from consilience.solvers.fit import Status
 
 VERSION = "1"
 

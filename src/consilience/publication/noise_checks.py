@@ -35,8 +35,8 @@ from consilience.domain.factors import (
     Value,
 )
 from consilience.estimators.base import Progress
+from consilience.kernels.rng import Generator
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Measurement, NoiseLaw
-from consilience.numerics.rng import Generator
 from consilience.publication.contrasts import Contrasts, is_plain
 
 Floats = NDArray[np.float64]

@@ -22,7 +22,7 @@ from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, TooLarge, readable_bytes
 from consilience.estimators.base import Estimate, Progress
 from consilience.estimators.refits import Refits
-from consilience.numerics.rng import generator
+from consilience.kernels.rng import generator
 
 Array = NDArray[np.float64]
 

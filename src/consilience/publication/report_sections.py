@@ -9,7 +9,6 @@ import numpy as np
 from consilience.domain.spelling import spell_attribute
 from consilience.measurements import Measurement
 from consilience.measurements.basis import columns_basis
-from consilience.numerics.fit import Status
 from consilience.publication.report_facts import ReportFacts
 from consilience.publication.report_numbers import count
 from consilience.publication.report_page import (
@@ -25,6 +24,7 @@ from consilience.publication.report_page import (
     table,
 )
 from consilience.publication.report_words import GLOSSARY, LIMITS, budget_in_words, plan_in_words, protected
+from consilience.solvers.fit import Status
 
 
 def heading(known: ReportFacts) -> Markup:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.numerics.rng import Generator
+from consilience.kernels.rng import Generator
 
 Codes = NDArray[np.int64]
 

@@ -32,9 +32,9 @@ from consilience.domain.attributes import Attribute, Numeric
 from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress, check_rows
+from consilience.kernels.rng import Generator, generator
 from consilience.measurements.basis import ColumnsBasis, columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
-from consilience.numerics.rng import Generator, generator
 from consilience.publication.row_margins import settle_margins
 
 if TYPE_CHECKING:

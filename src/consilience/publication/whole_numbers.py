@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators import Estimate
-from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
+from consilience.kernels.linear_maps import IdentityMap, LinearMap, SumMap
 from consilience.publication.answers import adds_up, as_query
 from consilience.publication.cross_tables import across_axes, listing_axes
 

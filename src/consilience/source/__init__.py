@@ -11,7 +11,7 @@ from consilience.late_imports import imported_late
 from consilience.source.tables import Source, open_table
 
 if TYPE_CHECKING:
-    from consilience.source.fit_report import check_fit
+    from consilience.curation.fit_report import check_fit
 
 __all__ = ["Source", "check_fit", "open_table"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
 from consilience.domain.spelling import guarded
-from consilience.numerics.counting import WIDTHS, look_up, width_of
+from consilience.source.counting import WIDTHS, look_up, width_of
 from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, places_among, plain, positions, texts_of
 
 WIDEST_TABLE = 2**20

@@ -4,7 +4,7 @@ The first record is the header. The delimiter is the declared one, or the comma,
 header names most declared columns; nothing else is guessed, and every value is read as text. Text is UTF-8 unless
 another encoding is declared, from which it is turned into UTF-8 while it is read: bytes that mean nothing in it become
 U+FFFD, and the values that hold them follow the domain's rule. Whitespace around values is dropped, and an empty value
-is missing. `numerics.delimited` gives the grammar, which has a meaning for every sequence
+is missing. `source.delimited_text` gives the grammar, which has a meaning for every sequence
 of bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs its own
 record alone, unless the next single quote of the file ends a field on a later line.
 """
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from consilience.domain.source_format import SourceFormat
 from consilience.domain.spelling import guarded
 from consilience.errors import SourceError
-from consilience.numerics.delimited import NOWHERE, Fields, gather_fields, split_records
+from consilience.source.delimited_text import NOWHERE, Fields, gather_fields, split_records
 from consilience.source.notation import meant_batches, writings_of
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
 from consilience.source.records import Batch

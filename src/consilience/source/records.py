@@ -2,7 +2,7 @@
 
 A record is dropped from every count alike: because a rule of an attribute drops it, because it lies in cells declared
 impossible, or because its unit has more rows than it may. That last choice is made among the rows that the others
-leave, by `numerics.unit_rows`, from the codes of *all* attributes, so that it is the same whatever is counted.
+leave, by `source.unit_rows`, from the codes of *all* attributes, so that it is the same whatever is counted.
 """
 
 from collections.abc import Generator, Sequence
@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain, ImpossibleCells
-from consilience.numerics.counting import WIDTHS, CodeMatrices
-from consilience.numerics.unit_rows import Part, UnitRows
 from consilience.source.coding import BoundsCoder, coder_of
+from consilience.source.counting import WIDTHS, CodeMatrices
+from consilience.source.unit_rows import Part, UnitRows
 from consilience.source.values import NO_TEXT, bytes_of, nulls, places_among, plain, texts_of
 
 

@@ -17,9 +17,9 @@ from consilience.source.identity import SourceIdentity
 from consilience.source.refusals import attempt
 
 if TYPE_CHECKING:
-    from consilience.numerics.unit_rows import Part
     from consilience.source.readers import Reader, Required
     from consilience.source.records import Batch, BoundedRows, CodedRecords, RecordCoder
+    from consilience.source.unit_rows import Part
 
 LARGEST_COUNTS = 2 * 2**30
 """The most bytes that the counts of one call may take."""
@@ -121,7 +121,7 @@ class Source:
         return attempt(lambda: self._collect_points(tuple(names)), CANNOT_COUNT)
 
     def _count(self, marginals: Sequence[tuple[str, ...]], threads: int) -> list[NDArray[np.int64]]:
-        from consilience.numerics.counting import MarginalLayout, add_counts
+        from consilience.source.counting import MarginalLayout, add_counts
         from consilience.source.records import RecordCoder
 
         columns = list(dict.fromkeys(name for names in marginals for name in names))
@@ -167,8 +167,8 @@ class Source:
         Where the rows of all units do not fit in the memory meant for them, the source is read again for each half,
         quarter and so on of the units. Each unit is in one part, so no more of its rows are counted than it may have.
         """
-        from consilience.numerics.unit_rows import MOST_SPLITS, Part
         from consilience.source.readers import ROWS_PER_BATCH
+        from consilience.source.unit_rows import MOST_SPLITS, Part
 
         parts = [Part()]
         while parts:

@@ -14,7 +14,7 @@ PLANTS = {
     "an estimator imports the source": ("estimators/table.py", "import consilience.source\n"),
     "publication imports plans": ("publication/answers.py", "import consilience.plans\n"),
     "a plan imports the source": ("plans/marginals.py", "from consilience.source import open_table\n"),
-    "numerics imports domain": ("numerics/linear_maps.py", "import consilience.domain.domains\n"),
+    "numerics imports domain": ("kernels/linear_maps.py", "import consilience.domain.domains\n"),
     "numba outside numerics": ("privacy/pricing.py", "import numba\n"),
     "a package that no layer names": ("stray/__init__.py", ""),
 }

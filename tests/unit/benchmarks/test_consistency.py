@@ -8,7 +8,7 @@ import pytest
 from benchmarks.peers import scipy_linprog
 from benchmarks.speed import matrices, tables, trees
 from benchmarks.speed.timing import Own, Peer, best_time, peer_row
-from consilience.numerics.trees import fit_tree
+from consilience.solvers.trees.fit import fit_tree
 
 OWN = Own("a problem", 1e-9, 2.0, 0.0)
 

@@ -9,7 +9,8 @@ import pytest
 from benchmarks.peers import mbi_models
 from benchmarks.problems.noisy_marginals import NoisyMarginals, star
 from benchmarks.speed.graphical import is_installed, judge, largest_difference, seconds_until
-from consilience.numerics.graphical_models import MarginalOracle, junction_tree
+from consilience.models.junction_trees import junction_tree
+from consilience.models.oracle import MarginalOracle
 
 SIZES = (3, 2, 4, 2, 3)
 SCOPES = {

@@ -3,8 +3,8 @@
 import numpy as np
 
 from benchmarks.speed import iterates
-from consilience.numerics.clustering import nearest
-from consilience.numerics.iterates import cluster_problem
+from consilience.iterates.cluster_problem import cluster_problem
+from consilience.kernels.clustering.nearest import nearest
 
 
 def test_rounds_are_noisy_counts_and_sums_of_the_points() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from consilience.curation.draft import draft_domain
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.plans import Flat
 from consilience.privacy.measure import measure
 from consilience.source import open_table
-from consilience.source.draft import draft_domain
 
 ATTRIBUTES = (Attribute.categorical("sex", ["F", "M"]), Attribute.numeric("age", [0, 18, 65]))
 DRAFT = Domain("people", ATTRIBUTES, draft=True, unreviewed=("sex", "age"))

@@ -11,7 +11,7 @@ from consilience.domain.attributes import Hierarchy
 from consilience.domain.declarations import Declaration
 from consilience.domain.factors import FACTORS, Factor, factor_from_json
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import AllRangesMap
+from consilience.kernels.linear_maps import AllRangesMap
 
 AGE = Attribute.numeric("age", [0, 10, 20, 30], missing="Unknown")
 LENGTH = Attribute.numeric("length", [0.0, 0.5, 1.0, 2.0], unlisted="drop")

@@ -7,9 +7,9 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.bayesian_network import BayesianNetwork, BayesianNetworkEstimate
+from consilience.estimators.published.bayesian_network import BayesianNetwork, BayesianNetworkEstimate
+from consilience.kernels.rng import generator
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3, "c": 4, "d": 2}, name="network")
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from consilience.errors import TooLarge, Unanswered
 from consilience.estimators.choose import check_answers
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.numerics.fit import Status
+from consilience.solvers.fit import Status
 
 WIDE = Domain.from_sizes({f"x{i}": 50 for i in range(8)}, name="wide")
 

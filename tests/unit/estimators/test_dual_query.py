@@ -14,13 +14,13 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargi
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, FileFormatError, MeasurementError, ModelTooLarge
 from consilience.estimators import choose, estimate
-from consilience.estimators.dual_query import DualQuery, SyntheticRecords
-from consilience.estimators.dual_query_loss import draws_loss
-from consilience.estimators.dual_query_model import DualQueryModel, DualQueryModelEstimate
-from consilience.estimators.dual_query_run import DualQueryRun
+from consilience.estimators.published.dual_query import DualQuery, SyntheticRecords
+from consilience.estimators.published.dual_query_loss import draws_loss
+from consilience.estimators.published.dual_query_model import DualQueryModel, DualQueryModelEstimate
+from consilience.estimators.published.dual_query_run import DualQueryRun
+from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
-from consilience.numerics.rng import generator
-from consilience.plans.dual_query import DualQuery as DualQueryPlan
+from consilience.plans.published.dual_query import DualQuery as DualQueryPlan
 from consilience.privacy.measure import measure
 from consilience.publication.models import load_model, save_model
 from consilience.source import open_table

@@ -7,10 +7,10 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
 from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.factored_weights import FactoredEstimate, FactoredWeights, components
-from consilience.estimators.multiplicative_weights import MultiplicativeWeights
+from consilience.estimators.published.factored_weights import FactoredEstimate, FactoredWeights, components
+from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
 
 SIZES = {"a": 2, "b": 3, "c": 2, "d": 4, "e": 2}
 DOMAIN = Domain("d", Domain.from_sizes(SIZES).attributes, public=PublicFacts(total=100.0))

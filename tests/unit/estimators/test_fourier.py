@@ -10,12 +10,12 @@ from consilience.domain.domains import PublicFacts, PublicMargin
 from consilience.domain.factors import Matrix, Prefix, Total
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.fourier import Fourier, FourierEstimate
 from consilience.estimators.full_table import FullTableEstimate
+from consilience.estimators.published.fourier import Fourier, FourierEstimate
+from consilience.estimators.published.spread_negatives import spread_negatives
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
-from consilience.numerics.spread_negatives import spread_negatives
-from consilience.plans.fourier import Fourier as FourierPlan
+from consilience.plans.published.fourier import Fourier as FourierPlan
 
 NAMES = "abcd"
 FLAGS = Domain.from_sizes(dict.fromkeys(NAMES, 2), name="flags")

@@ -14,10 +14,10 @@ from consilience.errors import DeclarationError, MeasurementError, ModelTooLarge
 from consilience.estimators import Graphical, MarginalLoss, Table, choose
 from consilience.estimators.base import SavedModel
 from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.rng import generator
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3}
 DOMAIN = Domain.from_sizes(SIZES, name="graphical")

@@ -10,9 +10,9 @@ from consilience.domain.domains import PublicFacts
 from consilience.domain.factors import Prefix
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.learning import Learning, LearningEstimate
+from consilience.estimators.published.learning import Learning, LearningEstimate
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
 
 MIXED = Domain.from_sizes({"a": 2, "b": 3, "c": 2, "d": 4}, name="mixed")
 TRUTH = np.random.default_rng(0).poisson(6.0, MIXED.shape).astype(float)

@@ -6,11 +6,11 @@ import pytest
 from consilience.domain import Domain, Query, factors
 from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.local_squares import LocalSquares, LocalSquaresEstimate
+from consilience.estimators.published.local_squares import LocalSquares, LocalSquaresEstimate
+from consilience.estimators.published.scope_squares import ScopeAnswers, marginal_variance, solve_scope
+from consilience.kernels.linear_maps import AllRangesMap, PrefixMap, SumMap
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.linear_maps import AllRangesMap, PrefixMap, SumMap
-from consilience.numerics.rng import generator
-from consilience.numerics.strategies.local_squares import ScopeAnswers, marginal_variance, solve_scope
 
 DOMAIN = Domain.from_sizes({"a": 4, "b": 3, "c": 2, "d": 2}, name="d")
 TRUTH = np.random.default_rng(0).poisson(6, DOMAIN.shape).astype(float)

@@ -12,8 +12,8 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import RegressionEstimate, regress
+from consilience.iterates.logistic_fit import fit_logistic, logistic_loss, signed_records
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet
-from consilience.numerics.iterates.logistic_fit import fit_logistic, logistic_loss, signed_records
 from consilience.plans.logistic import Logistic
 from consilience.privacy.measure import measure
 from consilience.source import open_table

@@ -19,9 +19,9 @@ from consilience.estimators.matrix import Matrix
 from consilience.estimators.refits import estimator_of
 from consilience.estimators.tree import Tree
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.matrices import matrix_fit
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.matrices import matrix_fit
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")
 HISTOGRAM = Domain("line", (Attribute.numeric("x", list(range(17))),))

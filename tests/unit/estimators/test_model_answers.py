@@ -11,8 +11,8 @@ from consilience.estimators import Graphical, model_answers
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.model_answers import ModelAnswers
 from consilience.estimators.refits import Refits
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
-from consilience.numerics.rng import generator
 
 SIZES = {"a": 3, "b": 4, "c": 1, "d": 5, "e": 2, "f": 3}
 DOMAIN = Domain.from_sizes(SIZES)

@@ -6,9 +6,9 @@ import pytest
 from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.errors import DeclarationError, MeasurementError, TooLarge
-from consilience.estimators.multiplicative_weights import MultiplicativeWeights, table_total
+from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights, table_total
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.fit import Status
+from consilience.solvers.fit import Status
 
 DOMAIN = Domain.from_sizes({"a": 4, "b": 2}, name="small")
 

@@ -8,9 +8,9 @@ from consilience.estimators import Graphical
 from consilience.estimators.base import Estimate
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.refits import Refits, noisy_answers, refit, simulated
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
-from consilience.numerics.fit import Status
-from consilience.numerics.rng import generator
+from consilience.solvers.fit import Status
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 4, "c": 3})
 SCOPES = (("a", "b"), ("b", "c"), ("a", "c"))

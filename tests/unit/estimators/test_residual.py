@@ -15,10 +15,10 @@ from consilience.errors import DeclarationError, FileFormatError, MeasurementErr
 from consilience.estimators.base import SavedModel
 from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.residual import Residual
+from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.rng import generator
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
 
 NAMES = tuple(f"a{i}" for i in range(9))
 SIZES = (2, 3, 4, 5, 3, 2, 6, 4, 3)

@@ -11,8 +11,8 @@ from consilience.domain import Domain, Query, factors
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators import Table
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")
 TRUTH = np.random.default_rng(1).poisson(6, DOMAIN.shape).astype(float)
@@ -311,7 +311,7 @@ def test_progress_is_told() -> None:
 
 def test_where_a_loss_stalls_far_from_its_optimum_least_squares_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     from consilience.estimators import table as module
-    from consilience.numerics.fit import Fit
+    from consilience.solvers.fit import Fit
 
     domain = Domain.from_sizes({"a": 3, "b": 4, "c": 2}, name="stalling")
     rng = np.random.default_rng(2)

@@ -27,9 +27,9 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
-from consilience.numerics.laminar import crossing_sets
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.trees.laminar import crossing_sets
 
 STATES = Attribute.hierarchy("county", {"A1": "A", "A2": "A", "B1": "B", "B2": "B", "B3": "B", "A": "all", "B": "all"})
 PLACES = Domain("places", (STATES, Attribute.categorical("sex", ["F", "M"])))

@@ -8,9 +8,9 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargi
 from consilience.domain.factors import Value
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.uniform import Uniform, UniformEstimate
+from consilience.estimators.published.uniform import Uniform, UniformEstimate
+from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3, "c": 4}, name="d")
 

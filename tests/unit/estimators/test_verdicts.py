@@ -16,9 +16,9 @@ from consilience.estimators import Graphical, Table, estimate, judged
 from consilience.estimators.registry import ESTIMATORS
 from consilience.estimators.verdicts import PUBLISHED, misfit
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.fit import Status
-from consilience.numerics.infeasible import Infeasible
 from consilience.publication import open_release
+from consilience.solvers.fit import Status
+from consilience.solvers.infeasible import Infeasible
 
 SIZES = {"a": 6, "b": 5, "c": 4, "d": 3, "e": 2}
 DOMAIN = Domain.from_sizes(SIZES, name="verdicts")

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from consilience.coverings.designs import covering
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Residual, Views, choose, estimate, restore
 from consilience.estimators.base import SavedModel
+from consilience.kernels.rng import generator
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.coverings import covering
-from consilience.numerics.rng import generator
 
 FLAGS = 16
 DOMAIN = Domain.from_sizes({f"f{place}": 2 for place in range(FLAGS)})

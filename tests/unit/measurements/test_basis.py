@@ -28,10 +28,10 @@ from consilience.domain.factors import (
     Tree,
     Value,
 )
+from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, PrefixMap
+from consilience.kernels.row_spaces import RowSpace, alike
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.measurements.basis import BASES, Basis, basis
-from consilience.numerics.linear_maps import AllRangesMap, IdentityMap, PrefixMap
-from consilience.numerics.row_spaces import RowSpace, alike
 
 NUMBERS = cs.Attribute.numeric("n", edges=[0, 1, 2, 3, 4])
 DOMAIN = Domain("d", (*Domain.from_sizes({"a": 2, "b": 3, "c": 2}).attributes, NUMBERS))

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Query
-from consilience.measurements import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Exact,
-    Gaussian,
-    Laplace,
-    MeasurementSet,
-)
+from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace, MeasurementSet
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -10,8 +10,8 @@ from consilience.domain import Domain, Query
 from consilience.errors import MeasurementError
 from consilience.estimators.choose import choose
 from consilience.estimators.table import Table
+from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Gumbel, Laplace, Measurement, MeasurementSet, noise_law
-from consilience.numerics.rng import generator
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3}, name="tiny")
 SELECTION = {"algorithm": "dual-query", "part": "draws", "found": [[0, 1], [1, 2]]}

@@ -11,8 +11,8 @@ from consilience.domain import Domain, Query
 from consilience.domain.workloads import Workload
 from consilience.errors import TooLarge
 from consilience.measurements import MeasurementSet
-from consilience.numerics.graphical_models import elimination_plans
-from consilience.numerics.graphical_models.junction_trees import junction_tree
+from consilience.models import elimination_plans
+from consilience.models.junction_trees import junction_tree
 from consilience.plans.aim import Aim
 from consilience.plans.answering import CAREFUL, AnswersWorkload, _most_work, answering_sizes, asked_queries
 from consilience.plans.best_buy import BestBuy
@@ -21,7 +21,7 @@ from consilience.plans.forest import Forest
 from consilience.plans.independent import Independent
 from consilience.plans.model_sizes import answering_work
 from consilience.plans.mst import Mst
-from consilience.plans.privbayes import PrivBayes
+from consilience.plans.published.privbayes import PrivBayes
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure

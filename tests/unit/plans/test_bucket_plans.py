@@ -10,9 +10,9 @@ from consilience.domain import Attribute, Domain
 from consilience.domain.factors import Intervals
 from consilience.errors import DeclarationError
 from consilience.plans.branching import branching_for, levels_of
-from consilience.plans.dawa import Dawa
-from consilience.plans.greedy_hierarchy import WeightedRanges, greedy_shares_and_error
-from consilience.plans.php import Php
+from consilience.plans.published.dawa import Dawa
+from consilience.plans.published.greedy_hierarchy import WeightedRanges, greedy_shares_and_error
+from consilience.plans.published.php import Php
 from consilience.privacy.measure import measure
 from consilience.source import open_table
 

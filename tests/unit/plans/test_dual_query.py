@@ -13,9 +13,9 @@ from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.estimators.dual_query_run import DualQueryRun
-from consilience.plans.dual_query import DualQuery
-from consilience.plans.dual_query_schedule import MOST_ROUNDS, bought_rate, draw_costs, schedule
+from consilience.estimators.published.dual_query_run import DualQueryRun
+from consilience.plans.published.dual_query import DualQuery
+from consilience.plans.published.dual_query_schedule import MOST_ROUNDS, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
 from consilience.privacy.dual_scores import DualScore
 from consilience.privacy.gate import DataGate, PricingGate

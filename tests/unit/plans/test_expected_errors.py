@@ -8,7 +8,8 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
-from consilience.plans.expected_errors import (
+from consilience.plans.marginals import Direct, Flat, Marginals
+from consilience.plans.published.expected_errors import (
     block_criterion,
     direct_beats_flat_from,
     direct_error,
@@ -21,9 +22,8 @@ from consilience.plans.expected_errors import (
     unit_variance,
     view_noise_error,
 )
-from consilience.plans.fourier import Fourier
-from consilience.plans.learning import Learning, learning_noise_error
-from consilience.plans.marginals import Direct, Flat, Marginals
+from consilience.plans.published.fourier import Fourier
+from consilience.plans.published.learning import Learning, learning_noise_error
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 

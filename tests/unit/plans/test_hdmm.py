@@ -12,8 +12,8 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.local_squares import LocalSquares
 from consilience.estimators.matrix import Matrix
+from consilience.estimators.published.local_squares import LocalSquares
 from consilience.plans.hdmm import Hdmm
 from consilience.plans.product_queries import on_lattice, product_workload
 from consilience.privacy.budgets import budget

@@ -8,16 +8,17 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.attribute_workloads import random_predicates, random_signs
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.numerics.linear_maps import AllRangesMap, PrefixMap
-from consilience.numerics.strategies import gram_matrix, strategy_error
-from consilience.plans.low_rank import LowRank
+from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
 from consilience.plans.matrix_mechanism import MatrixMechanism
+from consilience.plans.published.low_rank import LowRank
 from consilience.plans.strategy_queries import AttributeWorkload
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.source import open_table
+from consilience.strategies.expected_error import strategy_error
+from consilience.strategies.grams import gram_matrix
 
 SIZE = 16
 DOMAIN = Domain.from_sizes({"a": SIZE, "b": 2}, name="pair")

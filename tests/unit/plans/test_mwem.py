@@ -12,7 +12,7 @@ from consilience.domain.domains import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measurements import MeasurementSet, PrivacyStatement
-from consilience.plans.mwem import Mwem, balanced_rounds
+from consilience.plans.published.mwem import Mwem, balanced_rounds
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger

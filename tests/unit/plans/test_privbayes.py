@@ -11,7 +11,7 @@ from consilience.domain.domains import PublicFacts
 from consilience.errors import DeclarationError
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Measurement, MeasurementSet
-from consilience.plans.privbayes import PrivBayes, Usefulness
+from consilience.plans.published.privbayes import PrivBayes, Usefulness
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger

@@ -14,8 +14,9 @@ from consilience.domain import Domain, Workload
 from consilience.estimators import estimate
 from consilience.plans import Aim, DualQuery, Forest, Mst, MwemModels, PrivBayes
 from consilience.privacy.budgets import budget
-from consilience.privacy.ledger import Ledger, Reservation
+from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
+from consilience.privacy.reservations import Reservation
 from consilience.publication import open_release, release
 from consilience.source import open_table
 

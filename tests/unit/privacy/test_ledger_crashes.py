@@ -17,7 +17,8 @@ import pytest
 
 from consilience.errors import BudgetExceeded, LedgerError
 from consilience.privacy.budgets import budget
-from consilience.privacy.ledger import Ledger, Reservation
+from consilience.privacy.ledger import Ledger
+from consilience.privacy.reservations import Reservation
 
 STEPS = 3
 COST = "0.01"

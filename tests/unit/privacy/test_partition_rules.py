@@ -10,9 +10,9 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
-from consilience.numerics.absolute_deviations import deviation_sensitivity
-from consilience.numerics.interval_partitions import interval_family
+from consilience.privacy.absolute_deviations import deviation_sensitivity
 from consilience.privacy.bisection import Bisection
+from consilience.privacy.interval_partitions import interval_family
 from consilience.privacy.least_cost_partition import LeastCostPartition
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.selection import selection_probabilities

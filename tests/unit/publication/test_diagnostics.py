@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError
 from consilience.estimators import estimate
+from consilience.kernels.rng import generator
 from consilience.measurements import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -21,7 +22,6 @@ from consilience.measurements import (
     MeasurementSet,
     noise_law,
 )
-from consilience.numerics.rng import generator
 from consilience.plans import Direct
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure

@@ -226,7 +226,7 @@ def test_intervals_of_an_opened_release_are_those_of_its_estimate(tmp_path):
 
 def test_clipped_and_withheld_answers_are_clipped_and_withheld_again():
     from consilience.estimators.refits import noisy_answers, simulated
-    from consilience.numerics.rng import generator
+    from consilience.kernels.rng import generator
 
     law, query = cs.Laplace(5.0), Query.marginal("a")
     values = np.array([30.0, 0.0, 12.0])

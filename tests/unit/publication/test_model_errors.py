@@ -10,8 +10,8 @@ import pytest
 import consilience as cs
 from consilience.domain import Domain, Query
 from consilience.estimators.refits import stand_in
+from consilience.kernels.rng import generator
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
 from consilience.publication import model_errors
 from consilience.publication.intervals import MODELLED, UNKNOWN, interval, intervals
 from consilience.publication.model_errors import ModelErrors, drawn_tables

@@ -11,8 +11,8 @@ import pytest
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError
 from consilience.estimators import estimate
+from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, MeasurementSet, PrivacyStatement
-from consilience.numerics.rng import generator
 from consilience.publication import open_release, release
 from consilience.publication import report_facts as report_facts_module
 from consilience.publication.bundle import add_to_bundle, check_bundle

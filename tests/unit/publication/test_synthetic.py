@@ -17,8 +17,8 @@ from consilience.domain.attributes import Numeric
 from consilience.domain.domains import ImpossibleCells
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
 from consilience.estimators import Estimate, estimate
+from consilience.kernels.rng import generator
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.numerics.rng import generator
 from consilience.publication import synthesize, synthetic, write_synthetic
 from consilience.publication.row_margins import nearest_shares, settle_margins
 from consilience.publication.synthetic import numbers_in_bins

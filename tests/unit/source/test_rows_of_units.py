@@ -220,6 +220,6 @@ def test_units_that_do_not_fit_in_memory_are_taken_part_by_part(tmp_path, monkey
     assert np.array_equal(found, expected)
     assert np.array_equal(own, points)
     monkeypatch.setattr(tables, "LARGEST_UNIT_ROWS", 1000)
-    monkeypatch.setattr("consilience.numerics.unit_rows.MOST_SPLITS", 2)
+    monkeypatch.setattr("consilience.source.unit_rows.MOST_SPLITS", 2)
     with pytest.raises(TooLarge, match="coarser attributes"):
         source.exact_counts([()])

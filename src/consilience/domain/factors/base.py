@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import Declaration
 from consilience.domain.spelling import spell_attribute
-from consilience.numerics.linear_maps import LinearMap, SparseMap
+from consilience.kernels.linear_maps import LinearMap, SparseMap
 
 
 class Factor(ABC):

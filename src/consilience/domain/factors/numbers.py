@@ -13,7 +13,7 @@ from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import Declaration, is_number
 from consilience.domain.factors.base import Factor
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import LinearMap, SparseMap
+from consilience.kernels.linear_maps import LinearMap, SparseMap
 
 
 @dataclass(frozen=True)

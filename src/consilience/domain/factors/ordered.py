@@ -12,7 +12,7 @@ from consilience.domain.attributes import Attribute, Hierarchy, Numeric
 from consilience.domain.declarations import Declaration
 from consilience.domain.factors.base import Factor, indicators
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import AllRangesMap, LinearMap, PrefixMap, SparseMap
+from consilience.kernels.linear_maps import AllRangesMap, LinearMap, PrefixMap, SparseMap
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from consilience.domain.declarations import Declaration
 from consilience.domain.factors.base import Factor, indicators
 from consilience.domain.spelling import spell, spell_attribute, spell_end
 from consilience.errors import DeclarationError
-from consilience.numerics.linear_maps import IdentityMap, LinearMap, SumMap
+from consilience.kernels.linear_maps import IdentityMap, LinearMap, SumMap
 
 
 @dataclass(frozen=True)

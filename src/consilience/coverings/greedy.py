@@ -1,0 +1,166 @@
+"""Covering designs built block by block, each grown point by point around a t-set that no block covers yet.
+
+The gain of a point p for a block B under construction is the number of uncovered t-sets in B ∪ {p} that hold p. When a
+point x joins B, exactly the (t−1)-subsets S of B with x ∈ S are new, and gain(p) grows by one for each of them whose
+S ∪ {p} is uncovered; so a block of ℓ points takes v·C(ℓ, t−1) steps.
+"""
+
+from math import comb
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.coverings.chance import chance, chance_state
+from consilience.coverings.set_kernels import insert, next_places, set_rank, unrank_set
+from consilience.coverings.set_ranks import binomials, places
+from consilience.errors import TooLarge
+from consilience.kernels.compilation import announce
+
+MOST_STEPS = 2_000_000_000
+"""The most v·C(v, t), which is how long building takes up to a factor: about ten seconds."""
+
+
+def refuse_large(points: int, block: int, strength: int) -> None:
+    """An error, before anything is allocated, where building would take minutes or gigabytes."""
+    sets = comb(points, strength)
+    steps = sets * points * max(1, block // 8)
+    if steps > MOST_STEPS:
+        raise TooLarge(
+            f"a covering of the {sets:,} sets of {strength} of {points} points would take about {steps:,} steps, and "
+            f"at most {MOST_STEPS:,} are taken: lower the strength, cover fewer points, or name the blocks yourself"
+        )
+
+
+def greedy_rows(points: int, block: int, strength: int, *, seed: int = 0) -> NDArray[np.int16]:
+    """Blocks, one in each row, that cover every t-set; a seed other than 0 breaks ties by chance.
+
+    >>> len(greedy_rows(9, 6, 2))
+    3
+    """
+    refuse_large(points, block, strength)
+    covered = np.zeros(comb(points, strength), dtype=np.uint8)
+    parts = places(block, strength - 1)
+    rows = np.empty((64 + 4 * comb(points, strength) // comb(block, strength), block), dtype=np.int16)
+    announce(_grow)
+    progress = np.zeros(2, dtype=np.int64)
+    state = chance_state(seed)
+    coefficients = binomials(max(points, block), strength)
+    while not _grow(points, strength, seed > 0, coefficients, parts, covered, progress, rows, state):
+        rows = np.concatenate([rows, np.empty_like(rows)])
+    return np.sort(rows[: progress[1]], axis=1)
+
+
+@numba.njit(nogil=True, cache=True)
+def _grow(
+    points, strength, shuffled, coefficients, parts, covered, progress, rows, state
+):  # pragma: no cover - compiled
+    """Fill rows with blocks; returns False when there is no room. `progress`: the next set to look at, and blocks."""
+    block = rows.shape[1]
+    gains = np.empty(points, dtype=np.int64)
+    inside = np.empty(points, dtype=np.uint8)
+    seed_set = np.empty(strength, dtype=np.int64)
+    kept = np.empty(strength, dtype=np.int64)
+    while True:
+        while progress[0] < len(covered) and covered[progress[0]]:
+            progress[0] += 1
+        if progress[0] == len(covered):
+            return True
+        if progress[1] == len(rows):
+            return False
+        row = rows[progress[1]]
+        gains[:] = 0
+        inside[:] = 0
+        unrank_set(progress[0], coefficients, seed_set)
+        size = 0
+        for i in range(strength):
+            size = _join(seed_set[i], row, size, inside, points, strength, coefficients, parts, covered, gains, kept)
+        while size < block:
+            best = _best(gains, inside, points, shuffled, state)
+            if gains[best] == 0:
+                best = _start_of_next(progress[0], best, size, row, inside, strength, coefficients, covered, seed_set)
+            size = _join(best, row, size, inside, points, strength, coefficients, parts, covered, gains, kept)
+        _cover(row, strength, coefficients, covered)
+        progress[1] += 1
+
+
+@numba.njit(nogil=True, cache=True)
+def _join(point, row, size, inside, points, strength, coefficients, parts, covered, gains, kept):  # pragma: no cover
+    """Put a point into the ascending block and add what it makes others gain; returns the new size."""
+    size = insert(row, size, point)
+    inside[point] = 1
+    at = 0
+    while row[at] != point:
+        at += 1
+    for part in range(len(parts)):
+        holds = strength == 1
+        fits = True
+        for i in range(strength - 1):
+            place = parts[part, i]
+            fits = fits and place < size
+            holds = holds or place == at
+        if not (fits and holds):
+            continue
+        for i in range(strength - 1):
+            kept[i] = row[parts[part, i]]
+        _add_gains(kept, strength, points, coefficients, covered, gains)
+    return size
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_gains(kept, strength, points, coefficients, covered, gains):  # pragma: no cover - compiled
+    """Add 1 to the gain of every p outside S = kept[: t−1] for which S ∪ {p} is uncovered, gap by gap of S."""
+    for gap in range(strength):
+        base = 0
+        for i in range(strength - 1):
+            base += coefficients[kept[i], i + 1 if i < gap else i + 2]
+        low = 0 if gap == 0 else kept[gap - 1] + 1
+        high = points if gap == strength - 1 else kept[gap]
+        for p in range(low, high):
+            gains[p] += 1 - covered[base + coefficients[p, gap + 1]]
+
+
+@numba.njit(nogil=True, cache=True)
+def _best(gains, inside, points, shuffled, state):  # pragma: no cover - compiled
+    best, ties = -1, 0
+    for p in range(points):
+        if inside[p]:
+            continue
+        if best < 0 or gains[p] > gains[best]:
+            best, ties = p, 1
+        elif shuffled and gains[p] == gains[best]:
+            ties += 1
+            if chance(state) * ties < 1.0:
+                best = p
+    return best
+
+
+@numba.njit(nogil=True, cache=True)
+def _start_of_next(first, otherwise, size, row, inside, strength, coefficients, covered, chosen):  # pragma: no cover
+    """A point of an uncovered set that still fits into the block and shares most points with it."""
+    best, most, looked = otherwise, -1, 0
+    rank = first
+    while rank < len(covered) and looked < 64:
+        if not covered[rank]:
+            looked += 1
+            unrank_set(rank, coefficients, chosen)
+            shared, missing = 0, -1
+            for i in range(strength):
+                if inside[chosen[i]]:
+                    shared += 1
+                else:
+                    missing = chosen[i]
+            if missing >= 0 and strength - shared <= len(row) - size and shared > most:
+                best, most = missing, shared
+        rank += 1
+    return best
+
+
+@numba.njit(nogil=True, cache=True)
+def _cover(row, strength, coefficients, covered):  # pragma: no cover - compiled
+    """Mark every t-subset of a full ascending block."""
+    place = np.arange(strength)
+    running = True
+    while running:
+        covered[set_rank(row, place, coefficients)] = 1
+        running = next_places(place, len(row))

@@ -1,0 +1,135 @@
+"""`DualQuery`: the synthetic records of a run of DualQuery, each as likely as the other (Gaboardi et al. 2014).
+
+The records answer every query, not only those of the workload: with T of them and N records in the data, each stands
+for N/T. Answers are whole multiples of that, so a few dozen records are a coarse account. `DualQueryModel` reads the
+same draws for more.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.errors import FileFormatError, MeasurementError, TooLarge
+from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.estimators.published.dual_query_run import DualQueryRun
+from consilience.kernels.rng import Generator
+from consilience.measurements import Exact, MeasurementSet
+from consilience.solvers.fit import Status
+from consilience.solvers.rounding import shares_of_rows
+
+Array = NDArray[np.float64]
+
+LARGEST_ANSWER = 2**26
+"""The most cells of a marginal that is made on request: half a gigabyte."""
+
+
+@dataclass(frozen=True)
+class DualQuery:
+    """The records that a run of DualQuery found, evenly weighted."""
+
+    name: ClassVar[str] = "dual-query"
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        run = DualQueryRun.of(measured)
+        fact = first_fact(measured)
+        if fact is not None:
+            return Suitability(False, f"{fact} is known exactly, and synthetic records keep a total only; use Table")
+        return Suitability(True, f"{len(run.found)} synthetic records were found", run.found.nbytes)
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "SyntheticRecords":
+        suitable = self.suitability(measured)
+        if not suitable.possible:
+            raise MeasurementError(f"dual-query cannot fit these measurements: {suitable.reason}")
+        began = time.perf_counter()
+        run = DualQueryRun.of(measured)
+        stats: dict[str, float | int | str] = {"records_found": len(run.found), "draws": run.drawn.size}
+        stats |= {"rate": run.rate, "seconds": time.perf_counter() - began}
+        total = run_total(measured, run)
+        return SyntheticRecords(measured, {"method": self.name}, Status.CONVERGED, stats, run.found, total)
+
+
+def first_fact(measured: MeasurementSet) -> str | None:
+    """An exact fact beyond the total, which the account of a run cannot keep; None where there is none."""
+    facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
+    facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
+    return facts[0] if facts else None
+
+
+def run_total(measured: MeasurementSet, run: DualQueryRun) -> float:
+    """The number of records: public where it is, else as the run measured it."""
+    public = measured.domain.public.total
+    exact = [float(each.values[0]) for each in measured if isinstance(each.noise, Exact) and not each.query.factors]
+    if public is not None:
+        return float(public)
+    return exact[0] if exact else float(run.records)
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticRecords(Estimate):
+    """An estimate as a list of records that stand for equally many each."""
+
+    codes: NDArray[np.int64]
+    """A row for each record, a column for each counted attribute."""
+    count: float
+    """The estimated number of records in the data."""
+
+    @property
+    def total(self) -> float:
+        return self.count
+
+    def marginal(self, *attributes: str) -> Array:
+        self.check_names(attributes)
+        shape = self.domain.sizes(attributes)
+        if math.prod(shape) > LARGEST_ANSWER:
+            raise TooLarge(
+                f"the marginal by {len(attributes)} attributes has {math.prod(shape):,} cells, and {LARGEST_ANSWER:,} "
+                "are allowed; ask for fewer attributes"
+            )
+        table = np.zeros(shape)
+        columns = [self.domain.counted_names.index(name) for name in attributes]
+        np.add.at(table, tuple(self.codes[:, column] for column in columns), self.count / len(self.codes))
+        return table if attributes else np.asarray(self.count)
+
+    @cached_property
+    def _distinct(self) -> tuple[NDArray[np.int64], Array]:
+        """Each record once, and how often it was found."""
+        records, often = np.unique(self.codes, axis=0, return_counts=True)
+        return records, often.astype(np.float64)
+
+    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        records, often = self._distinct
+        drawn = np.repeat(np.arange(len(records)), shares_of_rows(often, check_rows(rows), rng))
+        rng.shuffle(drawn)
+        return records[drawn]
+
+    def arrays(self) -> Mapping[str, Array]:
+        return {"codes": self.codes.astype(np.float64), "total": np.array([self.count])}
+
+    @classmethod
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "SyntheticRecords":
+        if set(saved.arrays) != {"codes", "total"} or saved.arrays["total"].shape != (1,):
+            raise FileFormatError(
+                f"a model of records holds 'codes' and one 'total', found {sorted(saved.arrays)}; write the bundle anew"
+            )
+        codes = saved.arrays["codes"]
+        if not _fits(codes, measured.domain):
+            raise FileFormatError(
+                f"a model of records of the shape {codes.shape} does not fit the domain {measured.domain.name!r}; "
+                "write the bundle anew"
+            )
+        total = float(saved.arrays["total"][0])
+        return cls(measured, saved.method, saved.status, saved.stats, codes.astype(np.int64), total)
+
+
+def _fits(codes: Array, domain: Domain) -> bool:
+    """Whether these are records of the domain."""
+    if codes.ndim != 2 or not len(codes) or codes.shape[1] != len(domain.shape):
+        return False
+    return bool(np.all((codes == np.floor(codes)) & (codes >= 0) & (codes < np.array(domain.shape))))

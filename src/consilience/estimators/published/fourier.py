@@ -1,0 +1,331 @@
+"""`Fourier`: marginals of flags from measured Walsh–Hadamard coefficients (Barak et al. 2007).
+
+The coefficient of a set S of flags (attributes of two values) is f_S = Σ_x (−1)^(ones of x in S) n(x), and
+
+    n_A(a) = 2^−|A| Σ_{S ⊆ A} (−1)^(ones of a in S) f_S
+
+is the marginal over A. Coefficients that were not measured count as 0. All marginals agree with each other, for there
+is a table with these coefficients; its counts may be negative. Two ways to be rid of negative counts:
+
+- `nonnegative=True` corrects each marginal by itself when it is asked for: negative counts are removed and the
+  difference is spread evenly over its cells (Qardaji, Yang, Li 2014, §5.2). Marginals then need not agree.
+- `linear_programme=True`, as published: a table without negative counts whose largest error over the coefficients is
+  least (estimators/published/walsh.py). Barak et al. then round it to whole numbers, which is left out here.
+
+A measured marginal of flags tells the coefficients of all its subsets, with 2^|A| times its variance. What is measured
+several times is averaged by inverse variance. Exact facts replace what was measured. Attributes of more values may be
+in the domain as long as nothing was measured by them: counts are spread evenly over their values.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
+from consilience.errors import FileFormatError, TooLarge, readable_count
+from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather, refuse_nothing_to_fit
+from consilience.estimators.full_table import FullTableEstimate
+from consilience.estimators.published.spread_negatives import spread_negatives
+from consilience.estimators.published.walsh import nearest_table, table_of, walsh_transform
+from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
+from consilience.kernels.linear_maps import IdentityMap, LinearMap
+from consilience.kernels.rng import Generator
+from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
+from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import TableStack
+from consilience.measurements import Measurement, MeasurementSet
+from consilience.solvers.fit import Status
+
+Array = NDArray[np.float64]
+
+MOST_FLAGS = 12
+"""The linear programme has a variable for each cell of the table of all measured flags, at each stage."""
+
+LARGEST_ANSWER = 2**20
+"""The most cells of a marginal that is put together on request, one coefficient for each."""
+
+BYTES_PER_COEFFICIENT = 2_200
+"""What a coefficient takes at the peak of a fit and a refit (`python -m benchmarks memory`)."""
+
+ARRAYS = {"scopes", "coefficients"}
+
+
+@dataclass(frozen=True)
+class Fourier:
+    """Marginals by the inverse transform of measured coefficients; see the module's head for the two options."""
+
+    linear_programme: bool = False
+    nonnegative: bool = False
+
+    name: ClassVar[str] = "fourier"
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        domain = measured.domain
+        if domain.impossible:
+            return Suitability(False, "Fourier coefficients keep no impossible cells empty; use Table")
+        places = {name: place for place, name in enumerate(domain.counted_names)}
+        sets: set[int] = set()
+        for each in measured:
+            told = _told_sets(each.query, domain, places)
+            if each.clipped or each.censored is not None or told is None:
+                return Suitability(False, _reason_against(each))
+            sets.update(told)
+        refuse_nothing_to_fit(measured)
+        for margin in domain.public.margins:
+            told = _told_sets(Query.marginal(*margin.attributes), domain, places)
+            if told is None:
+                return Suitability(False, "exact counts are known by an attribute of more than two values; use Table")
+            sets.update(told)
+        if 0 not in sets and domain.public.total is None:
+            return Suitability(False, "no measurement tells the total, the coefficient of no flags; measure it too")
+        sets.add(0)
+        flags = reduce(or_, sets).bit_count()
+        text = f"{len(sets):,} coefficients of {flags} flags"
+        if self.linear_programme and (flags > MOST_FLAGS or domain.cells > LARGEST_TABLE):
+            return Suitability(
+                False,
+                f"{text} make a linear programme over more than 2^{MOST_FLAGS} cells, or a table too large to keep; "
+                "use linear_programme=False",
+            )
+        return Suitability(True, f"{text} give all their marginals", BYTES_PER_COEFFICIENT * len(sets))
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> Estimate:
+        suitable = self.suitability(measured)
+        known = _KnownCoefficients.of(measured) if suitable.possible else None
+        if known is None:
+            raise TooLarge(f"fourier cannot fit these measurements: {suitable.reason}")
+        began = time.perf_counter()
+        stats: dict[str, float | int | str] = {"coefficients": len(known.values), "flags": len(known.flags)}
+        if self.linear_programme:
+            return self._nearest(measured, known, stats, began)
+        stats |= {"objective": known.misfit, "gap": 0.0, "seconds": time.perf_counter() - began}
+        sets = tuple(sorted(known.values, key=lambda each: (len(each), each)))
+        coefficients = np.array([known.values[each] for each in sets])
+        return FourierEstimate(measured, self._describe(), Status.CONVERGED, stats, sets, coefficients)
+
+    def _nearest(
+        self,
+        measured: MeasurementSet,
+        known: "_KnownCoefficients",
+        stats: dict[str, float | int | str],
+        began: float,
+    ) -> FullTableEstimate:
+        """The full table whose coefficients come nearest; attributes without coefficients are even."""
+        domain = measured.domain
+        sets = [tuple(known.flags.index(flag) for flag in members) for members in known.values]
+        values, scales = (
+            np.array(list(known.values.values())),
+            np.sqrt([known.variances[each] for each in known.values]),
+        )
+        found = nearest_table(len(known.flags), sets, values, scales)
+        shape = [size if place in known.flags else 1 for place, size in enumerate(domain.shape)]
+        counts = np.broadcast_to(found.table.reshape(shape) * (math.prod(shape) / domain.cells), domain.shape)
+        stats |= {
+            "objective": found.largest_error,
+            "gap": found.gap,
+            "steps": found.steps,
+            "seconds": time.perf_counter() - began,
+        }
+        return FullTableEstimate(measured, self._describe(), Status.CONVERGED, stats, np.array(counts))
+
+    def _describe(self) -> dict[str, Any]:
+        return {"method": self.name, "linear_programme": self.linear_programme, "nonnegative": self.nonnegative}
+
+
+@dataclass(frozen=True, eq=False)
+class FourierEstimate(Estimate):
+    """Marginals from the coefficients of some sets of flags."""
+
+    sets: tuple[Scope, ...]
+    """Ascending places of flags among the domain's counted attributes."""
+    coefficients: Array
+
+    @cached_property
+    def _by_set(self) -> dict[Scope, float]:
+        return dict(zip(self.sets, self.coefficients.tolist(), strict=True))
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether negative counts of a marginal are removed and the difference is spread."""
+        return bool(self.method.get("nonnegative", False))
+
+    def marginal(self, *attributes: str) -> Array:
+        names = self.domain.counted_names
+        self.check_names(attributes)
+        shape = self.domain.sizes(attributes)
+        cells = math.prod(shape)
+        if cells > LARGEST_ANSWER:
+            raise TooLarge(
+                f"the marginal by {len(attributes)} attributes has {readable_count(cells)} cells, and "
+                f"{LARGEST_ANSWER:,} are "
+                "allowed; ask for fewer attributes"
+            )
+        scope = tuple(names.index(name) for name in attributes)
+        flags = tuple(place for place in scope if self.domain.shape[place] == 2)
+        found = table_of(flags, self._by_set)
+        found = spread_negatives(found) if self.nonnegative else found
+        kept = [2 if place in flags else 1 for place in scope]
+        return np.array(np.broadcast_to(found.reshape(kept) * (math.prod(kept) / cells), shape))
+
+    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        """Codes of synthetic records, one row each and a column for each counted attribute.
+
+        No joint table is known: each attribute gets its share, and so do the pairs of the tree whose mutual
+        information is largest, as far as their coefficients were measured. Negative counts get no rows.
+        """
+        pairs = [each for each in self.sets if len(each) == 2]
+        single = [(place,) for place in range(len(self.domain.shape)) if not any(place in pair for pair in pairs)]
+        stack = TableStack(self.domain.shape, [*single, *pairs])
+        flat = np.zeros(stack.size)
+        names = self.domain.counted_names
+        for scope in stack.scopes:
+            stack.table(flat, scope)[...] = np.maximum(self.marginal(*(names[place] for place in scope)), 0.0)
+        return LocalMarginals(stack, flat, max(self.total, 0.0)).sample(
+            check_rows(rows), rng, attributes=len(self.domain.shape)
+        )
+
+    def arrays(self) -> Mapping[str, Array]:
+        return {"scopes": encode_scopes(self.sets), "coefficients": self.coefficients}
+
+    @classmethod
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> Estimate:
+        if set(saved.arrays) == {"counts"}:
+            return FullTableEstimate.restore(saved, measured)
+        if set(saved.arrays) != ARRAYS:
+            raise FileFormatError(
+                f"a model of coefficients holds {sorted(ARRAYS)}, found {sorted(saved.arrays)}; write the bundle anew"
+            )
+        sets, coefficients = tuple(decode_scopes(saved.arrays["scopes"])), saved.arrays["coefficients"]
+        shape = measured.domain.shape
+        if len(sets) != len(coefficients) or any(
+            place >= len(shape) or shape[place] != 2 for members in sets for place in members
+        ):
+            raise FileFormatError(
+                f"a model of {len(sets)} coefficients does not fit the domain {measured.domain.name!r}; "
+                "write the bundle anew"
+            )
+        return cls(measured, saved.method, saved.status, saved.stats, sets, coefficients)
+
+
+@dataclass(frozen=True, eq=False)
+class _KnownCoefficients:
+    """What measurements and facts tell of coefficients: means by inverse variance, 0 for those known exactly."""
+
+    values: dict[Scope, float]
+    variances: dict[Scope, float]
+    misfit: float
+    """½ Σ (y − f)²/variance over everything that was measured more than once."""
+
+    @property
+    def flags(self) -> tuple[int, ...]:
+        """The flags of which anything is known, ascending."""
+        return tuple(sorted({flag for members in self.values for flag in members}))
+
+    @staticmethod
+    def of(measured: MeasurementSet) -> "_KnownCoefficients | None":
+        """None where a fact of the domain is about other attributes than flags."""
+        told: dict[Scope, list[tuple[float, float]]] = {}
+        for each in gather(measured):
+            reading = _Reading.of(each, measured)
+            if reading is None:
+                return None
+            for members, value in reading.coefficients():
+                told.setdefault(members, []).append((value, reading.variance))
+        values, variances, misfit = {}, {}, 0.0
+        for members, answers in told.items():
+            exact = [value for value, variance in answers if variance == 0]
+            precision = math.fsum(1.0 / variance for _, variance in answers if variance > 0)
+            mean = exact[0] if exact else math.fsum(value / variance for value, variance in answers) / precision
+            values[members], variances[members] = mean, 0.0 if exact else 1.0 / precision
+            misfit += 0.5 * math.fsum((value - mean) ** 2 / variance for value, variance in answers if variance > 0)
+        return _KnownCoefficients(values, variances, misfit)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """Answers to one query as coefficients: for each flag its sign alone, or both its sum and its sign."""
+
+    axes: Scope
+    both: tuple[bool, ...]
+    answers: Array
+    """One axis of length 2 for each flag of which both are told."""
+    variance: float
+
+    @staticmethod
+    def of(evidence: Evidence, measured: MeasurementSet) -> "_Reading | None":
+        """None where some factor is neither a sign, nor a sum, nor the counts of a flag."""
+        places = {name: place for place, name in enumerate(measured.domain.counted_names)}
+        query = QueryOnScope.of(evidence.bind(measured.domain), places)
+        axes, both, scale = [], [], 1.0
+        for place, each in zip(query.axes, query.maps, strict=True):
+            kind = _kind_of(each)
+            if kind is None:
+                return None
+            told, size = kind
+            scale *= size
+            if told != "sum":
+                axes.append(place)
+                both.append(told == "counts")
+        halves = sum(both)
+        variance = 0.0 if evidence.exact else 2.0 / float(evidence.weights[0]) ** 2
+        answers = evidence.values.reshape((2,) * halves) / scale
+        return _Reading(tuple(axes), tuple(both), walsh_transform(answers), variance * 2.0**halves / scale**2)
+
+    def coefficients(self) -> list[tuple[Scope, float]]:
+        """The sets of flags that the answers tell of, each with its value."""
+        found = []
+        for index in np.ndindex(self.answers.shape):
+            chosen = iter(index)
+            members = [place for place, both in zip(self.axes, self.both, strict=True) if not both or next(chosen)]
+            found.append((tuple(sorted(members)), float(self.answers[index])))
+        return found
+
+
+def _kind_of(each: LinearMap) -> tuple[str, float] | None:
+    """What a factor tells of its attribute, times which number: a flag's counts, their difference, or the sum."""
+    if isinstance(each, IdentityMap):
+        return ("counts", 1.0) if each.columns == 2 else ("sum", 1.0) if each.columns == 1 else None
+    if each.rows != 1:
+        return None
+    row: Sequence[float] = each.dense()[0].tolist()
+    if row[0] != 0 and all(entry == row[0] for entry in row):
+        return "sum", row[0]
+    return ("sign", row[0]) if len(row) == 2 and row[0] == -row[1] != 0 else None
+
+
+def _told_sets(query: Query, domain: Domain, places: dict[str, int]) -> list[int] | None:
+    """The sets of flags, as bits, whose coefficients a query tells; None where its answers are no coefficients."""
+    scope = marginal_scope(query, places)
+    if scope is not None:
+        shape = domain.shape
+        kinds = [{1: "sum", 2: "counts"}.get(shape[place], "") for place in scope]
+    else:
+        bound = QueryOnScope.of(query.bind(domain), places)
+        scope, kinds = bound.axes, [(_kind_of(each) or ("", 0.0))[0] for each in bound.maps]
+    if "" in kinds:
+        return None
+    found = [sum(1 << place for place, kind in zip(scope, kinds, strict=True) if kind == "sign")]
+    for place, kind in zip(scope, kinds, strict=True):
+        if kind == "counts":
+            found += [one | 1 << place for one in found]
+    return found
+
+
+def _reason_against(each: Measurement) -> str:
+    """Why the coefficients cannot be read off a measurement."""
+    name = each.query.describe()
+    if each.clipped or each.censored is not None:
+        return f"the answers to {name!r} were clipped or withheld in part, which would bias coefficients; use Residual"
+    return (
+        f"the query {name!r} is no coefficient: Fourier takes what the plan Fourier measures, and marginals of "
+        "attributes of two values"
+    )

@@ -1,0 +1,245 @@
+"""`Learning`: k-way marginals from marginals of fewer attributes, by a polynomial in the literals of a cell.
+
+A cell of a marginal over k attributes is a conjunction of k literals, and g(z), a polynomial of degree D in the number
+of literals that a record misses, is nearly [z = 0]. Summed over all records it is
+
+    Σ_{j≤D} c_j Σ_{|T|=j} n_T,     T ⊆ the cell's literals, n_T = the records that match (or miss) all of T,
+
+and n_T is a cell of a measured marginal (estimators/published/conjunction_polynomials.py; plans/published/learning.py says how this relates
+to Thaler, Ullman, Vadhan 2012). The answers are off by the noise of their terms and by up to γ times the records, in
+every cell, however little noise there is. They may be negative, and marginals need not agree with each other.
+
+Marginals that were measured are given as measured. Others of fewer than k attributes are answered by the same g.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.estimators.evidence import gather, refuse_nothing_to_fit
+from consilience.estimators.published.conjunction_polynomials import ConjunctionPolynomial, least_polynomial
+from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
+from consilience.kernels.rng import Generator
+from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
+from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import TableStack, summed
+from consilience.measurements import MeasurementSet
+from consilience.solvers.fit import Status
+
+Array = NDArray[np.float64]
+Literals = Literal["matched", "missed"]
+
+ARRAYS = {"scopes", "counts"}
+
+BYTES_PER_ANSWER = 44
+"""What a measured count takes at the peak of a fit and a refit (`python -m benchmarks memory`)."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Marginals of up to `ways` attributes, each cell within γ times the records of what it would be without noise.
+
+    The settings must be those of the plan `Learning` that measured. `literals="missed"` counts the records that miss
+    all literals of a set, as published; `exact_at_zero=False` is the best uniform approximation at all points.
+    """
+
+    ways: int = 2
+    gamma: float = 0.25
+    literals: Literals = "matched"
+    exact_at_zero: bool = True
+
+    name: ClassVar[str] = "learning"
+
+    def __post_init__(self) -> None:
+        if self.literals not in ("matched", "missed"):
+            raise DeclarationError(f"the literals are {self.literals!r}; use 'matched' or 'missed'")
+        if not isinstance(self.ways, int) or isinstance(self.ways, bool):
+            raise DeclarationError(f"{self.ways!r}-way marginals were asked for; a number of ways is whole, from 1 up")
+        self.polynomial  # noqa: B018 - refuses numbers of ways and gammas that make no sense
+
+    @property
+    def polynomial(self) -> ConjunctionPolynomial:
+        """g."""
+        return least_polynomial(self.ways, self.gamma, exact_at_zero=self.exact_at_zero)
+
+    @property
+    def weights(self) -> Array:
+        """c_0, …, c_D for cells of `ways` attributes."""
+        return self.polynomial.matched_weights() if self.literals == "matched" else self.polynomial.missed_weights()
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        domain = measured.domain
+        places = {name: place for place, name in enumerate(domain.counted_names)}
+        found = {tuple(sorted(places[name] for name in margin.attributes)) for margin in domain.public.margins}
+        found |= set() if domain.public.total is None else {()}
+        for each in measured:
+            scope = marginal_scope(each.query, places)
+            if scope is None or each.censored is not None:
+                return Suitability(False, f"{each.query.describe()!r} is no whole marginal; use Table or Residual")
+            if each.clipped:
+                return Suitability(False, f"the answers to {each.query.describe()!r} were clipped; use Residual")
+            found.add(scope)
+        if domain.impossible:
+            return Suitability(False, "the polynomial keeps no impossible cells empty; use Table or Residual")
+        if self.literals == "missed" and set(domain.shape) - {2}:
+            return Suitability(False, 'literals missed are counted for attributes of two values; use "matched"')
+        refuse_nothing_to_fit(measured)
+        for size, weight in enumerate(self.weights):
+            sets = math.comb(len(domain.shape), size)
+            present = sum(len(scope) == size for scope in found)
+            if weight and present < sets:
+                return Suitability(
+                    False,
+                    f"{present} of the {sets} marginals by {size} attributes were measured, and the polynomial for "
+                    f"{self.ways}-way marginals needs them all; measure with the plan Learning and the same settings",
+                )
+        text = f"marginals by up to {len(self.weights) - 1} attributes answer {self.ways}-way ones"
+        return Suitability(True, text, BYTES_PER_ANSWER * sum(each.values.size for each in measured))
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "LearningEstimate":
+        suitable = self.suitability(measured)
+        if not suitable.possible:
+            raise TooLarge(f"learning cannot fit these measurements: {suitable.reason}")
+        began = time.perf_counter()
+        told: dict[Scope, list[tuple[Array, float]]] = {}
+        for scope, table, variance in _tables(measured):
+            told.setdefault(scope, []).append((table, variance))
+        stack = TableStack(measured.domain.shape, told)
+        counts = np.zeros(stack.size)
+        for scope, answers in told.items():
+            stack.table(counts, scope)[...] = _mean(answers)
+        stats: dict[str, float | int | str] = {
+            "objective": 0.0,
+            "gap": 0.0,
+            "degree": self.polynomial.degree,
+            "approximation_error": self.polynomial.error,
+            "marginals": len(told),
+            "seconds": time.perf_counter() - began,
+        }
+        described = {
+            "method": self.name,
+            "ways": self.ways,
+            "gamma": self.gamma,
+            "literals": self.literals,
+            "exact_at_zero": self.exact_at_zero,
+        }
+        return LearningEstimate(measured, described, Status.CONVERGED, stats, tuple(stack.scopes), counts)
+
+
+@dataclass(frozen=True, eq=False)
+class LearningEstimate(Estimate):
+    """Measured marginals, and the polynomial that answers wider ones from them."""
+
+    scopes: tuple[Scope, ...]
+    """Ascending places of attributes among the domain's counted ones."""
+    counts: Array
+
+    @cached_property
+    def settings(self) -> Learning:
+        """The estimator that made this estimate."""
+        of = self.method
+        return Learning(int(of["ways"]), float(of["gamma"]), of["literals"], bool(of["exact_at_zero"]))
+
+    @cached_property
+    def _stack(self) -> TableStack:
+        return TableStack(self.domain.shape, self.scopes)
+
+    def marginal(self, *attributes: str) -> Array:
+        names = self.domain.counted_names
+        self.check_names(attributes)
+        scope = tuple(names.index(name) for name in attributes)
+        if not scope or tuple(sorted(scope)) in self._stack.places:
+            return np.array(self._measured(scope))
+        if len(scope) > self.settings.ways:
+            raise DeclarationError(
+                f"the marginal by {len(attributes)} attributes was asked for, and the polynomial is one for up to "
+                f"{self.settings.ways}; measure and fit with more ways"
+            )
+        return self._approximated(scope)
+
+    def _approximated(self, scope: Scope) -> Array:
+        """Σ_j c_j Σ_{|T|=j} n_T for every cell."""
+        shape = tuple(self.domain.shape[place] for place in scope)
+        missed = self.settings.literals == "missed"
+        polynomial = self.settings.polynomial
+        weights = polynomial.missed_weights() if missed else polynomial.matched_weights(len(scope))
+        found = np.zeros(shape)
+        for size, weight in enumerate(weights[: len(scope) + 1]):
+            if not weight:
+                continue
+            for axes in itertools.combinations(range(len(scope)), size):
+                table = self._measured(tuple(scope[axis] for axis in axes))
+                table = np.flip(table) if missed else table
+                found += weight * table.reshape([shape[axis] if axis in axes else 1 for axis in range(len(scope))])
+        return found
+
+    def _measured(self, scope: Scope) -> Array:
+        """The marginal of a scope as measured, else the mean of what the smallest measured ones that hold it say."""
+        ascending = tuple(sorted(scope))
+        if ascending in self._stack.places:
+            return summed(self._stack.table(self.counts, ascending), ascending, scope)
+        holders = [each for each in self.scopes if set(scope) <= set(each)]
+        least = min(len(each) for each in holders)
+        sums = [summed(self._stack.table(self.counts, each), each, scope) for each in holders if len(each) == least]
+        return np.mean(sums, axis=0)
+
+    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        """Codes of synthetic records, one row each and a column for each counted attribute.
+
+        No joint table is known: each attribute gets its share, and so do the pairs of the tree whose mutual
+        information is largest, where pairs were measured. Negative counts get no rows.
+        """
+        tables = LocalMarginals(self._stack, np.maximum(self.counts, 0.0), max(self.total, 0.0))
+        return tables.sample(check_rows(rows), rng, attributes=len(self.domain.shape))
+
+    def arrays(self) -> Mapping[str, Array]:
+        return {"scopes": encode_scopes(self.scopes), "counts": self.counts}
+
+    @classmethod
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "LearningEstimate":
+        if set(saved.arrays) != ARRAYS or {"ways", "gamma", "literals", "exact_at_zero"} - set(saved.method):
+            raise FileFormatError(
+                f"a learnt model holds {sorted(ARRAYS)} and its settings, found {sorted(saved.arrays)}; "
+                "write the bundle anew"
+            )
+        scopes, counts = tuple(decode_scopes(saved.arrays["scopes"])), saved.arrays["counts"]
+        shape = measured.domain.shape
+        if any(place >= len(shape) for scope in scopes for place in scope) or TableStack(shape, scopes).size != len(
+            counts
+        ):
+            raise FileFormatError(
+                f"a model of {len(scopes)} marginals with {counts.size} counts does not fit the domain "
+                f"{measured.domain.name!r}; write the bundle anew"
+            )
+        return cls(measured, saved.method, saved.status, saved.stats, scopes, counts)
+
+
+def _tables(measured: MeasurementSet) -> list[tuple[Scope, Array, float]]:
+    """Every measured or known marginal: its ascending scope, its counts, and the variance of one."""
+    domain = measured.domain
+    places = {name: place for place, name in enumerate(domain.counted_names)}
+    found = []
+    for each in gather(measured):
+        query = QueryOnScope.of(each.bind(domain), places)
+        table = each.values.reshape([domain.shape[place] for place in query.axes])
+        variance = 0.0 if each.exact else 2.0 / float(each.weights[0]) ** 2
+        found.append((query.scope, summed(table, query.axes, query.scope), variance))
+    return found
+
+
+def _mean(answers: list[tuple[Array, float]]) -> Array:
+    """The mean by inverse variance; what is exact is kept."""
+    for table, variance in answers:
+        if variance == 0:
+            return table
+    precision = math.fsum(1.0 / variance for _, variance in answers)
+    return np.asarray(sum(table / variance for table, variance in answers) / precision)

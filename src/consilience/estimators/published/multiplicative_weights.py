@@ -1,0 +1,212 @@
+"""`MultiplicativeWeights`: the table that follows measured answers round by round, as MWEM does (Hardt et al. 2012).
+
+The table starts uniform over the cells that can occur and keeps one total: the public one, else the measured total,
+else the best estimate of it from the other answers. Each measurement is a round: its answers join those before, and
+all are visited `sweeps` times over (solvers/multiplicative_weights.py has the update). Measurements are taken in
+their order, or by their `round` where they have one. The result is a function of the measurements alone, and equals
+what the MWEM plan holds at its end.
+
+The method ends after its sweeps, not at an optimum. What it leaves is told as the gap of ½ Σ ((q·x − m)/σ)² over all
+tables of that total, a proven bound.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.queries import BoundQuery
+from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
+from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.evidence import refuse_record_sums
+from consilience.estimators.full_table import FullTableEstimate
+from consilience.measurements import Exact, Measurement, MeasurementSet
+from consilience.solvers.fit import Status
+from consilience.solvers.multiplicative_weights import WeightedTable
+
+Iterate = Literal["last", "average"]
+
+BYTES_OF_WORK = 32
+"""What an answer about a cell takes at the peak (`python -m benchmarks memory`)."""
+
+LARGEST_WORK = 2**27
+"""The most coefficients, answers times cells, that are held at once."""
+
+
+LEAST_VARIANCE = 1e-6
+"""Answers more precise than this count as if they had this variance; a table need not follow them any closer."""
+
+
+@dataclass(frozen=True)
+class MultiplicativeWeights:
+    """Multiplicative weights over the full table.
+
+    `iterate` is "last", the table after all rounds, or "average", the mean of the tables that the rounds began with,
+    of which the paper's theorem speaks (it leaves out what the last answer taught). `tolerance` is the gap, in units
+    of the objective or of the expected noise, from which on the status says that more sweeps would still change the
+    fit.
+    """
+
+    sweeps: int = 100
+    iterate: Iterate = "last"
+    tolerance: float = 1.0
+
+    name: ClassVar[str] = "multiplicative-weights"
+
+    def __post_init__(self) -> None:
+        check_sweeps(self.sweeps)
+        if self.iterate not in ("last", "average"):
+            raise DeclarationError(f"the iterate {self.iterate!r} is not known; use 'last' or 'average'")
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        refuse_record_sums(measured)
+        facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
+        facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
+        if facts:
+            return Suitability(
+                False,
+                f"exact counts by {facts[0]} are known, and multiplicative weights keep an exact total only; use Table",
+            )
+        answers = sum(each.values.size for each in measured)
+        work = (answers + 4) * measured.domain.cells
+        need = BYTES_OF_WORK * work
+        if work > LARGEST_WORK:
+            return Suitability(
+                False,
+                f"{answers:,} answers about {readable_count(measured.domain.cells)} cells may need "
+                f"{readable_bytes(need)} of memory, and "
+                f"{readable_bytes(BYTES_OF_WORK * LARGEST_WORK)} are allowed; multiplicative weights suit few answers",
+                need,
+            )
+        return Suitability(
+            True, f"{answers:,} answers about {readable_count(measured.domain.cells)} cells fit in memory", need
+        )
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
+        suitable = self.suitability(measured)
+        if not suitable.possible:
+            raise TooLarge(f"multiplicative weights cannot fit these measurements: {suitable.reason}")
+        began = time.perf_counter()
+        rounds = _in_rounds(measured)
+        table = WeightedTable(starting_weights(measured.domain), table_total(measured))
+        earlier: NDArray[np.float64] | None = None
+        variances: list[float] = []
+        for done, each in enumerate(rounds):
+            if self.iterate == "average":
+                earlier = table.counts() if earlier is None else earlier + table.counts()
+            variances += follow(table, each, each.query.bind(measured.domain))
+            table.sweep(self.sweeps)
+            if progress is not None:
+                progress("fitting", done + 1, len(rounds))
+        counts = table.counts() if earlier is None else earlier / len(rounds)
+        status, stats = self._account(table, variances)
+        stats["seconds"] = time.perf_counter() - began
+        return FullTableEstimate(measured, self._describe(), status, stats, counts)
+
+    def _account(self, table: WeightedTable, variances: Sequence[float]) -> tuple[Status, dict[str, float | int | str]]:
+        """Whether the last table fits the answers as well as a table can, and the numbers that say so."""
+        objective, gap = table.squared_residuals([1.0 / max(variance, LEAST_VARIANCE) for variance in variances])
+        energy = table.measured / 2
+        stats: dict[str, float | int | str] = {
+            "objective": objective,
+            "gap": gap,
+            "expected_noise_energy": energy,
+            "measured_answers": table.measured,
+            "classes": table.classes,
+            "total": table.total,
+        }
+        within = gap <= self.tolerance * max(objective, energy, 1e-9)
+        return Status.CONVERGED if within else Status.STEP_LIMIT, stats
+
+    def _describe(self) -> dict[str, Any]:
+        return {"method": self.name, "sweeps": self.sweeps, "iterate": self.iterate}
+
+
+def check_sweeps(sweeps: int) -> None:
+    """Refuse a number of sweeps that is none."""
+    if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 1:
+        raise DeclarationError(f"{sweeps!r} sweeps were asked for; ask for a whole number from 1 up, such as 100")
+
+
+def starting_weights(domain: Domain) -> NDArray[np.float64]:
+    """The uniform table over the cells that can occur."""
+    allowed = domain.allowed_cells()
+    return np.ones(domain.shape) if allowed is None else allowed.astype(np.float64)
+
+
+def follow(table: WeightedTable, measurement: Measurement, bound: BoundQuery) -> list[float]:
+    """Let the table follow the released answers of one measurement; the variance of each in the table's units."""
+    names = bound.domain.counted_names
+    order = sorted(range(len(bound.attributes)), key=lambda axis: names.index(bound.attributes[axis]))
+    spread = [bound.domain[name].size if name in bound.attributes else 1 for name in names]
+    variances = []
+    for place in np.flatnonzero(np.isfinite(measurement.values)):
+        unit = np.zeros(bound.shape)
+        unit.flat[place] = 1.0
+        row = np.asarray(bound.adjoint(unit), dtype=np.float64).transpose(order).reshape(spread)
+        table.add(row, float(measurement.values[place]))
+        exact = isinstance(measurement.noise, Exact)
+        scale = max(1.0, float(np.abs(row).max()))
+        variances.append((1.0 if exact else measurement.noise.variance) / scale**2)
+    return variances
+
+
+def table_total(measured: MeasurementSet) -> float:
+    """The total that the table keeps: public, else as measured, else as the answers imply; at least 1 unless public."""
+    public = measured.domain.public.total
+    if public is not None:
+        return float(public)
+    totals = [each for each in measured if not each.query.factors]
+    for each in totals:
+        if isinstance(each.noise, Exact):
+            return float(each.values[0])
+    if totals:
+        return measured_total(totals[0].values[0])
+    return measured_total(_implied_total(measured))
+
+
+def measured_total(value: float) -> float:
+    """A noisy total as a table can have it."""
+    return max(1.0, float(value))
+
+
+def _implied_total(measured: MeasurementSet) -> float:
+    """The mean, by inverse variance, of the totals that single measurements imply (McKenna et al. 2019, appendix E.1).
+
+    A factor F implies it where vᵀF = 1ᵀ for some v; then the total is the product of such v applied to the answers.
+    """
+    found = []
+    for each in measured:
+        maps = each.query.bind(measured.domain).maps
+        vectors = [vector for vector in (_implying(factor.dense()) for factor in maps) if vector is not None]
+        if each.censored is not None or len(vectors) < len(maps):
+            continue
+        combined = np.ones(1)
+        for vector in vectors:
+            combined = np.outer(combined, vector).ravel()
+        variance = max(each.noise.variance * float(combined @ combined), 1e-12)
+        found.append((float(combined @ each.values), variance))
+    if not found:
+        raise MeasurementError(
+            "no measurement tells the total, which multiplicative weights need; measure it, or declare it public"
+        )
+    weight = math.fsum(1.0 / variance for _, variance in found)
+    return math.fsum(total / variance for total, variance in found) / weight
+
+
+def _implying(matrix: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The least v with vᵀF = 1ᵀ, or None where there is none."""
+    ones = np.ones(matrix.shape[1])
+    vector = np.asarray(np.linalg.lstsq(matrix.T, ones, rcond=None)[0], dtype=np.float64)
+    return vector if np.abs(matrix.T @ vector - ones).max(initial=0.0) < 1e-9 else None
+
+
+def _in_rounds(measured: MeasurementSet) -> list[Measurement]:
+    """The measurements that reweigh the table, in the order of their rounds; the total alone moves nothing."""
+    rounds = [each for each in measured if each.query.factors]
+    return sorted(rounds, key=lambda each: -1 if each.round is None else each.round)

@@ -1,0 +1,166 @@
+"""`Uniform`: the number of records, spread evenly over the cells that can occur; what any other method must beat.
+
+Whatever was measured, only the total is taken from it: the public one, else the mean by inverse variance of the totals
+that the measurements imply (McKenna et al. 2019, appendix E.1). A method that does no better says nothing about the
+data (Qardaji, Yang, Li 2014, §5). It is never chosen by itself.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.domains import Domain
+from consilience.domain.factors import Identity, Total
+from consilience.errors import FileFormatError, TooLarge, readable_count
+from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
+from consilience.kernels.rng import Generator
+from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
+from consilience.measurements import MeasurementSet
+from consilience.solvers.fit import Status
+from consilience.solvers.rounding import shares_of_rows
+
+Array = NDArray[np.float64]
+
+
+BYTES_PER_ANSWER = 16
+"""What each answer takes, and once more each of the largest query (`python -m benchmarks memory`)."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The measured or public total, spread evenly."""
+
+    name: ClassVar[str] = "uniform"
+
+    def suitability(self, measured: MeasurementSet) -> Suitability:
+        domain = measured.domain
+        evidence = gather(measured)
+        facts = [each.name for each in evidence if each.exact and each.query.factors]
+        if facts:
+            return Suitability(False, f"{facts[0]} is known exactly, and an even table keeps a total only; use Table")
+        ruled = math.prod(domain.sizes(_ruled(domain)))
+        if ruled > LARGEST_TABLE:
+            return Suitability(
+                False, f"impossible cells are declared among {readable_count(ruled)}, too many to go through"
+            )
+        if not any(_tells_the_total(each, domain) for each in evidence):
+            return Suitability(False, "no measurement tells the total; measure it, or a marginal, or declare it public")
+        sizes = [each.values.size for each in evidence]
+        need = 8 * ruled + BYTES_PER_ANSWER * (sum(sizes) + max(sizes))
+        return Suitability(True, "the total is known, and nothing else is kept", need)
+
+    def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "UniformEstimate":
+        suitable = self.suitability(measured)
+        if not suitable.possible:
+            raise TooLarge(f"uniform cannot fit these measurements: {suitable.reason}")
+        began = time.perf_counter()
+        evidence = gather(measured)
+        exact = [float(each.values[0]) for each in evidence if each.exact]
+        if exact:
+            found = TotalEstimate(exact[-1], 0.0)
+        else:
+            found = combined_total([_implied_total(each, measured.domain) for each in evidence], least=0.0)
+        stats = {"objective": 0.0, "gap": 0.0, "total_variance": found.variance, "seconds": time.perf_counter() - began}
+        return UniformEstimate(measured, {"method": self.name}, Status.CONVERGED, stats, found.total)
+
+
+@dataclass(frozen=True, eq=False)
+class UniformEstimate(Estimate):
+    """The same count in every cell that can occur."""
+
+    count: float
+    """The estimated number of records."""
+
+    @property
+    def total(self) -> float:
+        return self.count
+
+    def marginal(self, *attributes: str) -> Array:
+        self.check_names(attributes)
+        shares = _even_shares(self.domain, attributes)
+        return self.count * shares
+
+    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        """Codes of synthetic records, one row each and a column for each counted attribute.
+
+        Attributes are independent, and each value gets its share of rows rounded down or up; those that impossible
+        cells are declared by are drawn together, and so are theirs.
+        """
+        names, count = self.domain.counted_names, check_rows(rows)
+        together = _ruled(self.domain)
+        columns = np.empty((count, len(names)), dtype=np.int64)
+        for group in [*([together] if together else []), *((name,) for name in names if name not in together)]:
+            cells = np.repeat(*_counted(_even_shares(self.domain, group), count, rng))
+            rng.shuffle(cells)
+            codes = np.unravel_index(cells, self.domain.sizes(group))
+            for name, column in zip(group, codes, strict=True):
+                columns[:, names.index(name)] = column
+        return columns
+
+    def arrays(self) -> Mapping[str, Array]:
+        return {"total": np.array([self.count])}
+
+    @classmethod
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "UniformEstimate":
+        if set(saved.arrays) != {"total"} or saved.arrays["total"].shape != (1,):
+            raise FileFormatError(
+                f"an even model holds one 'total', found {sorted(saved.arrays)}; write the bundle anew"
+            )
+        return cls(measured, saved.method, saved.status, saved.stats, float(saved.arrays["total"][0]))
+
+
+def _tells_the_total(evidence: Evidence, domain: Domain) -> bool:
+    """Whether `_implied_total` finds one; of a marginal that needs no sum."""
+    marginal = all(isinstance(factor, Identity | Total) for _, factor in evidence.query.factors)
+    return evidence.whole if marginal and not evidence.exact else _implied_total(evidence, domain) is not None
+
+
+def _implied_total(evidence: Evidence, domain: Domain) -> TotalEstimate | None:
+    """The total that one measurement implies; None where it implies none, or was clipped or withheld in part."""
+    if evidence.exact:
+        return TotalEstimate(float(evidence.values[0]), 0.0) if not evidence.query.factors else None
+    if not evidence.whole:
+        return None
+    return total_of_answers(evidence.bind(domain).operator, evidence.values, 2.0 / evidence.weights**2)
+
+
+def _ruled(domain: Domain) -> tuple[str, ...]:
+    """The attributes that impossible cells are declared by, in the domain's order."""
+    named = {name for rule in domain.impossible for name in rule.attributes}
+    return tuple(name for name in domain.counted_names if name in named)
+
+
+def _even_shares(domain: Domain, attributes: tuple[str, ...]) -> Array:
+    """The share of all possible cells that lies in each cell of a marginal.
+
+    Only the attributes that rules name make a difference: their possible cells are counted, the others' are all alike.
+    """
+    shape = domain.sizes(attributes)
+    if math.prod(shape) > LARGEST_TABLE:
+        raise TooLarge(
+            f"the marginal by {len(attributes)} attributes has {math.prod(shape):,} cells, and {LARGEST_TABLE:,} are "
+            "allowed; ask for fewer attributes"
+        )
+    ruled = _ruled(domain)
+    allowed = domain.project(ruled).allowed_cells() if ruled else None
+    if allowed is None:
+        return np.full(shape, 1.0 / max(math.prod(shape), 1))
+    away = tuple(axis for axis, name in enumerate(ruled) if name not in attributes)
+    possible = allowed.sum(axis=away, dtype=np.float64) / max(int(allowed.sum()), 1)
+    kept = [name for name in ruled if name in attributes]
+    named = [name for name in attributes if name in kept]
+    turned = np.asarray(possible).transpose([kept.index(name) for name in named])
+    spread = [size if name in kept else 1 for name, size in zip(attributes, shape, strict=True)]
+    return np.array(np.broadcast_to(turned.reshape(spread) * (math.prod(spread) / max(math.prod(shape), 1)), shape))
+
+
+def _counted(shares: Array, rows: int, rng: Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each cell's number, and how many rows it gets."""
+    counts = shares_of_rows(shares.ravel(), rows, rng)
+    return np.arange(counts.size), counts

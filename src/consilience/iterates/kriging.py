@@ -1,0 +1,158 @@
+"""Sums over records that were never released, given all that were: kriging (Matheron 1963; Cressie 1993, §3.4.5).
+
+Chains of few points draw datasets that fit the rounds, but are too coarse for small noise: they get stuck, and their
+draws differ by less than the truth does. So intervals rest on many points instead, whose masses alone are unknown:
+
+    base      points x_i with masses m_i: what the chains drew, points on the way from one of them to another, where the
+              chains are silent, and a few anywhere
+    before    the number of records at x_i is m_i + z_i, z_i independent with variance τ m_i, as if records came in N/τ
+              lumps; and all m_i may be off by one factor, 1 ± 1, since the total is noisy as well: A has a last column
+              A m for it, which the formulas do not show
+    rounds    y = A (m + z) + noise of known law, A_ji = φ_j(x_i), with the covariance S = τ A diag(m) Aᵀ + V
+
+A sum f = F(m + z) over records is then drawn by Matheron's rule, a fresh z and a fresh noise e for each draw,
+
+    f = F (m + z) + τ F diag(m) Aᵀ S⁻¹ (y + e − A (m + z)),
+
+exact for Gaussian z and e, and with the exact law of the noise where it is Laplace's. What the rounds measured well is
+as exact as they are; what lies between their cells is as uncertain as the lumps. Nothing is asked of the chains but
+where records may be. τ is raised where the base does not explain the rounds: until rᵀS⁻¹r, r = y − A m, exceeds its
+expectation by no more than two standard deviations. With V^{−½} A diag(m) Aᵀ V^{−½} = Q diag(λ) Qᵀ, found once, all of
+this is a few products.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.iterates.chain import Simulated
+from consilience.iterates.chain_kernels import Target
+from consilience.iterates.contributions import fill_statistics, statistics_size
+from consilience.kernels.clustering.regions import Region
+from consilience.kernels.compilation import announce
+from consilience.kernels.rng import Generator
+
+Array = NDArray[np.float64]
+
+POINTS = 4000
+BETWEEN_SHARE, ANYWHERE_SHARE = 0.3, 0.02
+"""Of (0, 0.1, 0.3) and (0, 0.02, 0.05): without points between, intervals of clusters hold too rarely where noise is
+small, and without points anywhere where the chains left out a whole group of records."""
+MOST_STATISTICS = 1500
+"""Rounds with more numbers together than these are used from the last one backward, as far as there is room."""
+LARGEST_RAISE = 1e4
+TOTAL_SPREAD = 1.0
+"""The standard deviation, before the rounds are heard, of the factor by which the total of the base is off."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kriging:
+    """The base and what the rounds say of it, ready to draw sums over records from."""
+
+    base: Simulated
+    statistics: Array
+    """A, a column for each point of the base, and one for all of them together."""
+    weights: Array
+    """The variance of each column's amount, in units of τ: the masses, and that of the factor."""
+    gaps: Array
+    """y − A m."""
+    scales: Array
+    laplace: bool
+    lump: float
+    """τ: how many records come together."""
+    misfit: float
+    """rᵀS⁻¹r over its expectation; far above 1 where nothing explains the rounds."""
+    values: Array
+    vectors: Array
+    """λ and Q."""
+
+    @staticmethod
+    def of(target: Target, drawn: Simulated, region: Region, rng: Generator, *, lumps: float) -> "Kriging | None":
+        """What the rounds say if records came in so many lumps or fewer; None where a round has too many numbers."""
+        size = statistics_size(target.kind, target.thetas.shape[1:])
+        used = min(len(target.thetas), MOST_STATISTICS // size)
+        if used == 0:
+            return None
+        base = _base(drawn, region, target.bounded, rng)
+        rounds = slice(len(target.thetas) - used, None)
+        statistics = np.concatenate([statistics_of(target.kind, theta, base.points) for theta in target.thetas[rounds]])
+        linear, quadratic = target.linear[rounds].ravel(), target.quadratic[rounds].ravel()
+        laplace = bool((linear > 0).all())
+        scales = 1 / linear if laplace else np.sqrt(0.5 / quadratic)
+        deviations = scales * (np.sqrt(2.0) if laplace else 1.0)
+        expected, least = statistics @ base.masses, float(base.masses.sum()) / lumps
+        statistics = np.column_stack([statistics, expected])
+        weights = np.append(base.masses, TOTAL_SPREAD**2 / least)
+        whitened = statistics / deviations[:, None]
+        values, vectors = np.linalg.eigh((whitened * weights) @ whitened.T)
+        values = np.maximum(values, 0.0)
+        gaps = target.released[rounds].ravel() - expected
+        seen = (vectors.T @ (gaps / deviations)) ** 2
+        lump = _lump(seen, values, least, most=1 + 2 * np.sqrt((5.0 if laplace else 2.0) / len(gaps)))
+        misfit = float(np.mean(seen / (lump * values + 1)))
+        return Kriging(base, statistics, weights, gaps, scales, laplace, lump, misfit, values, vectors)
+
+    def draws(self, sums: Array, number: int, rng: Generator) -> tuple[Array, Array]:
+        """The expectation of some sums over records, and draws of them, a row each.
+
+        `sums` is F: a row for each sum, with what a record at each point of the base adds to it.
+        """
+        before = sums @ self.base.masses
+        sums = np.column_stack([sums, before])
+        shape = (len(self.gaps), number)
+        noise = rng.laplace(size=shape) if self.laplace else rng.standard_normal(shape)
+        away = rng.standard_normal((len(self.weights), number)) * np.sqrt(self.lump * self.weights)[:, None]
+        told = self._solved(np.column_stack([self.gaps, self.scales[:, None] * noise - self.statistics @ away]))
+        shifts = self.lump * ((sums * self.weights) @ self.statistics.T) @ told
+        expected = before + shifts[:, 0]
+        return expected, (expected[:, None] + sums @ away + shifts[:, 1:]).T
+
+    def masses(self) -> Array:
+        """The expected number of records at each point of the base, none negative."""
+        moved = self.lump * (self.statistics.T @ self._solved(self.gaps))
+        return self.base.masses * np.maximum(1 + moved[:-1] + self.weights[-1] * moved[-1], 0.0)
+
+    def _solved(self, right: Array) -> Array:
+        """S⁻¹ applied to the columns of `right`."""
+        deviations = self.scales * (np.sqrt(2.0) if self.laplace else 1.0)
+        turned = self.vectors.T @ (right.T / deviations).T
+        return ((self.vectors @ (turned.T / (self.lump * self.values + 1)).T).T / deviations).T
+
+
+def statistics_of(kind: int, theta: Array, points: Array) -> Array:
+    """What each point adds to the statistics under θ, a column each."""
+    announce(fill_statistics)
+    found = np.zeros((statistics_size(kind, theta.shape), len(points)))
+    fill_statistics(kind, np.ascontiguousarray(theta), np.ascontiguousarray(points), found)
+    return found
+
+
+def _base(drawn: Simulated, region: Region, bounded: int, rng: Generator) -> Simulated:
+    """Points of the chains, points between two of them, and points anywhere; labels stay those of the first."""
+    total = float(drawn.masses.sum())
+    shares = drawn.masses / total
+    chosen, start, end = (drawn.points[rng.choice(len(shares), POINTS, p=shares)] for _ in range(3))
+    between = start.copy()
+    between[:, :bounded] += rng.random((POINTS, 1)) * (end - start)[:, :bounded]
+    anywhere = chosen[: POINTS // 4].copy()
+    anywhere[:, :bounded] = region.project(rng.uniform(-1.0, 1.0, (POINTS // 4, bounded)))
+    parts = (chosen, between, anywhere)
+    amounts = (1 - BETWEEN_SHARE - ANYWHERE_SHARE, BETWEEN_SHARE, ANYWHERE_SHARE)
+    masses = [np.full(len(part), total * amount / len(part)) for part, amount in zip(parts, amounts, strict=True)]
+    return Simulated(np.concatenate(parts), np.concatenate(masses))
+
+
+def _lump(seen: Array, values: Array, least: float, *, most: float) -> float:
+    """The smallest τ from `least` up under which the base explains the rounds, to 1 %."""
+
+    def explains(factor: float) -> bool:
+        return bool(np.mean(seen / (least * factor * values + 1)) <= most)
+
+    if explains(1.0):
+        return least
+    low, high = 0.0, np.log(LARGEST_RAISE)
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (low, middle) if explains(float(np.exp(middle))) else (middle, high)
+    return least * float(np.exp(high))

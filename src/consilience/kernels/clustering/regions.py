@@ -1,0 +1,133 @@
+"""The regions in which points and centroids live, in normalised coordinates, and the lattice inside them.
+
+Declared bounds [low, high] of each coordinate are mapped to [−1, 1]. A statistic that sums points over records changes
+by at most the largest norm in the region when one record comes or goes: `Region.sensitivity`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.errors import DeclarationError
+from consilience.kernels.clustering.region_kernels import BALL, BOX, RADIAL_BALL, lattice_rows, project_rows
+from consilience.kernels.compilation import announce
+
+Floats = NDArray[np.float64]
+RegionKind = Literal["box", "ball", "radial-ball"]
+Bounds = Sequence[tuple[float, float]] | NDArray[np.float64]
+
+REGION_KINDS: tuple[RegionKind, ...] = get_args(RegionKind)
+LATTICE_BITS = 20
+MOST_BITS = 28
+"""2^33 records of at most 2^28 units each sum to less than 2^62."""
+
+FARTHEST = 1e300
+"""Coordinates beyond this are taken for it before a projection: sums of them are finite."""
+
+_CODES = {"box": BOX, "ball": BALL, "radial-ball": RADIAL_BALL}
+
+
+@dataclass(frozen=True)
+class Region:
+    """The box [−1, 1]^d, or the L1 ball of radius 1, to which points outside are moved.
+
+    "ball" takes the nearest point in Euclidean distance, "radial-ball" the one on the line to the origin.
+
+    >>> Region("ball", 2).project(np.array([[2.0, 0.5], [0.25, 0.25]]))
+    array([[1.  , 0.  ],
+           [0.25, 0.25]])
+    >>> Region("box", 9).sensitivity(1), Region("box", 9).sensitivity(2), Region("ball", 9).sensitivity(2)
+    (9.0, 3.0, 1.0)
+    """
+
+    kind: RegionKind
+    dimensions: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in REGION_KINDS:
+            raise DeclarationError(f"the region {self.kind!r} is not known; use {', '.join(map(repr, REGION_KINDS))}")
+        if not isinstance(self.dimensions, int) or isinstance(self.dimensions, bool) or self.dimensions < 1:
+            raise DeclarationError(f"a region of {self.dimensions!r} dimensions was asked for; give 1 or more")
+
+    @property
+    def code(self) -> int:
+        """The region's kind as kernels know it (region_kernels.py)."""
+        return _CODES[self.kind]
+
+    def project(self, points: ArrayLike) -> Floats:
+        """The points moved into the region, in an array of their own; the last axis holds the coordinates."""
+        found = np.clip(np.array(points, dtype=np.float64), -FARTHEST, FARTHEST)
+        if found.ndim < 1 or found.shape[-1] != self.dimensions:
+            raise DeclarationError(f"points of the shape {found.shape} are not of {self.dimensions} dimensions")
+        rows = np.ascontiguousarray(found).reshape(-1, self.dimensions)
+        announce(project_rows)
+        project_rows(rows, self.code)
+        return rows.reshape(found.shape)
+
+    def contains(self, points: ArrayLike, *, tolerance: float = 1e-12) -> NDArray[np.bool_]:
+        """Which points lie in the region, up to the tolerance."""
+        sizes = np.abs(np.asarray(points, dtype=np.float64))
+        size = sizes.max(axis=-1) if self.kind == "box" else sizes.sum(axis=-1)
+        return size <= 1.0 + tolerance
+
+    def sensitivity(self, norm: Literal[1, 2]) -> float:
+        """The largest L1 or L2 norm of a point in the region: what one record adds to a sum at most."""
+        if norm not in (1, 2):
+            raise DeclarationError(f"the norm {norm!r} was asked for; use 1 or 2")
+        if self.kind != "box":
+            return 1.0
+        return float(self.dimensions) if norm == 1 else math.sqrt(self.dimensions)
+
+
+def normalised(points: ArrayLike, bounds: Bounds) -> Floats:
+    """The points in coordinates where the bounds are −1 and 1; not moved, where they lie outside.
+
+    >>> normalised([[15.0, 0.0]], [(10.0, 20.0), (0.0, 4.0)])
+    array([[ 0., -1.]])
+    """
+    middles, halves = middles_and_halves(bounds)
+    return (np.asarray(points, dtype=np.float64) - middles) / halves
+
+
+def in_original_units(points: ArrayLike, bounds: Bounds) -> Floats:
+    """Normalised points in the units in which the bounds are declared: the inverse of `normalised`."""
+    middles, halves = middles_and_halves(bounds)
+    return np.asarray(points, dtype=np.float64) * halves + middles
+
+
+def lattice_points(points: Floats, bounds: Bounds, region: Region, *, bits: int = LATTICE_BITS) -> NDArray[np.int32]:
+    """Points in original units as whole numbers of 2^−bits: normalised, moved into the region, rounded toward zero.
+
+    A point beyond the bounds, however far, is first moved to them; one with a NaN is left out. Each row of the result
+    depends on one point alone.
+
+    >>> lattice_points(np.array([[1e9, 2.5], [float("nan"), 0.0]]), [(0, 10), (0, 10)], Region("box", 2), bits=4)
+    array([[16, -8]], dtype=int32)
+    """
+    if not 1 <= bits <= MOST_BITS:
+        raise DeclarationError(f"a lattice of 2^-{bits} was asked for; use from 1 to {MOST_BITS} bits")
+    middles, halves = middles_and_halves(bounds)
+    found = np.ascontiguousarray(points, dtype=np.float64)
+    if found.ndim != 2 or found.shape[1] != region.dimensions or len(middles) != region.dimensions:
+        raise DeclarationError(
+            f"points of the shape {('records', *found.shape[1:])} with {len(middles)} bounds do not fit a region of "
+            f"{region.dimensions} dimensions"
+        )
+    announce(lattice_rows)
+    return lattice_rows(found, middles, halves, region.code, bits)
+
+
+def middles_and_halves(bounds: Bounds) -> tuple[Floats, Floats]:
+    """The middle and half the width of each interval; refused where floats cannot tell its ends apart."""
+    lows, highs = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
+    halves = highs / 2 - lows / 2
+    if not (np.isfinite(halves).all() and (halves >= np.finfo(np.float64).tiny).all()):
+        raise DeclarationError(
+            f"the bounds {[(float(low), float(high)) for low, high in zip(lows, highs, strict=True)]} are not "
+            "increasing intervals of ordinary size; declare bounds that the data's units suggest"
+        )
+    return lows / 2 + highs / 2, halves

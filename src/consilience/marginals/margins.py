@@ -1,0 +1,238 @@
+"""Margins of a wanted table: what views tell about it, read from their common attributes, and what was made of them.
+
+A margin of a table is its sum over some axes. The view of attributes V tells the margin of a target A over A ∩ V. Where
+views agree, an intersection inside a larger one tells nothing new, so only the largest are read; which view an
+intersection is read from then makes no difference, and the smallest is the quickest. Intersections are found on bit
+masks, and all sums are taken by one kernel.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
+from consilience.marginals.margin_kernels import announce_once, largest_difference, sum_views
+from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import TableStack
+from consilience.solvers.fit import Status
+
+Array = NDArray[np.float64]
+Axes = tuple[int, ...]
+Margin = tuple[Axes, Array]
+"""Ascending axes (from 0) of the wanted table, and its marginal over them."""
+
+MOST_CELLS = 2**26
+"""The cells of the largest table that is put together; with what is needed beside it, it takes about 4 GB."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructed:
+    """A non-negative table, and how it stands to the margins that it was made from."""
+
+    table: Array
+    violation: float
+    """The largest absolute difference between a cell of the given margins and of the table's, in counts."""
+    relaxed: bool
+    """Whether no table was found that has all the given margins, so that they are met as nearly as can be."""
+    steps: int
+    status: Status
+
+
+def check_target(shape: Sequence[int]) -> int:
+    """The cells of a table, where they are not too many to be put together."""
+    cells = math.prod(shape)
+    if cells > MOST_CELLS:
+        raise TooLarge(
+            f"a marginal of {len(shape)} attributes with {readable_count(cells)} cells would take about "
+            f"{readable_bytes(64 * cells)}, "
+            f"and at most {MOST_CELLS:,} cells are put together; ask for fewer attributes, or for coarser ones"
+        )
+    return cells
+
+
+def checked_total(total: float) -> float:
+    """A total that is a number."""
+    if not math.isfinite(total):
+        raise DeclarationError(f"the total must be finite, got {total}; give the total of the table")
+    return float(total)
+
+
+class ViewReader:
+    """Views prepared for being asked about many targets: the tables of a stack, in one flat vector."""
+
+    def __init__(self, stack: TableStack, flat: Array) -> None:
+        if flat.shape != (stack.size,):
+            raise DeclarationError(
+                f"the views have {stack.size:,} cells together, and {flat.size:,} numbers of shape {flat.shape} were "
+                "given; give one number for each cell, in the order of the stack"
+            )
+        self.sizes = stack.sizes
+        self.flat = np.ascontiguousarray(flat, dtype=np.float64)
+        placed = [
+            (group.cells, group.start + row * group.cells, scope)
+            for group in stack.groups
+            for row, scope in enumerate(group.scopes)
+        ]
+        self._views = sorted(placed)
+        self._masks = [sum(1 << attribute for attribute in scope) for _, _, scope in self._views]
+
+    def margins(self, target: Scope, *, maximal: bool = True) -> list[Margin]:
+        """The target's margins over its intersections with the views: the largest, or those with every view.
+
+        Axes are those of the target, in its order. A view that shares no attribute with the target tells nothing.
+        """
+        if len(set(target)) < len(target) or any(not 0 <= each < len(self.sizes) for each in target):
+            raise DeclarationError(
+                f"the target {target} must name distinct attributes between 0 and {len(self.sizes) - 1}; correct it"
+            )
+        wanted = sum(1 << attribute for attribute in target)
+        shared = [mask & wanted for mask in self._masks]
+        if maximal:
+            first: dict[int, int] = {}
+            for view, mask in enumerate(shared):
+                first.setdefault(mask, view)
+            views = [first[mask] for mask in largest_masks(first)]
+        else:
+            views = [view for view, mask in enumerate(shared) if mask]
+        return self._summed(target, views)
+
+    def _summed(self, target: Scope, views: Sequence[int]) -> list[Margin]:
+        """The sums of views down to the target's attributes, by one call of the kernel."""
+        places = {attribute: axis for axis, attribute in enumerate(target)}
+        starts, ends, bounds, sizes, strides, axis_sets, shapes = [], [0], [0], [], [], [], []
+        for view in views:
+            _, start, scope = self._views[view]
+            axes = sorted(places[attribute] for attribute in scope if attribute in places)
+            stride, steps = 1, {}
+            for axis in reversed(axes):
+                steps[target[axis]] = stride
+                stride *= self.sizes[target[axis]]
+            starts.append(start)
+            ends.append(ends[-1] + stride)
+            sizes.extend(self.sizes[attribute] for attribute in scope)
+            strides.extend(steps.get(attribute, 0) for attribute in scope)
+            bounds.append(len(sizes))
+            axis_sets.append(tuple(axes))
+            shapes.append(tuple(self.sizes[target[axis]] for axis in axes))
+        found = np.zeros(ends[-1])
+        announce_once(sum_views)
+        sum_views(self.flat, _whole(starts), _whole(bounds), _whole(sizes), _whole(strides), _whole(ends), found)
+        return [
+            (axes, found[begin:end].reshape(shape))
+            for axes, shape, begin, end in zip(axis_sets, shapes, ends, ends[1:], strict=False)
+        ]
+
+
+def margins_of(target: Scope, stack: TableStack, flat: Array, *, maximal: bool = True) -> list[Margin]:
+    """What views tell about a target: its margins over the largest intersections, or over those with every view.
+
+    >>> stack = TableStack((2, 2, 2), [(0, 1), (1, 2)])
+    >>> margins_of((0, 2), stack, np.array([1.0, 2, 3, 4, 4, 0, 3, 3]))
+    [((0,), array([3., 7.])), ((1,), array([7., 3.]))]
+    """
+    return ViewReader(stack, flat).margins(target, maximal=maximal)
+
+
+def largest_masks(masks: Iterable[int]) -> list[int]:
+    """The sets, as bit masks, that are part of no other and not empty, the larger first.
+
+    >>> largest_masks([0b011, 0b001, 0b100, 0])
+    [3, 4]
+    """
+    kept: list[int] = []
+    for mask in sorted({each for each in masks if each}, key=lambda each: (-each.bit_count(), each)):
+        for other in kept:
+            if mask & other == mask:
+                break
+        else:
+            kept.append(mask)
+    return kept
+
+
+def _whole(numbers: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(numbers, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenMargins:
+    """Margins as they were given, one after another in one vector."""
+
+    shape: tuple[int, ...]
+    axis_sets: tuple[Axes, ...]
+    starts: tuple[int, ...]
+    values: Array
+
+    @staticmethod
+    def of(shape: Sequence[int], margins: Sequence[Margin]) -> "GivenMargins":
+        """The margins of a table of this shape, checked."""
+        for axes, table in margins:
+            if list(axes) != sorted(set(axes)) or (axes and not 0 <= axes[0] <= axes[-1] < len(shape)):
+                raise DeclarationError(
+                    f"a margin names the axes {axes} of a table of {len(shape)} axes; name distinct ones, in "
+                    f"ascending order, from 0 to {len(shape) - 1}"
+                )
+            expected = tuple(shape[axis] for axis in axes)
+            if table.shape != expected:
+                raise DeclarationError(
+                    f"the margin over the axes {axes} has shape {table.shape}, and the table's would have {expected}; "
+                    "give the axes in the order of the table's"
+                )
+        flats = [table.ravel() for _, table in margins]
+        starts = [0]
+        for each in flats:
+            starts.append(starts[-1] + each.size)
+        values = np.concatenate(flats).astype(np.float64, copy=False) if flats else np.zeros(0)
+        if not np.isfinite(values).all():
+            raise MeasurementError("a margin holds NaN or infinite values; every cell needs a number")
+        return GivenMargins(tuple(shape), tuple(tuple(axes) for axes, _ in margins), tuple(starts), values)
+
+    @property
+    def sums(self) -> Array:
+        """What the cells of each margin sum to."""
+        if not self.axis_sets:
+            return np.zeros(0)
+        return np.add.reduceat(self.values, self.starts[:-1]) if self.values.size else np.zeros(len(self.axis_sets))
+
+    def part(self, index: int) -> Array:
+        """The cells of one margin, flat."""
+        return self.values[self.starts[index] : self.starts[index + 1]]
+
+    def scaled(self, total: float) -> "GivenMargins":
+        """The margins over the largest sets of axes, in parts of the total; those over the same axes as their mean.
+
+        Each is scaled to sum to 1; where it sums to nothing it cannot be, and tells nothing.
+        """
+        sums = self.sums
+        by_axes: dict[int, list[Array]] = {}
+        for index, axes in enumerate(self.axis_sets):
+            if sums[index] > TRACE * total:
+                by_axes.setdefault(sum(1 << axis for axis in axes), []).append(self.part(index) / sums[index])
+        kept, flats, starts = [], [], [0]
+        for mask in largest_masks(by_axes):
+            same = by_axes[mask]
+            kept.append(tuple(axis for axis in range(len(self.shape)) if mask >> axis & 1))
+            flats.append(same[0] if len(same) == 1 else np.mean(same, axis=0))
+            starts.append(starts[-1] + flats[-1].size)
+        values = np.concatenate(flats) if flats else np.zeros(0)
+        return GivenMargins(self.shape, tuple(kept), tuple(starts), values)
+
+    def nothing(self) -> Reconstructed:
+        """The table of zeros, for a total of 0."""
+        zeros = np.zeros(self.shape)
+        violation = self.violation(zeros)
+        return Reconstructed(zeros, violation, violation > 0.0, 0, Status.CONVERGED)
+
+    def violation(self, table: Array) -> float:
+        """The largest difference between a given margin and the table's."""
+        announce_once(largest_difference)
+        member = np.zeros((len(self.axis_sets), len(self.shape)), dtype=np.bool_)
+        for row, axes in enumerate(self.axis_sets):
+            member[row, list(axes)] = True
+        return largest_difference(table.ravel(), _whole(self.shape), member, _whole(self.starts), self.values)
+
+
+TRACE = 1e-14
+"""What is below this part of the total is rounding, and counts as nothing."""

@@ -1,0 +1,281 @@
+"""A fit that stops where its estimated error is least, which needs no truth.
+
+The optimum of the loss fits noise: along the way to it the error first falls and then rises again (McKenna, Sheldon and
+Miklau 2019, appendix D.1). With rows scaled so that their noise ε has variance 1, c = Bμ* + ε, the error of a fit μ(c)
+as its rows see it is
+
+    E‖Bμ − Bμ*‖² = E‖Bμ − c‖² − n + 2 Σ_i E[ε_i (Bμ)_i],      E[ε_i f(c_i)] = E[κ(ε_i) f′(c_i)],
+
+where κ = 1 for Gaussian noise (Stein 1981, Ann. Statist. 9). For Laplace noise with density p, scale b and so variance
+2b² = 1, x·p(x) = −b·d/dx[(b + |x|)·p(x)], and integration by parts gives κ(x) = b² + b|x| = ½ + ½|x|/E|x|: a value
+far out moves a fit more than its share, which the Gaussian formula does not see. In κ the residual stands for ε_i, and
+the mean size of residuals for E|x|, so that neither a fit that is still far off nor one that is too close misleads it.
+
+The derivatives are those of a fit to values moved by a little in random directions, ±δ each (Ramani, Blu and Unser
+2008, IEEE Trans. Image Process. 17): a twin takes the same steps, and Σ κ_i ∂(Bμ)_i/∂c_i ≈ Σ κ_i z_i (Bμ′ − Bμ)_i/δ.
+
+The way is accelerated entropic mirror descent from a centre of choice (Tseng 2008; the steps of Algorithm 2 with a line
+search). A step is as long as the quadratic loss allows the fit and its twins: ½(a/A)²‖B(ν′ − ν)‖² ≤ KL(ν′, ν)/A. What
+is judged is the running average x of the models' marginals ν, which is less noisy than they are. It lies in the
+marginal polytope but is no model yet; `matching.py` finds the model with these marginals.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.kernels.rng import generator
+from consilience.models.fitting.matching import match_marginals
+from consilience.models.fitting.rows import MeasuredRows
+from consilience.models.oracle import MarginalOracle
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, float, float], None]
+
+NUDGE = 0.2
+"""δ, in standard deviations of the noise."""
+ROWS_FOR_ONE_TWIN = 4_000
+MOST_TWINS = 16
+"""With few rows one twin says little; their derivatives are averaged over several."""
+PATIENCE, LEAST_PATIENCE = 1.5, 12
+"""The search ends when this many times the steps to the best fit have passed, and a few more, without a better one."""
+RISEN, LITTLE_PATIENCE = 0.15, 8
+"""It also ends, after a few steps, once the estimated error has risen by this share of what noise adds to it."""
+WORTH_IT = 0.005
+"""A fit counts as better when it lowers the estimated error by this share of what noise adds to it."""
+EASIER = 0.9
+"""Each step first tries a curvature this much smaller than that of the step before."""
+ROUNDING = 1e-14
+LINE_SEARCH_LIMIT = 100
+"""Steps that are still too long after so many halvings have met the limits of rounding: the search ends."""
+MATCHED = 0.05
+"""How far the model may be from the marginals judged best, in units of the noise they hold."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeastRiskFit:
+    """The potentials of least estimated error, and what is known of them."""
+
+    potentials: Array
+    marginals: Array
+    risk: float
+    """The estimated squared error of the rows, in units of one row's noise."""
+    freedom: float
+    """How many rows' worth of noise the fit has taken in."""
+    steps: int
+    best_step: int
+    effort: float
+    """How far the best fit had gone: the lengths of its steps, added up."""
+    oracle_calls: int
+    seconds: float
+    limited: bool
+    """Whether steps or time ran out first."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Iterate:
+    """Potentials θ, log Z, the rows of their marginals ν, and the rows of the running average x."""
+
+    potentials: Array
+    log_partition: float
+    fitted: Array
+    average: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    near: Array
+    """Potentials whose marginals are near the average."""
+    average: Array
+    risk: float
+    freedom: float
+    step: int
+    effort: float
+
+
+def fit_least_risk(
+    oracle: MarginalOracle,
+    rows: MeasuredRows,
+    observed: Array,
+    laplace: NDArray[np.bool_],
+    *,
+    start: Array,
+    max_steps: int = 2_000,
+    time_limit: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> LeastRiskFit:
+    """The model of least estimated error on the way from `start` to the least-squares optimum.
+
+    `observed` has noise of variance 1 in every row, Laplace where `laplace` says so. Costs two calls of the oracle for
+    each step, more for a few rows; the steps are the fewer the sooner noise sets in.
+    """
+    began = time.monotonic()
+    search = Search(oracle, rows, observed, laplace, start, _nudges(observed.size, seed))
+    while True:
+        search.step()
+        if progress is not None:
+            progress(search.steps, search.loss, search.best.risk)
+        late = time_limit is not None and time.monotonic() - began > time_limit
+        limited = late or search.steps >= max_steps
+        if limited or search.stuck or search.is_over:
+            break
+    best = search.best
+    enough = MATCHED * max(best.freedom, 1.0)
+    potentials, calls = match_marginals(oracle, rows, best.average, start=best.near, enough=enough)
+    return LeastRiskFit(
+        potentials,
+        oracle.marginals(potentials).values.copy(),
+        best.risk,
+        best.freedom,
+        search.steps,
+        best.step,
+        best.effort,
+        search.calls + calls + 1,
+        time.monotonic() - began,
+        limited,
+    )
+
+
+def _nudges(rows: int, seed: int) -> list[Array]:
+    """By how much the twins' values are moved."""
+    rng = generator(seed)
+    twins = min(MOST_TWINS, max(1, ROWS_FOR_ONE_TWIN // max(rows, 1)))
+    return [np.where(rng.integers(0, 2, rows) > 0, NUDGE, -NUDGE) for _ in range(twins)]
+
+
+def estimated_risk(
+    residual: Array, laplace: NDArray[np.bool_], nudges: Sequence[Array], moves: Sequence[Array]
+) -> tuple[float, float]:
+    """The estimated squared error of fitted rows, and the rows' worth of noise in them.
+
+    `moves` are the changes of the fitted rows when the observed ones change by `nudges`, entries of one size each.
+    """
+    far = np.abs(residual)
+    usual = float(far.mean(where=laplace)) if laplace.any() else 0.0
+    kappa = np.where(laplace, 0.5 + 0.5 * far / usual, 1.0) if usual > 0.0 else np.ones(far.size)
+    products = [np.sum(kappa * move / nudge) for nudge, move in zip(nudges, moves, strict=True)]
+    freedom = float(np.mean(products))
+    return float(residual @ residual) - residual.size + 2.0 * freedom, freedom
+
+
+class Search:
+    """The way from the start towards the optimum, step by step; with nudges, also that of twins, and judgements."""
+
+    def __init__(
+        self,
+        oracle: MarginalOracle,
+        rows: MeasuredRows,
+        observed: Array,
+        laplace: NDArray[np.bool_],
+        start: Array,
+        nudges: Sequence[Array],
+    ) -> None:
+        self.oracle, self.rows, self.laplace = oracle, rows, laplace
+        self.nudges = nudges
+        self.observed = [observed, *(observed + nudge for nudge in nudges)]
+        first = oracle.marginals(start)
+        fitted = rows.apply(first.values)
+        self.fits = [_Iterate(start, first.log_partition, fitted, fitted)] * len(self.observed)
+        # Of the fit itself, the averages of its marginals and of its potentials are kept as well.
+        self.marginals, self.mean_potentials = first.values.copy(), start.copy()
+        self.weight = 0.0  # A: the sum of the step lengths so far
+        self.steps, self.calls = 0, 1
+        self.stuck = False
+        steepest = float(np.abs(rows.adjoint(fitted - observed)).max(initial=0.0))
+        self.curvature = steepest if steepest > 0.0 else 1.0  # a first step that moves no potential by more than 1
+        if nudges:
+            self.best = self._judged()
+            self.best_worth_it, self._risk_worth_it = 0, self.best.risk
+            self.risk = self.best.risk
+
+    def step(self) -> None:
+        """One step of the fit and its twins, and a judgement."""
+        self.advance()
+        if self.stuck:
+            return
+        found = self._judged()
+        self.risk = found.risk
+        if found.risk < self.best.risk:
+            self.best = found
+        if found.risk < self._risk_worth_it - WORTH_IT * max(found.freedom, 1.0):
+            self.best_worth_it, self._risk_worth_it = self.steps, found.risk
+
+    def advance(self, *, farthest: float = np.inf) -> None:
+        """One step of the fit and its twins, as long as the loss allows, and no farther in all than this."""
+        for _ in range(LINE_SEARCH_LIMIT):
+            step = (1.0 + np.sqrt(1.0 + 4.0 * self.curvature * self.weight)) / (2.0 * self.curvature)
+            step = min(step, farthest - self.weight)
+            moved = self._moved(step)
+            if moved is not None:
+                break
+            self.curvature *= 2.0
+        else:
+            self.stuck = True
+            return
+        self.fits, marginals = moved
+        self.weight += step
+        share = step / self.weight
+        for average, newest in ((self.marginals, marginals), (self.mean_potentials, self.fits[0].potentials)):
+            average *= 1.0 - share
+            average += share * newest
+        self.steps += 1
+        self.curvature *= EASIER
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing better is to be expected."""
+        since = self.steps - self.best.step
+        risen = self.risk > self.best.risk + RISEN * max(self.best.freedom, 1.0)
+        return self.steps > PATIENCE * self.best_worth_it + LEAST_PATIENCE or (risen and since > LITTLE_PATIENCE)
+
+    def _moved(self, step: float) -> tuple[list[_Iterate], Array] | None:
+        """The fit and its twins after a step of this length, and the fit's marginals; None where it is too long."""
+        moved, marginals = [], []
+        for fit, observed in zip(self.fits, self.observed, strict=True):
+            following = self._try(fit, observed, step)
+            if following is None:
+                return None
+            moved.append(following[0])
+            marginals.append(following[1])
+        return moved, marginals[0]
+
+    def _try(self, fit: _Iterate, observed: Array, step: float) -> tuple[_Iterate, Array] | None:
+        whole, total = self.weight + step, self.oracle.total
+        share = step / whole
+        middle = fit.fitted - fit.average
+        middle *= share
+        middle += fit.average
+        middle -= observed
+        gradient = self.rows.adjoint(middle)
+        potentials = gradient * -step
+        potentials += fit.potentials
+        found = self.oracle.marginals(potentials)
+        self.calls += 1
+        slope = step * _inner(gradient, found.values)
+        divergence = -slope - total * (found.log_partition - fit.log_partition)
+        rounding = ROUNDING * (total * (abs(found.log_partition) + abs(fit.log_partition)) + abs(slope))
+        fitted = self.rows.apply(found.values)
+        change = np.subtract(fitted, fit.fitted, out=middle)
+        if 0.5 * share**2 * _inner(change, change) > (divergence + rounding) / whole:
+            return None
+        average = np.subtract(fitted, fit.average)
+        average *= share
+        average += fit.average
+        return _Iterate(potentials, found.log_partition, fitted, average), found.values
+
+    def _judged(self) -> _Judged:
+        fitted, *nudged = (fit.average for fit in self.fits)
+        residual = self.observed[0] - fitted
+        self.loss = 0.5 * _inner(residual, residual)
+        risk, freedom = estimated_risk(residual, self.laplace, self.nudges, [twin - fitted for twin in nudged])
+        if self.steps and risk >= self.best.risk:
+            return _Judged(self.best.near, self.best.average, risk, freedom, self.steps, self.weight)
+        return _Judged(self.mean_potentials.copy(), self.marginals.copy(), risk, freedom, self.steps, self.weight)
+
+
+def _inner(a: Array, b: Array) -> float:
+    return float(np.einsum("i,i->", a, b))

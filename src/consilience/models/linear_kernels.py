@@ -1,0 +1,192 @@
+"""The two passes on the numbers themselves, with every table and message scaled so that its largest entry is one.
+
+*Scales.* A table is exp(θ − max θ). A message m is divided by its largest entry M; the logarithms of these scales and
+of the sums of the roots add up to the logarithm of the partition sum. A separator with message m/M whose marginal
+turned out to be p passes p/m on to the child, so that the products there sum to p (Jensen, Lauritzen, Olesen 1990).
+
+*When this is exact enough.* All entries are at most one, so a product that underflows loses less than 1e-300. While
+every M and every root's sum is at least LEAST_MAXIMUM, an entry m/M above FLOOR is therefore as good as if nothing had
+been lost. Entries below FLOOR are raised to it where they are possible at all. Let p' be the distribution that results
+and A the cells with a raised entry: p' agrees with the true p up to a factor outside A, and has more than p inside, so
+the two differ by p'(A) at most, half the sum of absolute differences. The second pass meets A as the mass of raised
+entries and adds it up. Where a scale is too small or that mass is not negligible, the logarithms take over.
+"""
+
+import numba
+
+from consilience.models.row_kernels import REORDERED, add, exponential, fill, largest_entry, multiply, scale, total_of
+from consilience.models.stepping import advance
+
+FLOOR = 1e-150
+LEAST_MAXIMUM = 1e-100
+
+RAISED, FAILED = 0, 1
+"""Places in the verdict: the mass on raised entries, and whether a scale was too small."""
+
+OPEN, RUN, CLOSE = 1, 2, 4
+"""What to do of a step: pass on what the parent knows; add up products; scale what came out."""
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def exponentiate(offsets, potentials, tables, shifts):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """exp(θ − max θ) for each table, with the maxima as shifts; counts the potentials that are not finite."""
+    unbounded = 0
+    for k in range(offsets.size - 1):
+        own = potentials[offsets[k] : offsets[k + 1]]
+        shifts[k] = largest_entry(own)
+        unbounded += exponential(own, shifts[k], tables[offsets[k] : offsets[k + 1]])
+    return unbounded
+
+
+def _fused_rows(moving_in: int, moving_out: int):  # type: ignore[no-untyped-def]
+    """A kernel for rows of products of two or three operands that move, added to none to three that do.
+
+    The numbers are constants of the kernel, so that each has only the loads and stores it needs. Operand j of row a
+    begins at i[j] + a·di[j], or at o[j] + a·do[j] where it comes out.
+    """
+
+    @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+    def rows(going_in, coming_out, count, length, weights, sums, i, di, o, do):  # type: ignore[no-untyped-def]  # pragma: no cover
+        i0, i1, i2, di0, di1, di2 = i[0], i[1], i[2], di[0], di[1], di[2]
+        o0, o1, o2, do0, do1, do2 = o[0], o[1], o[2], do[0], do[1], do[2]
+        for a in range(count):
+            x0 = going_in[i0 + a * di0 : i0 + a * di0 + length]
+            x1 = going_in[i1 + a * di1 : i1 + a * di1 + length]
+            x2 = going_in[i2 + a * di2 : i2 + a * di2 + length]
+            y0 = coming_out[o0 + a * do0 : o0 + a * do0 + length]
+            y1 = coming_out[o1 + a * do1 : o1 + a * do1 + length]
+            y2 = coming_out[o2 + a * do2 : o2 + a * do2 + length]
+            weight, total = weights[a], 0.0
+            for c in range(length):
+                t = weight * x0[c] * x1[c]
+                if moving_in > 2:
+                    t *= x2[c]
+                if moving_out > 0:
+                    y0[c] += t
+                if moving_out > 1:
+                    y1[c] += t
+                if moving_out > 2:
+                    y2[c] += t
+                total += t
+            sums[a] = total
+
+    return rows
+
+
+_rows_2_0, _rows_2_1, _rows_2_2 = _fused_rows(2, 0), _fused_rows(2, 1), _fused_rows(2, 2)
+_rows_3_0, _rows_3_2, _rows_3_3 = _fused_rows(3, 0), _fused_rows(3, 2), _fused_rows(3, 3)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+def _any_rows(going_in, coming_out, count, weights, sums, row, i, di, o, do, moving_in, moving_out):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """The same for any number of operands that move, through a row of products."""
+    for a in range(count):
+        fill(row, weights[a])
+        for j in range(moving_in):
+            multiply(row, going_in[i[j] + a * di[j] : i[j] + a * di[j] + row.size])
+        sums[a] = total_of(row)
+        for j in range(moving_out):
+            add(coming_out[o[j] + a * do[j] : o[j] + a * do[j] + row.size], row)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+def _pass_on(known, sent, scale, passed):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """passed = known / (scale · sent), and the sum of what is known of raised entries."""
+    raised, inverse = 0.0, 1.0 / scale
+    for i in range(known.size):
+        raised += known[i] if sent[i] == FLOOR else 0.0
+        # Impossible entries are zero in both, and stay zero.
+        passed[i] = known[i] * inverse / (sent[i] if sent[i] > 0.0 else 1.0)
+    return raised
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+def _send(message, floors, sent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """sent = message / max, at least the floors; the maximum."""
+    top = largest_entry(message)
+    inverse = 1.0 / top
+    for i in range(message.size):
+        scaled = message[i] * inverse
+        sent[i] = scaled if scaled > floors[i] else floors[i]
+    return top
+
+
+# Two axes at a time: for each place of the axes before them, the operands that do not move along the last axis are
+# multiplied into a weight for each row, the rows are run, and the sums of rows go to what does not move along the last
+# axis.
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _add_products(dims, in_base, in_strides, moving_in, out_base, out_strides, moving_out, going_in, coming_out, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Add the products of what goes in to what comes out, for all cells of a step."""
+    i, o, di, do = room.at_in, room.at_out, room.in_steps, room.out_steps
+    weights, sums, counters = room.weights, room.sums, room.counters
+    inner = dims.size - 2
+    count, length = dims[inner], dims[inner + 1]
+    row = room.row[:length]
+    for axis in range(dims.size):
+        counters[axis] = 0
+    for j in range(in_base.size):
+        i[j], di[j] = in_base[j], in_strides[j, inner]
+    for j in range(out_base.size):
+        o[j], do[j] = out_base[j], out_strides[j, inner]
+    shape = 10 * moving_in + moving_out
+    more = True
+    while more:
+        for a in range(count):
+            weights[a] = 1.0
+        for j in range(moving_in, in_base.size):
+            for a in range(count):
+                weights[a] *= going_in[i[j] + a * di[j]]
+        if shape == 20:
+            _rows_2_0(going_in, coming_out, count, length, weights, sums, i, di, o, do)
+        elif shape == 21:
+            _rows_2_1(going_in, coming_out, count, length, weights, sums, i, di, o, do)
+        elif shape == 22:
+            _rows_2_2(going_in, coming_out, count, length, weights, sums, i, di, o, do)
+        elif shape == 30:
+            _rows_3_0(going_in, coming_out, count, length, weights, sums, i, di, o, do)
+        elif shape == 32:
+            _rows_3_2(going_in, coming_out, count, length, weights, sums, i, di, o, do)
+        elif shape == 33:
+            _rows_3_3(going_in, coming_out, count, length, weights, sums, i, di, o, do)
+        else:
+            _any_rows(going_in, coming_out, count, weights, sums, row, i, di, o, do, moving_in, moving_out)
+        for j in range(moving_out, out_base.size):
+            for a in range(count):
+                coming_out[o[j] + a * do[j]] += sums[a]
+        more = advance(dims, inner - 1, counters, in_strides, i, out_strides, o)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def run_steps(program, first, last, doing, going_in, coming_out, floors, scales, total, verdict, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Do what is asked of steps first … last − 1, or of fewer where one fails."""
+    for s in range(first, last):
+        begin, node = program.message[s], program.nodes[s]
+        end = begin + program.message_cells[s]
+        up, down = program.tables, program.tables + program.messages
+        first_in, last_in = program.inputs[s], program.inputs[s + 1]
+        first_out, last_out = program.outputs[s], program.outputs[s + 1]
+        sent = going_in[up + begin : up + end]
+        if doing & OPEN:
+            for j in range(first_out, last_out):
+                fill(coming_out[program.out_base[j] : program.out_base[j] + program.out_cells[j]], 0.0)
+            if s >= program.collects and not program.is_root[s]:
+                known, passed = coming_out[down + begin : down + end], going_in[down + begin : down + end]
+                verdict[RAISED] += _pass_on(known, sent, scales[node], passed)
+        if doing & RUN:
+            _add_products(
+                program.dims[program.axes[s] : program.axes[s + 1]],
+                program.in_base[first_in:last_in], program.in_strides[first_in:last_in], program.in_moving[s],
+                program.out_base[first_out:last_out], program.out_strides[first_out:last_out], program.out_moving[s],
+                going_in, coming_out, room,
+            )  # fmt: skip
+        if doing & CLOSE:
+            if s < program.collects:
+                scales[node] = _send(coming_out[up + begin : up + end], floors[begin:end], sent)
+            elif program.is_root[s]:
+                scales[node] = coming_out[up + begin]
+                for j in range(first_out, last_out):
+                    own = coming_out[program.out_base[j] : program.out_base[j] + program.out_cells[j]]
+                    scale(own, total / scales[node])
+            if not scales[node] >= LEAST_MAXIMUM:
+                verdict[FAILED] = 1.0
+                return

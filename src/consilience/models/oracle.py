@@ -1,0 +1,242 @@
+"""The marginals of a model, from its potentials: belief propagation on a junction tree.
+
+A model over attributes x = (x₀ … x_{d−1}) has a table of potentials θ_s for each of its scopes s:
+
+    p(x) = total · exp(Σ_s θ_s(x_s)) / Z    where x is possible, and 0 elsewhere;    log Z is its log-partition.
+
+The marginals of p on all scopes come from two passes over the cliques of a junction tree that covers them. The passes
+run on numbers, several times faster, and once more on logarithms where numbers cannot hold the products.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.errors import DeclarationError
+from consilience.kernels.compilation import announce
+from consilience.models import linear_kernels, log_kernels, tangent_kernels
+from consilience.models.clique_trees import JunctionTree
+from consilience.models.impossible_cells import Allowed, fold_into_scopes, nothing_possible, possible_messages
+from consilience.models.layout import TableLayout
+from consilience.models.linear_kernels import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
+from consilience.models.program import compile_tree, known_program
+from consilience.models.stepping import Workspace
+from consilience.models.threads import MOST_THREADS, Division, available_cores, divide, run_together
+
+Vector = NDArray[np.float64]
+
+NEGLIGIBLE = 1e-13
+"""The share of the total that may lie on raised entries of messages before logarithms take over."""
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """The marginals of a model on its scopes, and the logarithm of its partition sum."""
+
+    values: Vector
+    """All tables in one vector as the layout of the oracle says; each sums to the total. It belongs to the caller."""
+    log_partition: float
+    """log Σ_x exp(Σ_s θ_s(x_s)) over the possible cells x of the attributes in the junction tree."""
+
+
+class MarginalOracle:
+    """Gives the marginals of a model on its scopes for any potentials.
+
+    `allowed` holds scopes and, for each, a table that is false where a cell cannot occur; the junction tree must cover
+    these scopes too. An oracle keeps its working memory between calls: it serves one thread at a time.
+
+    >>> from consilience.models import junction_tree
+    >>> scopes = [(0, 1), (1, 2)]
+    >>> oracle = MarginalOracle(junction_tree([2, 2, 2], scopes), scopes, total=8.0)
+    >>> found = oracle.marginals(oracle.layout.pack([[[0, 0], [0, 0]], [[0, 0], [0, math.log(5)]]]))
+    >>> oracle.layout.unpack(found.values)
+    [array([[1., 3.],
+           [1., 3.]]), array([[1., 1.],
+           [1., 5.]])]
+    """
+
+    def __init__(
+        self,
+        tree: JunctionTree,
+        scopes: Sequence[Sequence[int]],
+        *,
+        total: float = 1.0,
+        allowed: Allowed = (),
+        threads: int | None = None,
+    ) -> None:
+        if not (math.isfinite(total) and total > 0):
+            raise DeclarationError(f"the total of the model is {total}; it must be a positive number")
+        self.tree = tree
+        self.layout = TableLayout(tree.sizes, scopes)
+        self.total = float(total)
+        self.allowed = tuple(allowed)
+        self._impossible, constants = fold_into_scopes(self.layout, allowed)
+        known = None if constants else known_program(tree, self.layout.scopes)
+        self._compiled = compile_tree(tree, self.layout, constants) if known is None else known
+        program = self._program = self._compiled.program
+        used = program.tables + 2 * program.messages
+        self._going_in = np.zeros(used + len(self._compiled.constants))
+        threads = min(available_cores(), MOST_THREADS) if threads is None else threads
+        self._division = divide(program, self._compiled.cells, threads, used)
+        self._coming_out = np.zeros(used + (self._division.copied if self._division else 0))
+        self._constants = slice(used, None)
+        self._scales = np.zeros(self._compiled.nodes)
+        self._shifts = np.zeros(len(self.layout.scopes))
+        self._room = Workspace.of(program)
+        self._going_in[self._constants] = self._compiled.constants
+        self._floors = np.full(program.messages, FLOOR)
+        self._excluded: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._any_excluded = False
+        self._logarithmic = False
+        self._held: Vector | None = None
+        announce(linear_kernels.run_steps)
+        if constants or self._impossible.size:
+            self._exclude(self._with_impossible(np.zeros(self.layout.size)))
+
+    def marginals(self, potentials: Vector) -> Marginals:
+        """The marginals on all scopes and the logarithm of the partition sum. Potentials may be −∞: impossible."""
+        self._held = None
+        self._run(self._checked(potentials))
+        log_partition = self._compiled.log_volume + self._log_scales()
+        return Marginals(self._coming_out[: self.layout.size].copy(), log_partition)
+
+    def largest(self, potentials: Vector) -> float:
+        """The largest Σ_s θ_s(x_s) over all possible cells x, exactly (max-sum)."""
+        self._held = None
+        potentials = self._with_impossible(self._checked(potentials))
+        _refuse_undefined(potentials)
+        self._run_logarithms(potentials, only_largest=True)
+        if np.isneginf(self._shifts).any() or np.isneginf(self._scales).any():
+            raise nothing_possible()
+        return self._log_scales()
+
+    def derivative(self, potentials: Vector, direction: Vector) -> Vector:
+        """How fast the marginals change as the potentials move along a direction, exactly.
+
+        This is d/dt marginals(θ + t·direction) at t = 0. Several directions at the same potentials share the work that
+        does not depend on the direction.
+        """
+        potentials, direction = self._checked(potentials), self._checked(direction)
+        if not np.isfinite(direction).all():
+            raise DeclarationError("the direction has entries that are not finite: give a finite direction")
+        if self._held is None or not np.array_equal(self._held, potentials):
+            self._run(potentials)
+            self._held = potentials.copy()
+        program = self._program
+        tangents = np.zeros_like(self._going_in)
+        tangents[: self.layout.size] = direction
+        changes = np.zeros_like(self._coming_out)
+        announce(tangent_kernels.run_tangent_steps)
+        tangent_kernels.run_tangent_steps(
+            program, self._logarithmic, self._going_in, self._coming_out, self._scales, self.total,
+            tangents, changes, self._room,
+        )  # fmt: skip
+        return changes[: self.layout.size].copy()
+
+    def _checked(self, values: Vector) -> Vector:
+        values = np.ascontiguousarray(values, dtype=np.float64)
+        if values.shape != (self.layout.size,):
+            raise DeclarationError(
+                f"a vector of shape {values.shape} for tables of {self.layout.size} cells in all: pack one table for "
+                f"each of the {len(self.layout.scopes)} scopes with layout.pack"
+            )
+        return values
+
+    def _with_impossible(self, potentials: Vector) -> Vector:
+        """The potentials with −∞ in the cells that are never possible."""
+        if not self._impossible.size:
+            return potentials
+        potentials = potentials.copy()
+        potentials[self._impossible] = -np.inf
+        return potentials
+
+    def _run(self, potentials: Vector) -> None:
+        """Leave the marginals in what comes out, by numbers or else by logarithms."""
+        potentials = self._with_impossible(potentials)
+        self._going_in[self._constants] = self._compiled.constants
+        unbounded = linear_kernels.exponentiate(self.layout.offsets, potentials, self._going_in, self._shifts)
+        if (unbounded or self._any_excluded) and self._exclude(potentials):
+            linear_kernels.exponentiate(self.layout.offsets, potentials, self._going_in, self._shifts)
+        verdict = self._run_numbers()
+        self._logarithmic = bool(verdict[FAILED] or verdict[RAISED] > NEGLIGIBLE * self.total)
+        if self._logarithmic:
+            self._run_logarithms(potentials, only_largest=False)
+
+    def _run_numbers(self) -> Vector:
+        """Run all steps on numbers, the large ones in parts at the same time; the verdict of `linear_kernels`."""
+        verdict = np.zeros(2)
+        done, division = 0, self._division
+        if division is not None:
+            for divided in division.steps:
+                self._run_steps(done, divided.step, OPEN | RUN | CLOSE, verdict)
+                if verdict[FAILED]:
+                    return verdict
+                self._run_steps(divided.step, divided.step + 1, OPEN, verdict)
+                run_together([partial(self._run_part, division, part) for part in divided.parts])
+                for whole, copy in divided.copies:
+                    self._coming_out[whole] += self._coming_out[copy]
+                    self._coming_out[copy] = 0.0
+                self._run_steps(divided.step, divided.step + 1, CLOSE, verdict)
+                done = divided.step + 1
+        if not verdict[FAILED]:
+            self._run_steps(done, len(self._program.message), OPEN | RUN | CLOSE, verdict)
+        return verdict
+
+    def _run_part(self, division: Division, part: int) -> None:
+        linear_kernels.run_steps(
+            division.program, part, part + 1, RUN, self._going_in, self._coming_out,
+            self._floors, self._scales, self.total, np.zeros(2), division.rooms[part],
+        )  # fmt: skip
+
+    def _run_steps(self, first: int, last: int, doing: int, verdict: Vector) -> None:
+        linear_kernels.run_steps(
+            self._program, first, last, doing, self._going_in, self._coming_out,
+            self._floors, self._scales, self.total, verdict, self._room,
+        )  # fmt: skip
+
+    def _run_logarithms(self, potentials: Vector, *, only_largest: bool) -> None:
+        announce(log_kernels.run_log_steps)
+        self._logarithmic = True
+        log_kernels.shift_tables(self.layout.offsets, potentials, self._going_in, self._shifts)
+        with np.errstate(divide="ignore"):
+            self._going_in[self._constants] = np.log(self._compiled.constants)
+        log_kernels.run_log_steps(
+            self._program, self._going_in, self._coming_out, self._scales, self.total, only_largest, self._room
+        )
+
+    def _log_scales(self) -> float:
+        """The logarithm of what tables, messages and roots were divided by."""
+        scales = self._scales if self._logarithmic else np.log(self._scales)
+        return float(self._shifts.sum() + scales.sum())
+
+    def _exclude(self, potentials: Vector) -> bool:
+        """Find the entries of messages that −∞ among the potentials makes impossible: these are never raised.
+
+        False where the same potentials were −∞ the last time. Otherwise the tables that go in are written over.
+        """
+        _refuse_undefined(potentials)
+        excluded = np.isneginf(potentials)
+        if np.array_equal(excluded, self._excluded):
+            return False
+        self._going_in[: self.layout.size] = ~excluded
+        verdict = np.zeros(2)
+        self._excluded = np.zeros(0, dtype=np.bool_)
+        possible = possible_messages(
+            self._program, self._going_in, self._coming_out, lambda s: self._run_steps(s, s + 1, OPEN | RUN, verdict)
+        )
+        self._floors = np.where(possible, FLOOR, 0.0)
+        self._excluded, self._any_excluded = excluded, bool(excluded.any())
+        return True
+
+
+def _refuse_undefined(potentials: Vector) -> None:
+    undefined = np.flatnonzero(np.isnan(potentials) | np.isposinf(potentials))
+    if undefined.size:
+        raise DeclarationError(
+            f"{undefined.size} potentials are NaN or +∞, the first at place {undefined[0]}: potentials are numbers, "
+            "or −∞ for what cannot occur"
+        )

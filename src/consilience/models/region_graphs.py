@@ -1,0 +1,185 @@
+"""The regions over which approximate marginals are kept: the scopes of a model, and what scopes share.
+
+*Clusters* are the scopes that lie in no other. *Separators* are the intersections of clusters, of these intersections,
+and so on. With a counting number c for each region, Σ_r c_r H(b_r) stands for the entropy of a whole distribution whose
+marginal on r is b_r (Kikuchi 1951; Yedidia, Freeman, Weiss 2005). Here
+
+    c_r = 1 − Σ c_p over the regions p that contain r,
+
+so that every region is counted once: 1 for a cluster, and on a junction tree minus the number of edges that carry a
+separator, where the sum is the entropy exactly.
+
+A separator is attached to just enough clusters to make all clusters that contain it agree on it. Clusters that already
+share a larger separator agree anyway, so one of them stands for all. If the graph of clusters and separators has no
+loop, it is a junction tree of the scopes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from consilience.marginals.scopes import Scope
+from consilience.models.layout import cells_of, checked_scopes, checked_sizes
+
+
+@dataclass(frozen=True)
+class RegionGraph:
+    """Clusters, separators, and which clusters each separator ties together."""
+
+    sizes: tuple[int, ...]
+    clusters: tuple[Scope, ...]
+    """The scopes that lie in no other, attributes ascending."""
+    separators: tuple[Scope, ...]
+    """Attributes ascending, in the order in which a walk through the graph, breadth first, meets them."""
+    attached: tuple[tuple[int, ...], ...]
+    """For each separator, the clusters that it ties together, first the one from which the walk came."""
+    counting: tuple[int, ...]
+    """The counting number of each separator; a cluster's is 1."""
+
+    @cached_property
+    def edges(self) -> int:
+        """How many attachments there are."""
+        return sum(map(len, self.attached))
+
+    @cached_property
+    def is_forest(self) -> bool:
+        """Whether the graph has no loop, so that marginals by messages are exact."""
+        groups = Groups(len(self.clusters) + len(self.separators))
+        return all(
+            groups.join(len(self.clusters) + place, cluster)
+            for place, clusters in enumerate(self.attached)
+            for cluster in clusters
+        )
+
+    def home(self, scope: Sequence[int]) -> int:
+        """The smallest cluster that holds a scope for which the graph was made."""
+        wanted = set(scope)
+        holding = [k for k, cluster in enumerate(self.clusters) if wanted.issubset(cluster)]
+        return min(holding, key=lambda k: (cells_of(self.sizes, self.clusters[k]), k))
+
+
+class Groups:
+    """Disjoint groups of numbered things that are joined two at a time."""
+
+    def __init__(self, count: int) -> None:
+        self._leader = list(range(count))
+
+    def leader(self, member: int) -> int:
+        """The member that stands for the group."""
+        while self._leader[member] != member:
+            self._leader[member] = self._leader[self._leader[member]]
+            member = self._leader[member]
+        return member
+
+    def join(self, one: int, other: int) -> bool:
+        """Make one group of two; False if they were one already."""
+        first, second = self.leader(one), self.leader(other)
+        self._leader[max(first, second)] = min(first, second)
+        return first != second
+
+
+def region_graph(sizes: Sequence[int], scopes: Sequence[Sequence[int]]) -> RegionGraph:
+    """The clusters and separators of some scopes.
+
+    >>> graph = region_graph([2] * 4, [(0, 1, 2), (1, 2, 3), (1, 2)])
+    >>> graph.clusters, graph.separators, graph.counting, graph.is_forest
+    (((0, 1, 2), (1, 2, 3)), ((1, 2),), (-1,), True)
+    """
+    lengths = checked_sizes(sizes)
+    sets = list(dict.fromkeys(frozenset(scope) for scope in checked_scopes(lengths, scopes)))
+    with_attribute = _index(sets)
+    clusters = [each for each in sets if not any(each < other for other in _sharing(each, with_attribute, sets))]
+    inner = _intersections(clusters)
+    counting = _counting_numbers(clusters, inner)
+    ties = {each: _representatives(each, clusters, inner, lengths) for each in inner}
+    kept = [each for each in inner if counting[each] != 0 or len(ties[each]) > 1]
+    walk = _breadth_first(kept, ties, len(clusters))
+    return RegionGraph(
+        lengths,
+        tuple(tuple(sorted(each)) for each in clusters),
+        tuple(tuple(sorted(each)) for each in walk),
+        tuple(walk.values()),
+        tuple(counting[each] for each in walk),
+    )
+
+
+Region = frozenset[int]
+
+
+def _index(regions: Sequence[Region]) -> dict[int, list[Region]]:
+    """For each attribute, the regions that hold it."""
+    found: dict[int, list[Region]] = {}
+    for region in regions:
+        for attribute in region:
+            found.setdefault(attribute, []).append(region)
+    return found
+
+
+def _sharing(region: Region, index: dict[int, list[Region]], everything: Sequence[Region]) -> Sequence[Region]:
+    """Regions among which all that contain this one are: those with its rarest attribute, or all if it is empty."""
+    return min((index.get(attribute, []) for attribute in region), key=len, default=everything)
+
+
+def _intersections(clusters: Sequence[Region]) -> list[Region]:
+    """All sets of attributes that are intersections of two or more clusters, larger ones first."""
+    index, seen, fresh = _index(clusters), set(clusters), list(clusters)
+    found: list[Region] = []
+    while fresh:
+        made = {one & other for one in fresh for attribute in one for other in index[attribute]}
+        fresh = sorted(made - seen, key=lambda each: (-len(each), sorted(each)))
+        seen.update(fresh)
+        found.extend(fresh)
+    return sorted(found, key=lambda each: (-len(each), sorted(each)))
+
+
+def _counting_numbers(clusters: Sequence[Region], inner: Sequence[Region]) -> dict[Region, int]:
+    """c_r = 1 − Σ c_p over all p that contain r, the largest regions first."""
+    regions = [*clusters, *inner]
+    index, counting = _index(regions), dict.fromkeys(clusters, 1)
+    for region in inner:
+        above = _sharing(region, index, regions)
+        counting[region] = 1 - sum(counting[other] for other in above if region < other)
+    return counting
+
+
+def _representatives(
+    separator: Region, clusters: Sequence[Region], inner: Sequence[Region], sizes: Sequence[int]
+) -> tuple[int, ...]:
+    """Of the clusters that contain a separator, the smallest of each group that larger separators tie together."""
+    holding = [k for k, cluster in enumerate(clusters) if separator < cluster]
+    groups = Groups(len(holding))
+    for other in inner:
+        if separator < other:
+            together = [place for place, k in enumerate(holding) if other < clusters[k]]
+            for place in together[1:]:
+                groups.join(together[0], place)
+    chosen: dict[int, int] = {}
+    for place, k in enumerate(holding):
+        leader = groups.leader(place)
+        best = chosen.setdefault(leader, k)
+        chosen[leader] = min(best, k, key=lambda each: (cells_of(sizes, tuple(clusters[each])), each))
+    return tuple(chosen.values())
+
+
+def _breadth_first(
+    separators: Sequence[Region], ties: dict[Region, tuple[int, ...]], clusters: int
+) -> dict[Region, tuple[int, ...]]:
+    """The separators with their clusters, in the order of a walk through the graph: first the cluster it came from."""
+    around: list[list[Region]] = [[] for _ in range(clusters)]
+    for separator in separators:
+        for cluster in ties[separator]:
+            around[cluster].append(separator)
+    order: dict[Region, tuple[int, ...]] = {}
+    visited: set[int] = set()
+    for start in range(clusters):
+        queue = [start]
+        for cluster in queue:
+            if cluster in visited:
+                continue
+            visited.add(cluster)
+            for separator in around[cluster]:
+                if separator not in order:
+                    beyond = [other for other in ties[separator] if other != cluster]
+                    order[separator] = (cluster, *beyond)
+                    queue.extend(beyond)
+    return order

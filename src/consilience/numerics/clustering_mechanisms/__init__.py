@@ -1,1 +1,0 @@
-"""What other private clusterings than iterated k-means compute: cells of a grid, clusterings of blocks of records."""

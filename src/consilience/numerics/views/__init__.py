@@ -1,1 +1,0 @@
-"""Views: tables of some attributes each, made consistent and non-negative, and marginals reconstructed from them."""

@@ -1,0 +1,219 @@
+"""DualQuery: draw the queries that the records so far get wrong, find a record that they ask for, repeat.
+
+Gaboardi, Gallego Arias, Hsu, Roth, Wu (2014). A distribution over the single answers of a workload and their
+complements starts even. Each of T rounds draws s of them, and finds the record x that is in as few of the drawn sets as
+possible; then the weight of every q is multiplied by exp(η(q(x) − q(D))). The data enters through q(D) alone, in the
+draws: each is an exponential mechanism on scores whose sensitivity privacy/dual_scores.py proves, and the search for a
+record never looks at the data. In the search of McKenna et al. (2019, Algorithm 4) a term of the data's answers is the
+same for all records, and is left out. plans/published/dual_query_schedule.py has s, T, η and the cost of the draws.
+
+The result holds no noisy counts but one measurement of all the draws, from which `estimators.DualQuery` takes the
+records as published, and `estimators.DualQueryModel` the most likely graphical model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.answer_sets import AnswerSets
+from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
+from consilience.errors import DeclarationError
+from consilience.estimators.published.dual_query import DualQuery as PublishedRecords
+from consilience.estimators.published.dual_query_run import selections
+from consilience.kernels.rng import Generator, generator
+from consilience.measurements import MeasurementSet
+from consilience.plans.answering import AnswersWorkload
+from consilience.plans.budget_parts import check_share
+from consilience.plans.published.dual_query_schedule import (
+    MOST_ROUNDS,
+    USUAL_RATE,
+    Schedule,
+    bought_rate,
+    draw_costs,
+    schedule,
+)
+from consilience.plans.published.record_search.conjunctions import Conjunction
+from consilience.plans.published.record_search.searching import LARGEST_TABLE, best_record
+from consilience.privacy.budgets import Budget
+from consilience.privacy.dual_scores import DualScore
+from consilience.privacy.gate import Gate
+from consilience.privacy.pricing import LARGEST_RECORDS
+from consilience.privacy.selection import epsilon_for_rho, selection_scale
+
+TOTAL_SHARE = 0.05
+SAID_DELTA = 1e-6
+"""The δ at which the cost of the draws is told where the budget has none."""
+
+
+@dataclass(frozen=True)
+class DualQuery(AnswersWorkload):
+    """Rounds of drawing queries and finding a record for them.
+
+    `draws` is the number of draws in each round and `rounds` that of rounds; without them they follow from the budget
+    and the number of records, with a learning rate of at least `rate`. Given `rounds`, the budget decides the rate. The
+    number of records is public or is measured with `total_share` of the budget. `seed` is that of the first draws,
+    which are even, and of ties between records; it is no secret. `largest_search` is the most cells of a table of the
+    exact search for a record, beyond which it is a local one.
+
+    >>> domain = Domain.from_sizes({"a": 2, "b": 2})
+    >>> DualQuery(Workload.marginals(domain, ways=2), rounds=20).to_json()["rounds"]
+    20
+    """
+
+    workload: Workload
+    rounds: int | None = None
+    draws: int | None = None
+    rate: float = USUAL_RATE
+    total_share: float = TOTAL_SHARE
+    seed: int = 0
+    largest_search: int = LARGEST_TABLE
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("rounds", self.rounds, 2), ("draws", self.draws, 1), ("seed", self.seed, 0)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise DeclarationError(f"the number of {name} is {value!r}; give a whole number from {least} up")
+        if not 0 < self.rate < float("inf"):
+            raise DeclarationError(f"the learning rate is {self.rate}; give a finite number above 0, such as 2")
+        if self.largest_search < 1:
+            raise DeclarationError(f"a search of up to {self.largest_search} cells was asked for; allow 1 or more")
+        check_share(self.total_share, "the total")
+        if not any(query.factors for query in self.workload.queries):
+            raise DeclarationError("the workload asks for nothing but the total; name queries about attributes")
+        if len(set(self.workload.weights)) > 1:
+            raise DeclarationError(
+                "the queries have different weights, and DualQuery counts every single answer alike; give equal weights"
+            )
+
+    def estimator(self) -> PublishedRecords:
+        """The estimator that takes the synthetic records as published."""
+        return PublishedRecords()
+
+    def run(self, gate: Gate) -> None:
+        if gate.domain.public.margins:
+            names = ", ".join(gate.domain.public.margins[0].attributes)
+            raise DeclarationError(
+                f"the counts by {names} are public, and DualQuery's records cannot keep exact counts; leave them out "
+                "of the domain, or use another plan"
+            )
+        sets = AnswerSets(_without_totals(self.workload), gate.domain)
+        records, rest = self._records(gate)
+        plan = self._schedule(gate.budget, records, rest, gate.rows_per_unit)
+        search = _RecordSearch(sets, generator(self.seed), self.largest_search)
+        drawn: list[list[int]] = []
+        found = [search.record(search.even_draws(plan.draws))]
+        held = sets.holding(found[0]).astype(np.int64)
+        for k in range(1, plan.rounds):
+            score = DualScore(sets, held, found=k, records=records)
+            price = gate.budget.scaled(plan.share_of_draw(k))
+            drawn.append([gate.select(score, price, selector="exponential") for _ in range(plan.draws)])
+            found.append(search.record(drawn[-1]))
+            held = held + sets.holding(found[-1])
+        scale = _scale(gate.budget.scaled(plan.share_of_draw(1)), gate.rows_per_unit)
+        gate.keep(selections(sets, records=records, drawn=drawn, found=found, scale=scale))
+
+    def _records(self, gate: Gate) -> tuple[int, Fraction]:
+        """The number of records, public or measured, as a whole number, and the share of the budget that is left."""
+        if gate.domain.public.total is not None:
+            return _whole_records(gate.domain.public.total), Fraction(1)
+        share = Fraction(self.total_share)
+        (measurement,) = gate.measure(Query(()), gate.budget.scaled(share))
+        return _whole_records(measurement.values[0]), 1 - share
+
+    def _schedule(self, budget: Budget, records: int, share: Fraction, rows: int) -> Schedule:
+        return schedule(
+            budget,
+            records=records,
+            share=share,
+            draws=self.draws,
+            rounds=self.rounds,
+            rate=self.rate,
+            rows_per_unit=rows,
+        )
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """What the draws cost by each rule, where the number of records is public."""
+        total = example.domain.public.total
+        if total is None:
+            return (
+                f"DualQuery measures the number of records with a share of {self.total_share:g}; the number of rounds, "
+                f"up to {MOST_ROUNDS}, and of draws follow from it.",
+            )
+        records = _whole_records(total)
+        plan = self._schedule(budget, records, Fraction(1), 1)
+        amount = float(budget.amount) * float(plan.share)
+        rate = bought_rate(amount, plan.draws, plan.rounds, float(records), pure=plan.pure)
+        delta = SAID_DELTA if budget.delta is None else float(budget.delta)
+        costs = draw_costs(draws=plan.draws, rounds=plan.rounds, rate=rate, units=float(records), delta=delta)
+        return (
+            f"DualQuery draws {plan.draws} queries in each of {plan.rounds} rounds at the learning rate {rate:.3g} "
+            "(of single rows; fewer rounds where a unit has several) and finds a synthetic record in each.",
+            f"The draws together are epsilon {costs.basic:.3g} by basic composition; at delta {delta:g} epsilon "
+            f"{costs.advanced:.3g} by advanced composition, and {costs.from_zcdp:.3g} by zCDP (rho {costs.rho:.3g}). "
+            f"Charged: {'basic' if plan.pure else 'zCDP'}.",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "dual-query",
+            "workload": self.workload.to_json(),
+            "rounds": self.rounds,
+            "draws": self.draws,
+            "rate": self.rate,
+            "total_share": self.total_share,
+            "seed": self.seed,
+            "largest_search": self.largest_search,
+        }
+
+
+class _RecordSearch:
+    """Finds records for drawn candidates; it knows the domain and nothing of the data."""
+
+    def __init__(self, sets: AnswerSets, rng: Generator, largest: int) -> None:
+        self._sets = sets
+        self._rng = rng
+        self._largest = largest
+        self._forbidden = _impossible(sets.domain)
+
+    def even_draws(self, draws: int) -> list[int]:
+        """Candidates drawn evenly: the first round, before any record could be compared."""
+        return self._rng.integers(2 * len(self._sets), size=draws).tolist()
+
+    def record(self, drawn: Sequence[int]) -> NDArray[np.int64]:
+        """A record in as few of the drawn sets as possible: out of those drawn, and in those whose complement was."""
+        sets = self._sets
+        asked = [Conjunction(-1.0 if place < len(sets) else 1.0, sets.members(place % len(sets))) for place in drawn]
+        return best_record(sets.domain.shape, [*asked, *self._forbidden], self._rng, largest_table=self._largest).codes
+
+
+def _impossible(domain: Domain) -> list[Conjunction]:
+    """The cells that cannot occur, as conjunctions that no record may meet."""
+    names, found = domain.counted_names, []
+    for rule in domain.impossible:
+        members = []
+        for name, codes in rule.codes:
+            chosen = np.zeros(domain[name].size, dtype=np.bool_)
+            chosen[list(codes)] = True
+            members.append((names.index(name), chosen))
+        found.append(Conjunction(-np.inf, tuple(members)))
+    return found
+
+
+def _scale(price: Budget, rows: int) -> float:
+    """The scale of the Gumbel noise of all draws in units of the scores: that of a draw after one record."""
+    amount = float(price.amount)
+    epsilon = amount if price.additive_unit == "epsilon" else epsilon_for_rho(amount, "exponential")
+    return selection_scale(sensitivity=rows, epsilon=epsilon)
+
+
+def _whole_records(total: float) -> int:
+    return min(LARGEST_RECORDS, max(1, round(float(total))))
+
+
+def _without_totals(workload: Workload) -> Workload:
+    return Workload.of([query for query in workload.queries if query.factors])

@@ -1,0 +1,150 @@
+"""Many marginals of one table at once, sharing one pass over the table.
+
+Marginals whose attributes fit together into a group of few cells are summed from that group's table; all groups' tables
+are summed from the full one in a single pass. The axes are cut into an outer and an inner part. With x[i, j] the cell
+of outer index i and inner index j, a group's cell is o[i] + n[j] for two small arrays of offsets, so that
+
+    down:  t[o[i] + n[j]] += x[i, j]          up:  x[i, j] += t[o[i] + n[j]]
+
+for every group; where a group has no inner axis, n is zero and the inner part is summed first. The cost is one addition
+for each cell and group, whatever the order and the sizes of the axes; what follows happens in small tables.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.kernels.compilation import announce
+
+Array = NDArray[np.float64]
+
+SMALLEST_LIMIT = 4_000
+SHARE_OF_TABLE = 20
+"""A group has at most this share of the table's cells, so that what follows it costs little."""
+
+
+class MarginalSums:
+    """The marginals of tables of one shape over given sets of axes, each in the order its set names."""
+
+    def __init__(self, shape: Sequence[int], axis_sets: Sequence[tuple[int, ...]]) -> None:
+        self.shape = tuple(shape)
+        self.axis_sets = tuple(axis_sets)
+        self.groups = _groups(self.shape, self.axis_sets)
+        self._homes = [next(i for i, group in enumerate(self.groups) if set(axes) <= set(group)) for axes in axis_sets]
+        sizes = [_cells(self.shape, group) for group in self.groups]
+        self._ends = np.cumsum(sizes, dtype=np.int64)
+        cut = _cut(self.shape)
+        starts = self._ends - np.array(sizes, dtype=np.int64)
+        self._outer = np.array([_offsets(self.shape[:cut], group, self.shape, 0) for group in self.groups])
+        self._outer += starts[:, None]
+        self._inner = np.array([_offsets(self.shape[cut:], group, self.shape, cut) for group in self.groups])
+        self._flat = np.array([not any(axis >= cut for axis in group) for group in self.groups], dtype=np.bool_)
+
+    def of(self, table: Array) -> list[Array]:
+        """The marginals of a table."""
+        announce(_sum_down)
+        gathered = np.zeros(self._ends[-1])
+        rows = np.ascontiguousarray(table).reshape(self._outer.shape[1], self._inner.shape[1])
+        _sum_down(rows, self._outer, self._inner, self._flat, gathered)
+        tables = self._split(gathered)
+        found = []
+        for axes, home in zip(self.axis_sets, self._homes, strict=True):
+            kept = tuple(sorted(axes))
+            away = tuple(place for place, axis in enumerate(self.groups[home]) if axis not in kept)
+            found.append(tables[home].sum(axis=away).transpose([kept.index(axis) for axis in axes]))
+        return found
+
+    def spread(self, marginals: Sequence[Array]) -> Array:
+        """The transposed operation: the table in which every cell is the sum of its marginal cells' values."""
+        announce(_spread_up)
+        gathered = np.zeros(self._ends[-1])
+        tables = self._split(gathered)
+        for axes, home, values in zip(self.axis_sets, self._homes, marginals, strict=True):
+            ordered = values.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+            tables[home] += ordered.reshape([self.shape[axis] if axis in axes else 1 for axis in self.groups[home]])
+        result = np.zeros((self._outer.shape[1], self._inner.shape[1]))
+        _spread_up(gathered, self._outer, self._inner, self._flat, result)
+        return result.reshape(self.shape)
+
+    def _split(self, gathered: Array) -> list[Array]:
+        """Each group's table, as a view."""
+        parts = np.split(gathered, self._ends[:-1])
+        return [
+            part.reshape([self.shape[axis] for axis in group]) for part, group in zip(parts, self.groups, strict=True)
+        ]
+
+
+@numba.njit(nogil=True, cache=True)
+def _sum_down(table, outer, inner, flat, gathered):  # pragma: no cover - compiled
+    for i in range(table.shape[0]):
+        row = table[i]
+        total = 0.0
+        for j in range(row.size):
+            total += row[j]
+        for group in range(outer.shape[0]):
+            start = outer[group, i]
+            if flat[group]:
+                gathered[start] += total
+            else:
+                offsets = inner[group]
+                for j in range(row.size):
+                    gathered[start + offsets[j]] += row[j]
+
+
+@numba.njit(nogil=True, cache=True)
+def _spread_up(gathered, outer, inner, flat, table):  # pragma: no cover - compiled
+    for i in range(table.shape[0]):
+        row = table[i]
+        common = 0.0
+        for group in range(outer.shape[0]):
+            if flat[group]:
+                common += gathered[outer[group, i]]
+        for j in range(row.size):
+            row[j] = common
+        for group in range(outer.shape[0]):
+            if not flat[group]:
+                start, offsets = outer[group, i], inner[group]
+                for j in range(row.size):
+                    row[j] += gathered[start + offsets[j]]
+
+
+def _groups(shape: tuple[int, ...], axis_sets: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Sets of axes, each small, that together contain every axis set; each set joins where it adds the fewest cells."""
+    limit = max(SMALLEST_LIMIT, math.prod(shape) // SHARE_OF_TABLE)
+    groups: list[set[int]] = []
+    for axes in sorted({frozenset(axes) for axes in axis_sets}, key=lambda axes: (-_cells(shape, axes), sorted(axes))):
+        if any(axes <= group for group in groups):
+            continue
+        fitting = [group for group in groups if _cells(shape, group | axes) <= limit]
+        if fitting:
+            best = min(fitting, key=lambda group: _cells(shape, group | axes) / _cells(shape, group))
+            best |= axes
+        else:
+            groups.append(set(axes))
+    return [tuple(sorted(group)) for group in groups]
+
+
+def _cells(shape: tuple[int, ...], axes: Sequence[int] | frozenset[int] | set[int]) -> int:
+    return math.prod(shape[axis] for axis in axes)
+
+
+def _cut(shape: tuple[int, ...]) -> int:
+    """Where outer axes end and inner ones begin: the inner part has about 512 cells, so that it stays in the cache."""
+    cut = len(shape)
+    while cut > 0 and math.prod(shape[cut - 1 :]) <= 512:
+        cut -= 1
+    return min(cut, max(len(shape) - 1, 0))
+
+
+def _offsets(part: tuple[int, ...], group: tuple[int, ...], shape: tuple[int, ...], first: int) -> NDArray[np.int64]:
+    """For each index over some axes, which begin with axis `first`, its share of the cell number in the group."""
+    found = np.zeros(part, dtype=np.int64)
+    for place, axis in enumerate(group):
+        if first <= axis < first + len(part):
+            stride = math.prod(shape[later] for later in group[place + 1 :])
+            steps = np.arange(shape[axis], dtype=np.int64) * stride
+            found += steps.reshape([-1 if here + first == axis else 1 for here in range(len(part))])
+    return found.ravel()

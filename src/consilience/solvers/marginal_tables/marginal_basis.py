@@ -1,0 +1,224 @@
+"""Marginals as coordinates: an orthogonal basis in which many marginals become few independent numbers.
+
+Let a table have attributes with k₁ … k_d values, and write θ_u(i) = 2π Σ_a i_a u_a / k_a for a cell i and a frequency
+u. The functions cas θ_u = cos θ_u + sin θ_u (Hartley 1942) are an orthogonal basis of all tables, and cas θ_u depends
+on the attributes in the support of u alone. The marginal on B therefore fixes exactly the coordinates
+
+    c_u(x) = Σ_i x_i cas θ_u(i)        for all u with support inside B,
+
+and marginals B, C, … fix the union of these sets: p independent numbers, however much the marginals overlap. Because
+
+    cas θ_u · cas θ_v = cos(θ_u − θ_v) + sin(θ_u + θ_v),
+
+the matrix Φ D Φᵀ that Newton's method needs, Φ being the p basis functions as rows and D any diagonal, is read off one
+Fourier transform F of D:
+
+    (Φ D Φᵀ)[u, v] = Re F[u − v] − Im F[u + v].
+
+For attributes with two values F is real, u − v = u xor v, and F is the Walsh–Hadamard transform. So a product with Φ or
+Φᵀ, and the whole matrix, cost n log n + p² operations, and no array is larger than n or p².
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+from consilience.solvers.marginal_tables.walsh_transform import walsh_transform
+
+Vector = NDArray[np.float64]
+Kind = TypeVar("Kind", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class CellLayout:
+    """The order in which the solvers keep cells: attributes with two values last, those with one value nowhere."""
+
+    shape: tuple[int, ...]
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        """The axes with more than one value, those with two values last."""
+        several = [axis for axis, size in enumerate(self.shape) if size > 2]
+        return (*several, *(axis for axis, size in enumerate(self.shape) if size == 2))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of `axes`, in that order."""
+        return tuple(self.shape[axis] for axis in self.axes)
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+    def flat(self, table: NDArray[Kind]) -> NDArray[Kind]:
+        """The cells of a table as a vector in this order, a copy."""
+        ones = [axis for axis in range(len(self.shape)) if axis not in self.axes]
+        return np.array(np.transpose(table, (*ones, *self.axes)), order="C").reshape(-1)
+
+    def table(self, cells: NDArray[Kind]) -> NDArray[Kind]:
+        """The inverse of `flat`."""
+        ones = [axis for axis in range(len(self.shape)) if axis not in self.axes]
+        order = np.argsort([*ones, *self.axes]) if self.shape else ()
+        return np.array(np.transpose(cells.reshape((1,) * len(ones) + self.sizes), order), order="C")
+
+    def places(self, axes: Sequence[int]) -> tuple[int, ...]:
+        """Where these axes of the table stand in `sizes`, ascending; axes with one value are left out."""
+        return tuple(sorted(self.axes.index(axis) for axis in axes if self.shape[axis] > 1))
+
+    def marginal(self, cells: Vector, places: Sequence[int]) -> Vector:
+        """The sums over all axes but those at these places."""
+        away = tuple(place for place in range(len(self.sizes)) if place not in places)
+        return np.asarray(cells.reshape(self.sizes).sum(axis=away))
+
+    def spread(self, marginal: NDArray[Kind], places: Sequence[int]) -> NDArray[Kind]:
+        """A marginal with axes of length 1 where the table has other axes, so that it broadcasts over the cells."""
+        return marginal.reshape([size if place in places else 1 for place, size in enumerate(self.sizes)])
+
+
+def hartley(values: Vector) -> Vector:
+    """The coordinates Σ_i values_i cas θ_u(i) of a small array, for every frequency u of its axes."""
+    spectrum: Any = scipy.fft.fftn(values) if values.ndim else values
+    return np.asarray(spectrum.real - spectrum.imag, dtype=np.float64)
+
+
+def frequencies_of(layout: CellLayout, places: Sequence[int]) -> NDArray[np.int64]:
+    """The flat numbers of the frequencies that the marginal at these places fixes, in the order of its cells."""
+    flat = np.zeros((1,) * len(layout.sizes), dtype=np.int64)
+    for place in places:
+        stride = math.prod(layout.sizes[place + 1 :])
+        flat = flat + layout.spread(np.arange(layout.sizes[place], dtype=np.int64) * stride, (place,))
+    return flat.reshape(-1)
+
+
+class MarginalBasis:
+    """The rows Φ for a set of frequencies, known by their products."""
+
+    def __init__(self, layout: CellLayout, frequencies: NDArray[np.int64]) -> None:
+        self.layout = layout
+        self.frequencies = frequencies
+        self._several = tuple(size for size in layout.sizes if size > 2)
+        self._binary = 2 ** sum(size == 2 for size in layout.sizes)
+        self._codes = np.unravel_index(frequencies, (*self._several, self._binary))
+
+    @property
+    def rows(self) -> int:
+        return self.frequencies.size
+
+    def restricted(self, kept: NDArray[np.intp]) -> "MarginalBasis":
+        """The basis with only these of its rows."""
+        return MarginalBasis(self.layout, self.frequencies[kept])
+
+    def apply(self, cells: Vector) -> Vector:
+        """Φ x: the coordinates of a table."""
+        spectrum = self._transform(cells)
+        if not self._several:
+            return spectrum[self._own.index]
+        found = spectrum[self._own.index]
+        return found.real - self._own.sign * found.imag
+
+    def adjoint(self, coordinates: Vector) -> Vector:
+        """Φᵀ λ: the table Σ_u λ_u cas θ_u.
+
+        cas θ = Re (1 − j) e^{jθ}, so the sum is the inverse transform of the Hermitian part of (1 − j) λ.
+        """
+        if not self._several:
+            cells = np.zeros(self.layout.cells)
+            cells[self.frequencies] = coordinates
+            walsh_transform(cells.reshape(1, -1))
+            return cells
+        half = np.zeros(self._half_cells, dtype=np.complex128)
+        for mirrored, factor in ((self._own, 1 - 1j), (self._mirror, 1 + 1j)):
+            inside = mirrored.sign > 0
+            half[mirrored.index[inside]] += 0.5 * factor * coordinates[inside]
+        wave = scipy.fft.irfftn(
+            half.reshape(*self._half_shape, self._binary),
+            s=self._several,
+            axes=range(len(self._several)),
+            norm="forward",
+            overwrite_x=True,
+        )
+        cells = np.ascontiguousarray(wave).reshape(-1, self._binary)
+        walsh_transform(cells)
+        return cells.reshape(-1)
+
+    def gram(self, diagonal: Vector) -> NDArray[np.float64]:
+        """Φ D Φᵀ for a diagonal D."""
+        spectrum = self._transform(diagonal)
+        if not self._several:
+            return spectrum[self._differences]
+        imaginary = np.concatenate([spectrum.imag, -spectrum.imag])
+        matrix = spectrum.real[self._differences]
+        matrix -= imaginary[self._sums]
+        return matrix
+
+    def _transform(self, cells: Vector) -> Any:
+        """The Fourier transform over all axes, flat; only one of u and −u is kept where they differ."""
+        waves = np.array(cells).reshape(-1, self._binary)
+        walsh_transform(waves)
+        if not self._several:
+            return waves.reshape(-1)
+        table = waves.reshape(*self._several, self._binary)
+        spectrum: Any = scipy.fft.rfftn(table, axes=range(len(self._several)), overwrite_x=True)
+        return spectrum.reshape(-1)
+
+    @property
+    def _half_shape(self) -> tuple[int, ...]:
+        return (*self._several[:-1], self._several[-1] // 2 + 1)
+
+    @property
+    def _half_cells(self) -> int:
+        return math.prod(self._half_shape) * self._binary
+
+    def _find(self, codes: Sequence[NDArray[np.int64]]) -> "Found":
+        """Where frequencies with these codes, one array for each axis, stand in the kept half of the spectrum."""
+        if not self._several:
+            return Found(codes[-1].astype(np.int32), np.ones(1, dtype=np.int8))
+        last = codes[len(self._several) - 1]
+        kept = last <= self._several[-1] // 2
+        index = np.zeros(np.broadcast_shapes(*(code.shape for code in codes)), dtype=np.int64)
+        for code, size, length in zip(codes, self._several, self._half_shape, strict=False):
+            index *= length
+            index += np.where(kept, code, (size - code) % size)
+        index = index * self._binary + codes[-1]
+        return Found(index.astype(np.int32 if self._half_cells < 2**31 else np.int64), np.where(kept, 1, -1))
+
+    @cached_property
+    def _own(self) -> "Found":
+        return self._find(self._codes)
+
+    @cached_property
+    def _mirror(self) -> "Found":
+        several = [(size - code) % size for code, size in zip(self._codes, self._several, strict=False)]
+        return self._find([*several, self._codes[-1]])
+
+    @cached_property
+    def _differences(self) -> NDArray[np.integer]:
+        """The place of u − v in the spectrum, for every pair of rows; the real part is that of v − u too."""
+        return self._find(self._pairs(-1)).index
+
+    @cached_property
+    def _sums(self) -> NDArray[np.integer]:
+        """The place of u + v in the imaginary parts followed by their negatives."""
+        found = self._find(self._pairs(1))
+        return found.index + np.where(found.sign > 0, 0, self._half_cells).astype(found.index.dtype)
+
+    def _pairs(self, sign: int) -> list[NDArray[np.int64]]:
+        several = [
+            (code[:, None] + sign * code[None, :]) % size
+            for code, size in zip(self._codes, self._several, strict=False)
+        ]
+        return [*several, self._codes[-1][:, None] ^ self._codes[-1][None, :]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Places in the kept half of a spectrum; the sign is −1 where the conjugate stands there."""
+
+    index: NDArray[np.integer]
+    sign: NDArray[np.integer]

@@ -1,0 +1,151 @@
+"""The optimum of a table problem, by the method that its costs allow.
+
+*Strictly convex costs* (L2, the elastic net): Newton's method on prices; where it does not settle, an interior point
+gives it a start from which it does.
+
+*Costs with flat stretches* (L1, cells without weight): the interior point finds prices λ and their bound on the
+optimum. The optimum is seldom unique. Of all optima the one with the least Σ w²(x − y)² is the limit of the elastic
+net as its square vanishes, and more than a limit: for every small enough κ > 0 it *is* the minimiser of loss + κ Σ
+w²(x − y)² (Mangasarian and Meyer 1979). So κ is lowered (and raised where rounding would drown it) until Newton's
+method for that strictly convex problem, started from λ, ends at moves whose loss meets the bound; then they are
+optimal for the loss, and hence of least square among its optima. Cells without weight are held near where the
+interior point put them, as nothing else speaks about them.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from consilience.solvers.marginal_tables.interior_point import InteriorPoint, solve_by_interior_point
+from consilience.solvers.marginal_tables.marginal_basis import Vector
+from consilience.solvers.marginal_tables.problem import CellCosts, TableProblem
+from consilience.solvers.marginal_tables.restoration import restore
+from consilience.solvers.marginal_tables.semismooth_newton import Convexity, NewtonPoint, solve_by_newton
+
+FIRST_SHARE, TRIALS = 1e-3, 5
+"""The first κ, in units of the mean slope over the noise, and how many are tried."""
+
+QUICK = 25
+"""Newton steps after which an interior point for the same costs gives a better start."""
+
+ACCEPTABLE_MISFIT = 1e-6
+"""A Newton iterate that misses the marginals by less than this, relatively, is on the right piece."""
+
+FITTING = 1e-10
+"""Moves that miss the marginals by less than this, relatively, fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Moves, a bound below which no table with the same marginals can be, and how they were found."""
+
+    moves: Vector
+    bound: float
+    solver: str
+    ties: str
+    steps: int
+    contradiction: bool = False
+
+
+def find_optimum(problem: TableProblem, *, tolerance: float) -> Optimum:
+    """The optimum, with a bound that proves it to `tolerance` where rounding allows."""
+    if problem.solved_by_noisy_values:
+        return Optimum(np.zeros_like(problem.low), 0.0, "closed form", "unique", 0)
+    flat = (problem.costs.curvature == 0.0) & ~problem.fixed
+    if flat.any():
+        return _with_flat_stretches(problem, tolerance)
+    return _strictly_convex(problem, tolerance)
+
+
+def _strictly_convex(problem: TableProblem, tolerance: float) -> Optimum:
+    convexity = Convexity(problem.costs.curvature, np.zeros_like(problem.low))
+    point = solve_by_newton(problem, convexity, max_steps=2 * QUICK)
+    directly = _from_newton(problem, point, "semismooth Newton", point.steps)
+    if point.misfit <= ACCEPTABLE_MISFIT and problem.misfit(directly.moves) <= FITTING:
+        return directly
+    inner = solve_by_interior_point(problem, tolerance=min(tolerance, 1e-9))
+    if inner.contradiction:
+        return _from_interior(problem, inner)
+    again = solve_by_newton(problem, convexity, start=inner.prices)
+    steps = point.steps + inner.steps + again.steps
+    indirectly = _from_newton(problem, again, "interior point, semismooth Newton", steps)
+    return _best(problem, [indirectly, _from_interior(problem, inner), directly])
+
+
+def _best(problem: TableProblem, found: list[Optimum]) -> Optimum:
+    """The first that fits and is proven, or the one that is nearest to it, with the best bound of all."""
+    bound = max(each.bound for each in found)
+
+    def shortcoming(each: Optimum) -> float:
+        objective = problem.costs.of_moves(each.moves)
+        gap = (objective - bound) / problem.costs.gap_unit(objective)
+        return max(gap, problem.misfit(each.moves), FITTING)
+
+    return replace(min(found, key=shortcoming), bound=bound)
+
+
+def _from_newton(problem: TableProblem, point: NewtonPoint, solver: str, steps: int) -> Optimum:
+    moves = restore(problem, point.moves, point.softness)
+    bound = problem.lower_bound(point.prices, problem.basis.adjoint(point.prices))
+    return Optimum(moves, bound, solver, "unique", steps)
+
+
+def _from_interior(problem: TableProblem, inner: InteriorPoint) -> Optimum:
+    room = np.where(np.isfinite(problem.low), inner.moves - problem.low, 1.0)
+    moves = restore(problem, inner.moves, np.where(problem.fixed, 0.0, room))
+    return Optimum(moves, inner.bound, "interior point", "interior", inner.steps, inner.contradiction)
+
+
+def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
+    inner = solve_by_interior_point(problem, tolerance=0.3 * tolerance)
+    found = _from_interior(problem, inner)
+    if inner.contradiction or inner.misfit > 1e-4:
+        return found
+    steps, share = inner.steps, FIRST_SHARE
+    for _ in range(TRIALS):
+        convexity = _small_squares(problem, share, inner.moves)
+        point = solve_by_newton(problem, convexity, start=inner.prices, max_steps=QUICK)
+        if point.misfit > ACCEPTABLE_MISFIT:
+            point = _by_way_of_interior_point(problem, convexity)
+        steps += point.steps
+        if point.misfit > ACCEPTABLE_MISFIT:
+            share *= 10.0
+            continue
+        moves = restore(problem, point.moves, point.softness)
+        objective = problem.costs.of_moves(moves)
+        allowed = tolerance * problem.costs.gap_unit(objective)
+        bound = inner.bound
+        if objective - bound > allowed:
+            nearby = replace(convexity, centre=moves)
+            proof = solve_by_newton(problem, nearby, start=inner.prices, max_steps=QUICK)
+            bound = max(bound, problem.lower_bound(proof.prices, problem.basis.adjoint(proof.prices)))
+            steps += proof.steps
+        found = replace(found, bound=max(found.bound, bound))
+        if objective - found.bound <= allowed:
+            return Optimum(moves, found.bound, "interior point, semismooth Newton", "min-l2", steps)
+        if objective < problem.costs.of_moves(found.moves) and problem.misfit(moves) <= problem.misfit(found.moves):
+            found = Optimum(moves, found.bound, "interior point, semismooth Newton", "near min-l2", steps)
+        share *= 0.01
+    return replace(found, steps=steps)
+
+
+def _small_squares(problem: TableProblem, share: float, inner: Vector) -> Convexity:
+    """Curvature κw² where a cell has none; cells without weight count as ordinary, around their inner point."""
+    costs = problem.costs
+    unmeasured = (costs.slope == 0.0) & (costs.curvature == 0.0)
+    weight = np.where(unmeasured, 1.0, costs.slope)
+    curvature = np.where(costs.curvature == 0.0, share * weight**2, costs.curvature)
+    return Convexity(curvature, np.where(unmeasured, inner, 0.0))
+
+
+def _by_way_of_interior_point(problem: TableProblem, convexity: Convexity) -> NewtonPoint:
+    """Newton's method from the interior point's prices for the same strictly convex costs.
+
+    The interior point measures moves from where a cell costs least, so its cells without weight start at their centres.
+    """
+    centre = convexity.centre
+    costs = CellCosts(problem.costs.noisy + centre, problem.costs.slope, convexity.curvature)
+    target = problem.target - problem.basis.apply(centre)
+    around = replace(problem, costs=costs, target=target, low=problem.low - centre, high=problem.high - centre)
+    inner = solve_by_interior_point(around, tolerance=1e-10)
+    return solve_by_newton(problem, convexity, start=inner.prices)

@@ -1,0 +1,185 @@
+"""The problem as the solvers see it: moves of cells, in units of the noise, with independent rows.
+
+A table x is its moves δ = x − y away from the noisy values:
+
+    min Σ_i a_i|δ_i| + q_i δ_i²   with   Φδ = r := b − Φy,   low ≤ δ ≤ high,
+
+where low = −y keeps counts non-negative and high = u − y keeps them below the marginals around them. Moves are of the
+size of the noise, however large the counts, and so are all numbers that are added up: counts of 10¹² with a noise of
+1 lose nothing. The loss does not change when counts are measured in other units, because weights change with them;
+counts are divided by the noise that the marginals reveal, and costs by their mean, so answers scale with the data.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg.lapack
+from numpy.typing import NDArray
+
+from consilience.kernels.compilation import announce
+from consilience.solvers.marginal_tables.best_responses import largest_overpay, sum_of_costs, sum_of_least_costs
+from consilience.solvers.marginal_tables.known_marginals import KnownMarginals
+from consilience.solvers.marginal_tables.marginal_basis import MarginalBasis, Vector
+from consilience.solvers.marginal_tables.unmeasured_cells import ProjectedBasis, without_cells
+
+Basis = MarginalBasis | ProjectedBasis
+
+DEPENDENT = 1e-10
+"""A row whose part orthogonal to the others is this small, squared and relative, depends on them."""
+
+UNNOTICED = 1e-12
+"""A move by this share of a noisy value is lost in the rounding of the data."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellCosts:
+    """Noisy values, slopes a and curvatures q of all cells, in the solvers' order."""
+
+    noisy: Vector
+    slope: Vector
+    curvature: Vector
+
+    def of_moves(self, moves: Vector) -> float:
+        """The loss of a table that differs from the noisy one by these moves."""
+        announce(sum_of_costs)
+        return float(sum_of_costs(self.slope, self.curvature, moves))
+
+    def gap_unit(self, objective: float) -> float:
+        """What a relative gap is relative to: the objective, or what rounding costs where it is nothing."""
+        return max(objective, self.of_moves(UNNOTICED * self.noisy), np.finfo(np.float64).tiny)
+
+    def of_rounding(self, cells: Vector) -> float:
+        """By how much the loss of a table changes when each cell is rounded to the nearest floating-point number."""
+        step = np.finfo(np.float64).eps * np.maximum(np.abs(cells), np.abs(self.noisy))
+        return float(np.sum((self.slope + 2.0 * self.curvature * np.abs(cells - self.noisy)) * step))
+
+    def limited_to(self, cells: NDArray[np.bool_]) -> "CellCosts":
+        """The costs with those of all other cells, and their noisy values, replaced by 0."""
+        noisy, slope, curvature = (np.where(cells, part, 0.0) for part in (self.noisy, self.slope, self.curvature))
+        return CellCosts(noisy, slope, curvature)
+
+    def scaled(self, unit: float, price: float) -> "CellCosts":
+        """The same losses, divided by `price`, of counts divided by `unit`."""
+        return CellCosts(self.noisy / unit, self.slope * (unit / price), self.curvature * (unit * unit / price))
+
+
+@dataclass(frozen=True, eq=False)
+class TableProblem:
+    """A problem in its own units; times `unit` gives counts, times `price` gives losses."""
+
+    basis: Basis
+    target: Vector
+    """r, the coordinates that the moves must have."""
+    costs: CellCosts
+    low: Vector
+    high: Vector
+    unit: float = 1.0
+    price: float = 1.0
+    rounding: float = 0.0
+    """How large a coordinate can become by rounding alone."""
+
+    @cached_property
+    def fixed(self) -> NDArray[np.bool_]:
+        """The cells that cannot move."""
+        return self.low == self.high
+
+    @cached_property
+    def largest_target(self) -> float:
+        """The largest coordinate, at least the noise of one cell."""
+        return max(float(np.abs(self.target).max(initial=0.0)), 1.0)
+
+    def misfit(self, moves: Vector) -> float:
+        """The largest error of a coordinate, relative to the largest coordinate."""
+        return float(np.abs(self.target - self.basis.apply(moves)).max(initial=0.0)) / self.largest_target
+
+    def lower_bound(self, prices: Vector, pay: Vector) -> float:
+        """A number that no table with these marginals falls below, from prices λ and their pay Φᵀλ per cell.
+
+        Where pay exceeds a slope by rounding, as it does in all cells that may grow at an L1 optimum, `high` costs
+        more than a reduction of all prices; the better of the two bounds counts.
+        """
+        bound = self._bound(prices, pay)
+        too_much = float(largest_overpay(self.costs.slope, self.costs.curvature, self.low, self.high, pay))
+        if too_much > 1.0:
+            bound = max(bound, self._bound(prices / too_much, pay / too_much))
+        return bound
+
+    def _bound(self, prices: Vector, pay: Vector) -> float:
+        announce(sum_of_least_costs)
+        least = sum_of_least_costs(self.costs.slope, self.costs.curvature, self.low, self.high, pay)
+        return float(self.target @ prices + least)
+
+    @cached_property
+    def worst(self) -> float:
+        """More than any table within bounds costs; ∞ where there are none."""
+        farthest = np.maximum(np.abs(self.low), np.abs(self.high))
+        return 2.0 * self.costs.of_moves(farthest) if np.isfinite(farthest).all() else np.inf
+
+    @property
+    def solved_by_noisy_values(self) -> bool:
+        """Whether the noisy table has the marginals already, and is within bounds."""
+        return bool(np.abs(self.target).max(initial=0.0) <= self.rounding and np.all(self.low <= 0.0))
+
+    def with_costs(self, costs: CellCosts) -> "TableProblem":
+        return replace(self, costs=costs)
+
+
+def build_problem(
+    known: KnownMarginals,
+    costs: CellCosts,
+    *,
+    ceiling: Vector,
+    floor: bool,
+    left_out: NDArray[np.bool_] | None = None,
+) -> TableProblem:
+    """The problem in its own units, without the cells whose ceiling is 0, and with independent rows.
+
+    Cells that are `left_out` are held at 0 too, and only what does not depend on them is asked for.
+    """
+    coordinates = known.coordinates
+    basis: Basis = MarginalBasis(known.layout, coordinates.frequencies)
+    target = coordinates.target
+    free = ceiling > 0.0
+    if left_out is not None:
+        free &= ~left_out
+        basis = without_cells(basis, left_out)
+        target = basis.combinations.T @ target
+    if not free.all() and basis.rows:
+        kept = independent_rows(basis.gram(free.astype(np.float64)))
+        basis, target = basis.restricted(kept), target[kept]
+    costs = costs.limited_to(free)
+    rounding = 4.0 * np.finfo(np.float64).eps * float(np.sum(np.abs(costs.noisy)))
+    target = target - basis.apply(costs.noisy)
+    unit = _noise_size(target, costs, free)
+    cells = max(int(np.count_nonzero(free)), 1)
+    price = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
+    price = price if price > 0.0 else 1.0
+    costs = costs.scaled(unit, price)
+    low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
+    high = np.where(free, ceiling / unit - costs.noisy, 0.0)
+    return TableProblem(basis, target / unit, costs, low, high, unit, price, rounding / unit)
+
+
+def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Rows, by Cholesky factorisation with pivoting, that span all rows of a matrix with this Gram matrix."""
+    largest = float(np.diag(gram).max(initial=0.0))
+    if largest <= 0.0:
+        return np.zeros(0, dtype=np.intp)
+    (factorise,) = scipy.linalg.lapack.get_lapack_funcs(("pstrf",), (gram,))
+    _, pivots, rank, _ = factorise(gram, tol=DEPENDENT * largest, lower=1)
+    return np.sort(pivots[:rank] - 1).astype(np.intp)
+
+
+def _noise_size(target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> float:
+    """The root mean square of r over rows, per √cell: if the marginals are true, the noise of a cell.
+
+    Negative noisy values reveal noise too, and exact data leave that of rounding.
+    """
+    cells = max(int(np.count_nonzero(free)), 1)
+    largest = float(np.abs(costs.noisy).max(initial=0.0))
+    largest_target = float(np.abs(target).max(initial=0.0))
+    missing = largest_target * float(np.sqrt(np.mean((target / largest_target) ** 2))) if largest_target > 0.0 else 0.0
+    negative = float(np.sum(np.maximum(-costs.noisy, 0.0) / cells))
+    size = max(missing / np.sqrt(cells), negative, UNNOTICED * largest)
+    return size if size > 0.0 else 1.0

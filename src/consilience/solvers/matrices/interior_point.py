@@ -1,0 +1,230 @@
+"""A primal–dual interior point for min cost(Ax − y) over x ≥ 0 (Mehrotra 1992), for losses with a slope.
+
+With the residual split into its way up and its way down, Ax − y = p − m, and a multiplier l for this equation, the
+optimum is where
+
+    Aᵀl = z_x             x·z_x = 0      (or Aᵀl = 0 where x may be negative)
+    a + 2q·p − l = z_p    p·z_p = 0
+    ā + 2q̄·m + l = z_m    m·z_m = 0.
+
+Newton's method, with right-hand sides κ in place of the products, leads to one system for the changes of x and l,
+
+    Θ dx + Aᵀdl = f,   A dx − W⁻¹dl = h,
+
+    Θ = z_x / x,   W = 1 / (D_p + D_m),   D_p = 1 / (2q + z_p/p),   D_m = 1 / (2q̄ + z_m/m),
+
+which `strategies` factors once for the predictor and the corrector of an iteration. Rows that must be met come last;
+they have no p and m, and 0 in W⁻¹.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from consilience.solvers.matrices.certificates import Certifier
+from consilience.solvers.matrices.equations import Equations
+from consilience.solvers.matrices.row_costs import Array, RowCosts
+from consilience.solvers.matrices.strategies import Factored, Strategy
+
+TO_THE_END = 0.995
+CENTRING = 0.3
+"""How strongly a short predicted step asks for centring first."""
+
+PATIENCE = 8
+"""Iterations without progress after which the iteration ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Cells, multipliers that prove a bound, and the number of steps."""
+
+    cells: Array
+    objective: float
+    bound: float
+    steps: int
+
+
+@dataclass
+class _Point:
+    """An iterate, or a direction: the parts and their multipliers."""
+
+    x: Array
+    p: Array
+    m: Array
+    l: Array
+    zx: Array
+    zp: Array
+    zm: Array
+
+    def moved(self, by: "_Point", primal: float, dual: float) -> "_Point":
+        return _Point(
+            self.x + primal * by.x,
+            self.p + primal * by.p,
+            self.m + primal * by.m,
+            self.l + dual * by.l,
+            self.zx + dual * by.zx,
+            self.zp + dual * by.zp,
+            self.zm + dual * by.zm,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    strategy: Strategy
+    """All rows, those that must be met last."""
+    costs: RowCosts
+    """Of the other rows."""
+    equations: Equations | None
+    nonnegative: bool
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of rows that may be missed."""
+        return self.costs.noisy.size
+
+    @cached_property
+    def pairs(self) -> int:
+        """The number of products that go to 0."""
+        return 2 * self.rows + (self.strategy.shape[1] if self.nonnegative else 0)
+
+    @cached_property
+    def noisy(self) -> Array:
+        """The answers of all rows."""
+        return self.padded(self.costs.noisy, None if self.equations is None else self.equations.values)
+
+    def padded(self, values: Array, hard: Array | float | None = 0.0) -> Array:
+        """Values of the rows that may be missed, followed by others for those that must be met."""
+        number = self.strategy.shape[0] - self.rows
+        return np.concatenate([values, np.broadcast_to(hard, (number,))]) if number and hard is not None else values
+
+    def evaluated(self, cells: Array) -> tuple[Array, float]:
+        """The cells, moved to where the equations hold, and their objective; infinite where that is too far."""
+        if self.equations is not None:
+            restored = self.equations.restored(cells, nonnegative=self.nonnegative)
+            if restored is None:
+                return cells, np.inf
+            cells = restored
+        return cells, self.costs.cost(self.strategy.apply(cells)[: self.rows] - self.costs.noisy)
+
+
+def solve_by_interior_point(
+    strategy: Strategy,
+    costs: RowCosts,
+    certifier: Certifier,
+    *,
+    nonnegative: bool,
+    tolerance: float,
+    equations: Equations | None = None,
+    max_steps: int = 150,
+) -> Solution:
+    """Cells whose gap is at most `tolerance` of the objective, or the best ones found.
+
+    With equations, their rows are the last ones of the strategy, and of the certifier's costs.
+    """
+    problem = _Problem(strategy, costs, equations, nonnegative)
+    point = _start(problem)
+    best, smallest, bound, least, idle, steps = point.x, np.inf, 0.0, np.inf, 0, 0
+    while True:
+        cells, objective = problem.evaluated(point.x)
+        if objective < smallest:
+            smallest, best = objective, cells
+        bound = max(bound, certifier.bound(point.l, best))
+        gap = smallest - bound
+        met = np.isfinite(smallest)  # else no cells so far could be moved to where the equations hold
+        least, idle = (gap, 0) if gap < 0.9 * least or not met else (least, idle + 1)
+        near = met and gap <= tolerance * smallest + costs.unnoticed
+        if near or idle >= PATIENCE or steps == max_steps:
+            break
+        following = _step(problem, point)
+        if following is None:
+            break
+        point = following
+        steps += 1
+    return Solution(best, smallest, bound, steps)
+
+
+def _start(problem: _Problem) -> _Point:
+    """The least-squares cells made positive, their residuals split with room to spare, and multipliers at rest."""
+    rows, columns = problem.strategy.shape
+    costs, strategy = problem.costs, problem.strategy
+    factored = strategy.factored(problem.padded(np.ones(problem.rows), np.inf), np.full(columns, 1e-8))
+    cells, _ = factored.solve(np.zeros(columns), problem.noisy)
+    if problem.nonnegative:
+        cells = np.maximum(cells, 0.0) + 0.1 * float(np.mean(np.abs(cells))) + 1e-8
+    residual = strategy.apply(cells)[: problem.rows] - costs.noisy
+    room = float(np.mean(np.abs(residual))) + 1e-8
+    p, m = np.maximum(residual, 0.0) + room, np.maximum(-residual, 0.0) + room
+    zp = costs.up.slope + 2.0 * costs.up.curvature * p
+    zm = costs.down.slope + 2.0 * costs.down.curvature * m
+    least = 0.1 * float(np.mean(np.concatenate([zp, zm])))
+    zp, zm = np.maximum(zp, least), np.maximum(zm, least)
+    centre = float(np.mean(np.concatenate([p * zp, m * zm])))
+    zx = centre / cells if problem.nonnegative else np.zeros(columns)
+    return _Point(cells, p, m, np.zeros(rows), zx, zp, zm)
+
+
+def _step(problem: _Problem, point: _Point) -> _Point | None:
+    """One predictor–corrector step; None when rounding has made it meaningless."""
+    costs = problem.costs
+    up = 1.0 / (2.0 * costs.up.curvature + point.zp / point.p)
+    down = 1.0 / (2.0 * costs.down.curvature + point.zm / point.m)
+    soft, (rows, columns) = problem.rows, problem.strategy.shape
+    theta = point.zx / point.x if problem.nonnegative else np.zeros(columns)
+    factored = problem.strategy.factored(problem.padded(1.0 / (up + down), np.inf), theta)
+    nothing = _Point(*(np.zeros(size) for size in (columns, soft, soft, rows, columns, soft, soft)))
+    centre = _products(problem, point) / problem.pairs
+    predicted = _direction(problem, point, factored, nothing, 0.0, up, down)
+    primal, dual = _longest(problem, point, predicted)
+    ahead = _products(problem, point.moved(predicted, min(primal, 1.0), min(dual, 1.0))) / problem.pairs
+    share = max((ahead / centre) ** 3, CENTRING * (1.0 - min(primal, dual, 1.0)) ** 3, 1e-6)
+    step = _direction(problem, point, factored, predicted, min(share, 1.0) * centre, up, down)
+    if not (np.all(np.isfinite(step.x)) and np.all(np.isfinite(step.l))):
+        return None
+    primal, dual = (min(1.0, TO_THE_END * length) for length in _longest(problem, point, step))
+    if not costs.straight:
+        primal = dual = min(primal, dual)
+    return point.moved(step, primal, dual)
+
+
+def _direction(
+    problem: _Problem, point: _Point, factored: Factored, predicted: _Point, centre: float, up: Array, down: Array
+) -> _Point:
+    """The Newton step towards products of `centre`, less what the predictor showed it to overlook."""
+    costs, strategy, soft = problem.costs, problem.strategy, problem.rows
+    kappa_p = centre - point.p * point.zp - predicted.p * predicted.zp
+    kappa_m = centre - point.m * point.zm - predicted.m * predicted.zm
+    residual_p = costs.up.slope + 2.0 * costs.up.curvature * point.p - point.l[:soft] - point.zp
+    residual_m = costs.down.slope + 2.0 * costs.down.curvature * point.m + point.l[:soft] - point.zm
+    rise = up * (kappa_p / point.p - residual_p)
+    fall = down * (kappa_m / point.m - residual_m)
+    missing = problem.noisy - strategy.apply(point.x) + problem.padded(point.p - point.m)
+    wanted = point.zx - strategy.adjoint(point.l)
+    kappa_x = centre - point.x * point.zx - predicted.x * predicted.zx
+    if problem.nonnegative:
+        wanted += kappa_x / point.x
+    dx, dl = factored.solve(wanted, missing + problem.padded(rise - fall))
+    dp, dm = rise + up * dl[:soft], fall - down * dl[:soft]
+    dzp, dzm = (kappa_p - point.zp * dp) / point.p, (kappa_m - point.zm * dm) / point.m
+    dzx = (kappa_x - point.zx * dx) / point.x if problem.nonnegative else np.zeros_like(dx)
+    return _Point(dx, dp, dm, dl, dzx, dzp, dzm)
+
+
+def _products(problem: _Problem, point: _Point) -> float:
+    total = float(point.p @ point.zp + point.m @ point.zm)
+    return total + float(point.x @ point.zx) if problem.nonnegative else total
+
+
+def _longest(problem: _Problem, point: _Point, by: _Point) -> tuple[float, float]:
+    """How far parts and multipliers can go before one of them reaches 0."""
+    primal = min(reach(point.p, by.p), reach(point.m, by.m))
+    dual = min(reach(point.zp, by.zp), reach(point.zm, by.zm))
+    if problem.nonnegative:
+        primal, dual = min(primal, reach(point.x, by.x)), min(dual, reach(point.zx, by.zx))
+    return primal, dual
+
+
+def reach(values: Array, changes: Array) -> float:
+    """How far positive values can follow their changes before one of them reaches 0."""
+    falling = changes < 0.0
+    return float(np.min(-values[falling] / changes[falling], initial=np.inf))

@@ -1,0 +1,211 @@
+"""Linear equations, in any number, dense or sparse, dependent or not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+import scipy.sparse.linalg
+
+from consilience.errors import DeclarationError, TooLarge
+from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.projections.convex_set import Array, lies_in_subspace, require_cells
+
+LARGEST_FACTOR = 2**31
+"""The most bytes that the factors of a matrix may take."""
+SMALL = 250_000
+"""Sparse matrices with at most this many cells are treated as dense, which is faster for them and more exact."""
+DEPENDENT = 1e-11
+"""A row whose part outside the other rows' span is shorter than this part of its length depends on them."""
+CONTRADICTION = 1e-9
+"""Equations that differ by more than this part of their values contradict each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """{x : A x = b}, A dense or sparse; rows may depend on each other, but not contradict.
+
+    >>> Affine([[1, 1, 1]], [6]).project(np.array([1.0, 1.0, 1.0]))
+    array([2., 2., 2.])
+    """
+
+    matrix: Any
+    values: Any
+    name: str = "Affine"
+    _rows: "RowSpace" = field(init=False, repr=False)
+    _offset: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        matrix, values = _checked(self.matrix, self.values, self.name)
+        object.__setattr__(self, "matrix", matrix)
+        object.__setattr__(self, "values", values)
+        rows = row_space(matrix, self.name)
+        object.__setattr__(self, "_rows", rows)
+        offset = rows.solve(values)
+        object.__setattr__(self, "_offset", offset)
+        scale = _unit_rows(matrix)
+        broken = scale * np.abs(matrix @ offset - values)
+        if broken.max(initial=0.0) > CONTRADICTION * np.abs(scale * values).max(initial=0.0):
+            _refuse(matrix, values, self.name)
+
+    # Π(x) = x₀ + x − (A⁺A) x, where x₀ is the shortest solution and A⁺A projects onto the span of the rows.
+    def project(self, point: Array) -> Array:
+        flat = self._flat(point)
+        return (self._offset + (flat - self._rows.component(flat))).reshape(point.shape)
+
+    def violation(self, point: Array) -> float:
+        return float(np.abs(self.matrix @ self._flat(point) - self.values).max(initial=0.0))
+
+    def support(self, direction: Array) -> float:
+        flat = self._flat(direction)
+        if lies_in_subspace(flat - self._rows.component(flat), flat):
+            return float(np.dot(flat, self._offset))
+        return float("inf")
+
+    def polar(self, direction: Array) -> Array:
+        return self._rows.component(self._flat(direction)).reshape(direction.shape)
+
+    def _flat(self, point: Array) -> Array:
+        require_cells(self.name, self.matrix.shape[1], point)
+        return point.ravel()
+
+
+class RowSpace(Protocol):
+    """The span of a matrix' rows."""
+
+    def component(self, point: Array) -> Array:
+        """The part of the point that lies in the span."""
+        ...
+
+    def solve(self, values: Array) -> Array:
+        """The shortest x with A x = values, where there is one."""
+        ...
+
+
+# Aᵀ P = Q R with pivoting: the first `rank` columns of Q are an orthonormal basis of the row space, and
+# R₁ᵀ (Qᵀ x) = (Pᵀ b)₁ gives the coordinates of the shortest solution in it.
+class _DenseRows:
+    def __init__(self, matrix: Array, scale: Array) -> None:
+        matrix = scale[:, None] * matrix
+        self._scale = scale
+        factors: Any = np.zeros((matrix.shape[1], 0)), np.zeros((0, 0)), np.zeros(0, dtype=np.intp)
+        if matrix.size:
+            factors = scipy.linalg.qr(matrix.T, mode="economic", pivoting=True, check_finite=False)
+        basis, triangle, pivots = factors
+        diagonal = np.abs(np.diagonal(triangle))
+        rank = int(np.count_nonzero(diagonal > DEPENDENT))
+        self._basis = np.ascontiguousarray(basis[:, :rank])
+        self._triangle = triangle[:rank, :rank]
+        self._pivots = pivots[:rank]
+
+    def component(self, point: Array) -> Array:
+        return self._basis @ (self._basis.T @ point)
+
+    def solve(self, values: Array) -> Array:
+        if not self._pivots.size:
+            return np.zeros(self._basis.shape[0])
+        coordinates = scipy.linalg.solve_triangular(self._triangle, (self._scale * values)[self._pivots], trans=1)
+        return self._basis @ coordinates
+
+
+# (A Aᵀ + δI) is regular whatever the rank. Repeating y ← y + (A Aᵀ + δI)⁻¹(b − A Aᵀ y) leaves, of the error along
+# a singular value σ > 0, the fraction δ/(σ² + δ) each time, and leaves contradictions untouched.
+class _SparseRows:
+    SHIFT = 1e-8
+    ROUNDS = 30
+
+    def __init__(self, matrix: Any, scale: Array) -> None:
+        self._scale = scale
+        self._matrix: Any = sp.csr_array(sp.dia_array((scale[None, :], [0]), shape=(scale.size, scale.size)) @ matrix)
+        self._transposed = sp.csr_array(self._matrix.T)
+        gram = self._matrix @ self._transposed + self.SHIFT * sp.eye_array(matrix.shape[0])
+        self._solve_gram = symmetric_solver(gram)
+
+    def component(self, point: Array) -> Array:
+        return self._solve(self._matrix @ point)
+
+    def solve(self, values: Array) -> Array:
+        return self._solve(self._scale * values)
+
+    def _solve(self, values: Array) -> Array:
+        found = np.zeros(self._matrix.shape[1])
+        error, last = values, np.inf
+        for _ in range(self.ROUNDS):
+            size = float(np.linalg.norm(error))
+            if size == 0 or size > 0.5 * last:
+                break
+            found += self._transposed @ self._solve_gram(error)
+            error, last = values - self._matrix @ found, size
+        return found
+
+
+def symmetric_solver(matrix: Any) -> Callable[[Array], Array]:
+    """Solves with a sparse positive definite matrix, factored in an order that keeps the factors sparse."""
+    return scipy.sparse.linalg.splu(
+        sp.csc_array(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+    ).solve
+
+
+def row_space(matrix: Any, name: str) -> RowSpace:
+    """The span of the rows; refuses when its factors would not fit."""
+    rows, columns = matrix.shape
+    scale = _unit_rows(matrix)
+    if not sp.issparse(matrix) or rows * columns <= SMALL:
+        need = 8 * (2 * rows * columns + min(rows, columns) * (rows + columns))
+        _require_memory(need, name, rows, columns)
+        dense = matrix.toarray() if sp.issparse(matrix) else matrix
+        return _DenseRows(dense, scale)
+    entries_by_column = np.diff(sp.csc_array(matrix).indptr).astype(np.float64)
+    products = min(float(np.sum(entries_by_column**2)), float(rows) ** 2)
+    _require_memory(24 * products, name, rows, columns)
+    return _SparseRows(matrix, scale)
+
+
+def _require_memory(need: float, name: str, rows: int, columns: int) -> None:
+    if need > LARGEST_FACTOR:
+        raise TooLarge(
+            f"the factors of {name!r}, {rows:,} equations over {columns:,} cells, would take {need / 2**30:.1f} GB "
+            f"and may take {LARGEST_FACTOR / 2**30:.0f} GB; state fewer equations, or a set that knows their structure"
+        )
+
+
+def _unit_rows(matrix: Any) -> Array:
+    """What brings each row to length 1; 1 for rows of zeros."""
+    if sp.issparse(matrix):
+        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float64).ravel())
+    else:
+        lengths = np.linalg.norm(matrix, axis=1)
+    return np.divide(1.0, lengths, out=np.ones_like(lengths), where=lengths > 0)
+
+
+def _checked(matrix: Any, values: Any, name: str) -> tuple[Any, Array]:
+    matrix = sp.csr_array(matrix, dtype=np.float64) if sp.issparse(matrix) else np.asarray(matrix, dtype=np.float64)
+    values = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if matrix.ndim != 2 or values.ndim != 1 or matrix.shape[0] != values.size:
+        raise DeclarationError(
+            f"{name!r} has a matrix of shape {matrix.shape} and values of shape {values.shape}; "
+            "give one row for each value"
+        )
+    entries = matrix.data if sp.issparse(matrix) else matrix
+    if not np.all(np.isfinite(entries)) or not np.all(np.isfinite(values)):
+        raise DeclarationError(f"{name!r} holds an entry that is not a finite number; correct the matrix or the values")
+    return matrix, values
+
+
+def _refuse(matrix: Any, values: Array, name: str) -> None:
+    """Name the equations that contradict each other: those that least squares cannot satisfy."""
+    if sp.issparse(matrix):
+        best = scipy.sparse.linalg.lsqr(matrix, values, atol=1e-14, btol=1e-14, iter_lim=10_000)[0]
+    else:
+        best = np.linalg.lstsq(matrix, values, rcond=None)[0]
+    broken = np.abs(matrix @ best - values)
+    involved = np.flatnonzero(broken > 1e-6 * broken.max())
+    listed = ", ".join(str(row) for row in involved[:10]) + (", …" if involved.size > 10 else "")
+    raise Infeasible(
+        f"the equations of {name!r} contradict each other: whatever the cells, one of rows {listed} is off by "
+        f"{broken.max():.6g} or more in the least-squares compromise; correct or drop one of them",
+        violation=float(broken.max()),
+        constraints=(f"{name} (rows {listed})",),
+    )

@@ -1,0 +1,145 @@
+"""How far counts can be from the optimum, proved by prices.
+
+Let every inner node v put a price μ_v on its children, let λ_v be the price on node v itself (its parent's μ, 0 for a
+root) and g_v = λ_v − μ_v, with μ_v = 0 for a leaf. For consistent counts Σ_v g_v·x_v = Σ_v μ_v·(Σ_c x_c − x_v) = 0, so
+
+    Σ_v φ_v(x_v) ≥ Σ_v min_z [φ_v(z) − g_v·z]      for all consistent x, and any prices,
+
+and the counts x are within
+
+    gap = Σ_v [φ_v(x_v) − g_v·x_v] − min_z [φ_v(z) − g_v·z]
+
+of the optimum: a sum of terms that are not negative, each computed from differences that stay small where x_v is close
+to its best answer z to the price. It holds whatever made the counts and the prices. Costs are not negative, so the gap
+is never more than the objective.
+
+A cost that grows no faster than its absolute value has no best answer to a slope above a, and rounding may leave a
+price a little too high. Two cures are at hand, and the better one is taken. Some optimum keeps all counts within a
+bound, so the minimum may be taken over |z| ≤ bound. Or all prices are divided by the largest g/a, which costs that part
+of the objective.
+"""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from consilience.kernels.compilation import announce
+from consilience.solvers.losses import Array
+from consilience.solvers.trees.costs import ABOVE, BELOW, Costs, piece
+from consilience.solvers.trees.layout import Layout
+
+LAST_PLACE = 2.0**-50
+"""About four units in the last place of a floating-point number."""
+
+NEGLIGIBLE = 1e-14
+
+BROKEN = 1e-10
+"""A violation of more than this part of the largest count is no rounding."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The objective is at most `gap` above the optimum; the gap is infinite for counts that break a condition."""
+
+    objective: float
+    gap: float
+    violation: float
+    """The largest amount by which a count differs from the sum of its children, or lies outside its bounds."""
+    rounding: float
+    """What the objective changes by if every count moves by a few units in the last place of the largest."""
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap in units of the objective."""
+        if self.gap == 0:
+            return 0.0
+        return self.gap / self.objective if self.objective > 0 else np.inf
+
+    def within(self, tolerance: float) -> bool:
+        """Whether the relative gap is at most this, or the gap no more than what rounding does to the objective."""
+        return self.gap <= max(tolerance * self.objective, self.rounding)
+
+
+def certify(layout: Layout, costs: Costs, counts: Array, prices: Array, *, bound: float) -> Certificate:
+    """What these prices prove of these counts, both in breadth-first order."""
+    announce(_certify)
+    objective, gap, violation, largest, linear, square = _certify(costs, layout.first, counts, prices, bound)
+    gap = min(gap, objective) if violation <= BROKEN * largest else np.inf
+    move = LAST_PLACE * largest
+    return Certificate(objective, gap, violation, linear * move + square * move**2)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+def value_at(cost, residual):  # pragma: no cover - compiled
+    if residual < 0:
+        return cost.linear_below * -residual + cost.square_below * residual * residual
+    return cost.linear * residual + cost.square * residual * residual
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+def best_answer(cost, slope, bound):  # pragma: no cover - compiled
+    """A count that minimises the cost minus slope times count."""
+    answer = cost.noisy
+    if slope > cost.linear:
+        answer = cost.noisy + (slope - cost.linear) / (2.0 * cost.square) if cost.square > 0 else bound
+    elif slope < -cost.linear_below:
+        below = slope + cost.linear_below
+        answer = cost.noisy + below / (2.0 * cost.square_below) if cost.square_below > 0 else -bound
+    return min(max(answer, cost.lower), cost.upper)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+def shortfall(cost, count, slope, bound):  # pragma: no cover - compiled
+    """What a node loses by its count against its best answer to the slope."""
+    answer = best_answer(cost, slope, bound)
+    if answer == count:
+        return 0.0
+    here, there = count - cost.noisy, answer - cost.noisy
+    if (here < 0) == (there < 0):
+        sigma, square = piece(cost, BELOW if here < 0 else ABOVE)
+        return max((here - there) * (sigma + square * (here + there) - slope), 0.0)
+    return max(value_at(cost, here) - value_at(cost, there) - slope * (count - answer), 0.0)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+def excess(cost, slope):  # pragma: no cover - compiled
+    """By what factor a slope is above the steepest that a cost without curvature can answer."""
+    if slope > 0 and cost.linear > 0 and cost.square == 0 and cost.upper == np.inf:
+        return slope / cost.linear
+    if slope < 0 and cost.linear_below > 0 and cost.square_below == 0 and cost.lower == -np.inf:
+        return -slope / cost.linear_below
+    return 1.0
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _certify(costs, first, counts, prices, bound):  # pragma: no cover - compiled
+    objective, gap, violation, largest, linear, square, divisor = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0
+    for v in range(len(costs)):
+        cost, count = costs[v], counts[v]
+        slope, total = prices[v], count
+        if first[v] < first[v + 1]:
+            slope -= prices[first[v]]
+            total = 0.0
+            for c in range(first[v], first[v + 1]):
+                total += counts[c]
+        gap += shortfall(cost, count, slope, bound)
+        divisor = max(divisor, excess(cost, slope))
+        objective += value_at(cost, count - cost.noisy)
+        violation = max(violation, abs(count - total), cost.lower - count, count - cost.upper)
+        largest = max(largest, abs(cost.noisy), abs(count))
+        # Moving an exact count costs what its price says.
+        linear += cost.linear if cost.lower < cost.upper else abs(slope)
+        square += cost.square
+    if divisor > 1 and gap > NEGLIGIBLE * objective:
+        gap = min(gap, _gap_after_division(costs, first, counts, prices, divisor, bound))
+    return objective, gap, violation, largest, linear, square
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _gap_after_division(costs, first, counts, prices, divisor, bound):  # pragma: no cover - compiled
+    gap = 0.0
+    for v in range(len(costs)):
+        slope = prices[v] - prices[first[v]] if first[v] < first[v + 1] else prices[v]
+        gap += shortfall(costs[v], counts[v], slope / divisor, bound)
+    return gap

@@ -1,0 +1,71 @@
+"""Gram matrices of workloads, in closed form where the workload has structure.
+
+With columns i and j counted from 0, and n of them:
+
+    identity     (WᵀW)ᵢⱼ = 1 if i = j
+    total        (WᵀW)ᵢⱼ = 1
+    prefixes     (WᵀW)ᵢⱼ = n − max(i, j)                     prefixes that hold both cells
+    all ranges   (WᵀW)ᵢⱼ = (min(i, j) + 1)(n − max(i, j))    ranges that hold both cells
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.errors import DeclarationError
+from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
+
+Matrix = NDArray[np.float64]
+
+ROUNDING = 1e-10
+"""Eigenvalues and diagonals of Gram matrices below this share of the largest are zeros that rounding blurred."""
+
+
+def gram_matrix(workload: LinearMap) -> Matrix:
+    """WᵀW of a workload over one attribute; structured workloads are never built.
+
+    >>> gram_matrix(AllRangesMap(3)).tolist()
+    [[3.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 3.0]]
+    """
+    size = workload.columns
+    cell = np.arange(size, dtype=np.float64)
+    if isinstance(workload, IdentityMap):
+        return np.eye(size)
+    if isinstance(workload, SumMap):
+        return np.ones((size, size))
+    if isinstance(workload, PrefixMap):
+        return size - np.maximum.outer(cell, cell)
+    if isinstance(workload, AllRangesMap):
+        return (np.minimum.outer(cell, cell) + 1.0) * (size - np.maximum.outer(cell, cell))
+    dense = workload.dense()
+    return dense.T @ dense
+
+
+def checked_gram(gram: ArrayLike) -> Matrix:
+    """The Gram matrix as floats; refused where it is no Gram matrix of a workload that asks something."""
+    found = np.asarray(gram, dtype=np.float64)
+    if found.ndim != 2 or found.shape[0] != found.shape[1] or not np.isfinite(found).all():
+        raise DeclarationError(
+            f"a Gram matrix is square and finite, this one has shape {found.shape}; give WᵀW of the workload W"
+        )
+    diagonal = np.diag(found)
+    if diagonal.size == 0 or diagonal.max() <= 0 or diagonal.min() < 0:
+        raise DeclarationError("a Gram matrix has no negative diagonal and at least one positive entry; give WᵀW")
+    if np.abs(found - found.T).max() > 1e-9 * diagonal.max():
+        raise DeclarationError("the Gram matrix is not symmetric; give WᵀW of the workload W")
+    return (found + found.T) / 2.0
+
+
+def asked_cells(gram: Matrix) -> NDArray[np.bool_]:
+    """The cells that some query of the workload touches."""
+    diagonal = np.diag(gram)
+    return diagonal > ROUNDING * diagonal.max()
+
+
+def gram_root(gram: ArrayLike) -> Matrix:
+    """A matrix R of full row rank with RᵀR = WᵀW: the workload up to a rotation of its queries.
+
+    For every strategy that can answer W, the expected errors of W and R are the same; R has at most n rows.
+    """
+    values, vectors = np.linalg.eigh(checked_gram(gram))
+    kept = values > ROUNDING * values[-1]
+    return np.sqrt(values[kept])[::-1, None] * vectors[:, kept].T[::-1]

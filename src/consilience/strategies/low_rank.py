@@ -1,0 +1,199 @@
+"""The low-rank mechanism's factors: W = B L with few rows in L (Yuan et al. 2012).
+
+The rows of L are measured and the workload is answered by B times the noisy answers. With every column of L of L1
+norm at most 1, Laplace noise at ε gives the expected total squared error 2‖B‖_F²/ε², so the factors sought are
+
+    minimise ‖B‖_F²   over B, L with ‖W − B L‖_F ≤ γ and ‖L_j‖₁ ≤ 1 for every column j,
+
+with r rows in L; the authors take 1.2 times the rank of W. Only WᵀW matters: a rotation of the queries rotates B. So
+W stands for a root of its Gram matrix here, and has at most as many rows as columns.
+
+The authors alternate between B, which has a closed form, and projected Nesterov steps in L, inside an augmented
+Lagrangian. The same alternation converges much faster when L is moved with B following it. For a penalty 1/δ let
+
+    φ(L) = min_B ‖B‖_F² + ‖W − B L‖_F²/δ,     attained at B = W Lᵀ (L Lᵀ + δI)⁻¹,     ∇φ(L) = −(2/δ) Bᵀ(W − B L).
+
+φ is lowered by non-monotone spectral projected gradients (Birgin, Martínez, Raydan 2000), the projection taking each
+column to the L1 ball, while δ falls by stages. What is left of the residual is then removed (γ = 0, so that answers
+are unbiased): L ← L + B⁺(W − B L) solves W = B L exactly, and L is scaled to sensitivity 1. The problem is not
+convex; its random start is seeded. Where L has room for more than the cells, the search starts from a p-identity
+strategy, which random starts reach late or never.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import cho_factor, cho_solve
+
+from consilience.errors import DeclarationError
+from consilience.kernels.compilation import announce
+from consilience.kernels.rng import generator
+from consilience.strategies.expected_error import column_norm
+from consilience.strategies.grams import Matrix, gram_root
+from consilience.strategies.p_identity import p_identity
+
+RANK_FACTOR = 1.2
+STAGES = (1e-1, 1e-2, 1e-3)
+"""δ of each stage, as a share of the mean squared row length of L."""
+
+LAST_STEPS = 30
+"""Steps from a start that answers the workload already, at δ of a tenth of the last stage's."""
+
+MEMORY = 10
+"""A step may rise above the last value as long as it stays below the greatest of this many."""
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankFactors:
+    """B and L with R = B L for a root R of the workload's Gram matrix; L has L1 sensitivity 1.
+
+    A workload W itself is answered by W L⁺, which has the Frobenius norm of `answers`.
+    """
+
+    answers: Matrix
+    strategy: Matrix
+    residual: float
+    """‖R − B L‖_F / ‖R‖_F where the search ended, before the correction that makes it 0."""
+
+
+def low_rank_factors(gram: ArrayLike, *, rank: int | None = None, steps: int = 100, seed: int = 0) -> LowRankFactors:
+    """Factors of the workload with a small ‖B‖_F, for the Gram matrix WᵀW; `rank` is the number of rows of L.
+
+    Without a `rank` it is the authors' choice, or the cells themselves where those are better than so many rows.
+
+    >>> found = low_rank_factors(np.ones((4, 4)))
+    >>> len(found.strategy) <= 2, round(float((found.answers**2).sum()), 6)
+    (True, 1.0)
+    """
+    root = gram_root(gram)
+    least, cells = root.shape
+    rows = math.ceil(RANK_FACTOR * least) if rank is None else rank
+    if rows < least:
+        raise DeclarationError(
+            f"the workload has rank {least}, and {rows} measured rows cannot answer it; ask for at least {least}"
+        )
+    scaled = root / math.sqrt(float((root**2).sum()))
+    strategy = _optimised(scaled, rows, steps, seed)
+    answers, residual = _best_answers(scaled, strategy, 1e-7 * _mean_square(strategy))
+    found = [strategy + np.linalg.pinv(answers, rcond=1e-12) @ residual, root]
+    if rank is None or rows >= cells:
+        found.append(np.eye(cells))
+    gap = float(np.linalg.norm(residual))
+    return min((_factors(root, each, gap) for each in found), key=lambda each: float((each.answers**2).sum()))
+
+
+def _factors(root: Matrix, strategy: Matrix, residual: float) -> LowRankFactors:
+    """The strategy scaled to sensitivity 1, with the least B that answers from it."""
+    scaled = strategy[np.any(strategy != 0, axis=1)] / column_norm(strategy, norm=1)
+    answers = root @ np.linalg.pinv(scaled, rcond=1e-10)
+    if float(np.linalg.norm(root - answers @ scaled)) > 1e-7 * float(np.linalg.norm(root)):
+        answers = np.full_like(answers, np.inf)  # a strategy that cannot answer the workload has no error to speak of
+    return LowRankFactors(answers, scaled, residual)
+
+
+def _optimised(root: Matrix, rows: int, steps: int, seed: int) -> Matrix:
+    """L where the search ends."""
+    announce(_project_rows)
+    cells = root.shape[1]
+    if rows > cells:
+        found = p_identity(root.T @ root, rows=min(rows - cells, max(1, round(cells / 16))))
+        strategy = np.concatenate([found, np.zeros((rows - len(found), cells))])
+        return _descend(root, strategy, 0.1 * STAGES[-1] * _mean_square(strategy), LAST_STEPS)
+    strategy = generator(seed).standard_normal((rows, cells))
+    strategy /= np.abs(strategy).sum(axis=0)
+    for share in STAGES:
+        strategy = _descend(root, strategy, share * _mean_square(strategy), steps)
+    return strategy
+
+
+def _descend(root: Matrix, start: Matrix, penalty: float, steps: int) -> Matrix:
+    """The best L that non-monotone spectral projected gradients meet."""
+    here, (value, gradient) = start, value_and_gradient(root, start, penalty)
+    best, best_value, values = here, value, [value]
+    length = 1.0 / max(float(np.abs(gradient).max()), 1e-300)
+    for _ in range(steps):
+        direction = project_columns(here - length * gradient) - here
+        slope = float((gradient * direction).sum())
+        if -slope <= 1e-8 * value:
+            break
+        ceiling, share = max(values[-MEMORY:]), 1.0
+        while True:
+            there = here + share * direction
+            new_value, new_gradient = value_and_gradient(root, there, penalty)
+            if new_value <= ceiling + 1e-4 * share * slope or share < 1e-8:
+                break
+            parabola = -0.5 * share * share * slope / (new_value - value - share * slope)
+            share = min(max(parabola, 0.1 * share), 0.5 * share)
+        moved, turned = there - here, new_gradient - gradient
+        curvature = float((moved * turned).sum())
+        length = float((moved**2).sum()) / curvature if curvature > 0 else 10.0 * length
+        here, value, gradient = there, new_value, new_gradient
+        values.append(value)
+        if value < best_value:
+            best, best_value = here, value
+        if len(values) > 2 * MEMORY and values[-2 * MEMORY] - best_value <= 1e-4 * best_value:
+            break
+    return best
+
+
+def value_and_gradient(root: Matrix, strategy: Matrix, penalty: float) -> tuple[float, Matrix]:
+    """φ(L) and its gradient, as the module's head has them."""
+    answers, residual = _best_answers(root, strategy, penalty)
+    value = float((answers**2).sum()) + float((residual**2).sum()) / penalty
+    return value, (-2.0 / penalty) * (answers.T @ residual)
+
+
+def _best_answers(root: Matrix, strategy: Matrix, penalty: float) -> tuple[Matrix, Matrix]:
+    """B = W Lᵀ (L Lᵀ + δI)⁻¹ and W − B L."""
+    inner = strategy @ strategy.T
+    inner[np.diag_indices(len(inner))] += penalty
+    answers = np.asarray(cho_solve(cho_factor(inner, overwrite_a=True), strategy @ root.T)).T
+    return answers, root - answers @ strategy
+
+
+def _mean_square(strategy: Matrix) -> float:
+    return float((strategy**2).sum()) / len(strategy)
+
+
+def project_columns(matrix: Matrix) -> Matrix:
+    """The nearest matrix whose columns have L1 norm at most 1.
+
+    Signs stay; the sizes of a longer column are projected to the simplex by Michelot's iteration (kernels/simplex.py).
+
+    >>> project_columns(np.array([[3.0, 0.25], [-1.0, -0.5]])).tolist()
+    [[1.0, 0.25], [-0.0, -0.5]]
+    """
+    columns = np.ascontiguousarray(matrix.T)
+    _project_rows(columns, np.empty(columns.shape[1]))
+    return np.ascontiguousarray(columns.T)
+
+
+@numba.njit(nogil=True, cache=True)
+def _project_rows(rows, live):  # pragma: no cover - compiled
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        total = 0.0
+        for j in range(row.size):
+            live[j] = abs(row[j])
+            total += live[j]
+        if total <= 1.0:
+            continue
+        count = row.size
+        threshold = (total - 1.0) / count
+        while True:
+            kept = 0
+            total = 0.0
+            for j in range(count):
+                if live[j] > threshold:
+                    live[kept] = live[j]
+                    total += live[j]
+                    kept += 1
+            if kept == count:
+                break
+            count = kept
+            threshold = (total - 1.0) / count
+        for j in range(row.size):
+            row[j] = np.copysign(max(abs(row[j]) - threshold, 0.0), row[j])

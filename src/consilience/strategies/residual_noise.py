@@ -1,0 +1,161 @@
+"""ResidualPlanner: the best Gaussian noise for a workload of marginals (Xiao, He, Zhang, Kifer 2023).
+
+The marginal of a scope C is made of the residuals z_τ of its parts τ ⊆ C, the tables whose sums along every axis are 0
+(marginals/decomposition.py). Let each residual be told with independent noise of the covariance σ_τ² Π_τ,
+where Π_τ = ⊗_{i∈τ} (I − J/n_i) is the projection on its space. With n_i values of attribute i,
+
+    the squared L2 cost of a record      Σ_τ p_τ / σ_τ²,          p_τ = Π_{i∈τ} (n_i − 1)/n_i      (half of it is ρ)
+    the variance of a cell of C          Σ_{τ⊆C} m_Cτ σ_τ²,        m_Cτ = p_τ Π_{j∈C∖τ} 1/n_j².
+
+For p_τ is the diagonal of Π_τ, the same for all cells, and z_τ enters a cell of C divided by Π n_j. No mechanism that
+adds Gaussian noise to linear queries has a smaller weighted sum of variances, or a smaller largest one, than the best
+σ has (ibid.).
+
+*Sum.* With weights w_C, and v_τ = Σ_C w_C m_Cτ, the least Σ_τ v_τ σ_τ² at cost 1 is (Σ_τ √(v_τ p_τ))², by Cauchy and
+Schwarz, where 1/σ_τ² ∝ √(v_τ/p_τ).
+
+*Max.* The least max_C w_C V_C is the greatest, over λ ≥ 0 with Σ λ_C = 1, of the least Σ λ_C w_C V_C: the square of
+h(λ) = Σ_τ √(p_τ Σ_C λ_C w_C m_Cτ), which is concave. As in the eigen-design, √ of a sum lies above its value at λ
+spread over the terms, √s ≥ Σ_C (λ_C m_C/s) √(s λ′_C/λ_C), whose maximum is λ′_C ∝ λ_C V_C(λ)²: a step that never lowers
+h. Every step has variances that can be had, and with h² a bound that none can beat.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from consilience.errors import DeclarationError
+from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import subsets
+
+Objective = Literal["sum", "max"]
+
+TOLERANCE = 1e-6
+MOST_STEPS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualNoise:
+    """How precisely each residual is told, 1/σ_τ², at a squared L2 cost of 1: ρ = ½.
+
+    At another ρ all variances are divided by 2ρ.
+    """
+
+    sizes: tuple[int, ...]
+    precisions: Mapping[Scope, float]
+    objective: float
+    """The weighted sum of the variances of all cells, or the largest weighted variance."""
+    lower_bound: float
+    """What no mechanism of linear queries and Gaussian noise can go below."""
+
+    def variance(self, scope: Scope) -> float:
+        """The variance of a cell of a marginal; infinite where some of its residuals are not told."""
+        kept = _without_single_values(self.sizes, scope)
+        found = 0.0
+        for part in subsets(kept):
+            if part not in self.precisions:
+                return math.inf
+            found += _share(self.sizes, kept, part) / self.precisions[part]
+        return found
+
+
+def residual_noise(
+    sizes: Sequence[int], weights: Mapping[Scope, float], *, objective: Objective = "sum"
+) -> ResidualNoise:
+    """The best noise for marginals of these scopes.
+
+    "sum" minimises Σ_C weight_C · (the sum of the variances of C's cells), and "max" the largest weight_C · variance.
+
+    >>> found = residual_noise([2, 3], {(0, 1): 1.0})
+    >>> round(found.objective, 9), round(found.variance((0, 1)), 9)
+    (6.0, 1.0)
+    """
+    if objective not in ("sum", "max"):
+        raise DeclarationError(f"the objective is {objective!r}; choose 'sum' or 'max'")
+    if not weights:
+        raise DeclarationError("there is no marginal to tell; name at least one")
+    shape = tuple(sizes)
+    problem = _Problem.of(shape, weights)
+    if objective == "sum":
+        importance = problem.weights * [math.prod(shape[place] for place in scope) for scope in problem.scopes]
+        precisions = problem.best_precisions(importance)
+        least = problem.least_sum(importance)
+        return ResidualNoise(shape, problem.named(precisions), least, least)
+    precisions, largest, bound = _least_maximum(problem)
+    return ResidualNoise(shape, problem.named(precisions), largest, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """The scopes of the workload, the residuals of their parts, and the matrix m between them."""
+
+    scopes: tuple[Scope, ...]
+    weights: NDArray[np.float64]
+    parts: tuple[Scope, ...]
+    costs: NDArray[np.float64]
+    """p_τ."""
+    shares: Any
+    """m_Cτ, a sparse matrix."""
+
+    @staticmethod
+    def of(sizes: tuple[int, ...], weights: Mapping[Scope, float]) -> "_Problem":
+        scopes = tuple(weights)
+        places: dict[Scope, int] = {}
+        rows, columns, values = [], [], []
+        for row, scope in enumerate(scopes):
+            kept = _without_single_values(sizes, scope)
+            for part in subsets(kept):
+                rows.append(row)
+                columns.append(places.setdefault(part, len(places)))
+                values.append(_share(sizes, kept, part))
+        shares = sp.csr_array((values, (rows, columns)), shape=(len(scopes), len(places)))
+        costs = np.array([_cost(sizes, part) for part in places])
+        return _Problem(scopes, np.array(list(weights.values()), dtype=np.float64), tuple(places), costs, shares)
+
+    def best_precisions(self, importance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """1/σ_τ² at cost 1 with the least sum of variances, each times its importance."""
+        roots = np.sqrt((self.shares.T @ importance) / self.costs)
+        return roots / float(self.costs @ roots)
+
+    def least_sum(self, importance: NDArray[np.float64]) -> float:
+        """The least such sum."""
+        return float(np.sqrt((self.shares.T @ importance) * self.costs).sum()) ** 2
+
+    def named(self, precisions: NDArray[np.float64]) -> dict[Scope, float]:
+        return dict(zip(self.parts, precisions.tolist(), strict=True))
+
+
+def _least_maximum(problem: _Problem) -> tuple[NDArray[np.float64], float, float]:
+    """Precisions with the least largest weighted variance found, that variance, and a bound below every other."""
+    multipliers = np.full(len(problem.scopes), 1.0 / len(problem.scopes))
+    best, least, bound = np.ones(len(problem.parts)), math.inf, 0.0
+    for _ in range(MOST_STEPS):
+        precisions = problem.best_precisions(multipliers * problem.weights)
+        variances = problem.weights * (problem.shares @ (1.0 / precisions))
+        largest = float(variances.max())
+        if largest < least:
+            best, least = precisions, largest
+        bound = max(bound, float(multipliers @ variances))
+        if least - bound <= TOLERANCE * least:
+            break
+        multipliers = np.maximum(multipliers * (variances / largest) ** 2, 1e-30)
+        multipliers /= multipliers.sum()
+    return best, least, bound
+
+
+def _without_single_values(sizes: Sequence[int], scope: Scope) -> Scope:
+    """The scope in ascending order, without attributes of one value, which have nothing to tell."""
+    return tuple(sorted(place for place in scope if sizes[place] > 1))
+
+
+def _cost(sizes: Sequence[int], part: Scope) -> float:
+    return math.prod(1.0 - 1.0 / sizes[place] for place in part)
+
+
+def _share(sizes: Sequence[int], scope: Scope, part: Scope) -> float:
+    return _cost(sizes, part) / math.prod(float(sizes[place]) ** 2 for place in scope if place not in part)

@@ -1,0 +1,93 @@
+"""Sums over records given noisy rounds: the textbook's formula, honest where the base is poor, exact where measured."""
+
+import numpy as np
+import pytest
+
+from consilience.iterates.chain import Simulated
+from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
+from consilience.iterates.contributions import KMEANS
+from consilience.iterates.kriging import MOST_STATISTICS, Kriging, statistics_of
+from consilience.kernels.clustering.regions import Region
+from consilience.kernels.rng import generator
+
+REGION = Region("box", 2)
+
+
+def records(rng, number=3000):
+    """Two overlapping heaps and a thin spread between them."""
+    heaps = np.array([[-0.5, -0.3], [0.4, 0.4]])[rng.integers(2, size=number)] + rng.normal(0, 0.2, (number, 2))
+    return np.clip(np.where(rng.random((number, 1)) < 0.3, rng.uniform(-1, 1, (number, 2)), heaps), -1, 1)
+
+
+def rounds_of(points, thetas, rng, *, scale=10.0, laplace=True) -> NoisyRounds:
+    sums = np.array([statistics_of(KMEANS, theta, points).sum(axis=1) for theta in thetas])
+    sums += rng.laplace(0, scale, sums.shape) if laplace else rng.normal(0, scale, sums.shape)
+    clusters = thetas.shape[1]
+    scales = np.full(len(thetas), scale)
+    return NoisyRounds(
+        thetas, sums[:, :clusters], sums[:, clusters:].reshape(thetas.shape), scales, scales, laplace, REGION
+    )
+
+
+def stuck(total=3000.0) -> Simulated:
+    """Few points in a wrong proportion: what chains that got stuck leave behind."""
+    points = np.array([[-0.6, -0.4], [-0.3, -0.1], [0.3, 0.2], [0.5, 0.6], [0.9, -0.9], [-0.9, 0.9]])
+    return Simulated(points, total * np.array([0.3, 0.1, 0.1, 0.3, 0.1, 0.1]))
+
+
+def kriging(rounds: NoisyRounds, *, seed=0, lumps=32.0) -> Kriging:
+    found = Kriging.of(cluster_problem(rounds).target, stuck(), REGION, generator(seed), lumps=lumps)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("laplace", [True, False])
+def test_expectations_and_spreads_are_those_of_the_textbook(laplace):
+    rng = generator(1)
+    thetas = rng.uniform(-1, 1, (3, 2, 2))
+    found = kriging(rounds_of(records(rng), thetas, rng, laplace=laplace))
+    sums = statistics_of(KMEANS, rng.uniform(-1, 1, (2, 2)), found.base.points)
+    spread = found.lump * found.weights
+    noise = np.diag(found.scales**2 * (2 if laplace else 1))
+    inverse = np.linalg.inv((found.statistics * spread) @ found.statistics.T + noise)
+    gain = (found.statistics * spread).T @ inverse
+    gaps = found.gaps
+    expected, drawn = found.draws(sums, 1000, rng)
+    before = sums @ found.base.masses
+    sums = np.column_stack([sums, before])
+    np.testing.assert_allclose(expected, before + sums @ gain @ gaps, rtol=1e-8, atol=1e-6)
+    left = (sums * spread) @ sums.T - sums @ gain @ (found.statistics * spread) @ sums.T
+    np.testing.assert_allclose(np.cov(drawn.T), left, atol=0.2 * left.diagonal().max())
+    assert found.misfit == pytest.approx(gaps @ inverse @ gaps / len(gaps))
+
+
+def test_what_the_rounds_measured_is_as_exact_as_they_are():
+    rng = generator(2)
+    thetas = np.repeat(rng.uniform(-1, 1, (1, 2, 2)), 4, axis=0)
+    found = kriging(rounds_of(records(rng), thetas, rng, scale=5.0, laplace=False))
+    _, drawn = found.draws(statistics_of(KMEANS, thetas[0], found.base.points), 1000, rng)
+    assert drawn.std(axis=0) == pytest.approx(np.full(6, 5.0 / 2), rel=0.2)
+
+
+def test_a_base_whose_total_is_wrong_by_far_is_not_believed():
+    rng = generator(6)
+    rounds = rounds_of(records(rng, 30), rng.uniform(-1, 1, (2, 2, 2)), rng, scale=5000.0)
+    _, drawn = kriging(rounds).draws(np.ones((1, 9000)), 500, rng)
+    low, high = np.quantile(drawn, [0.05, 0.95])
+    assert low < 30 < high
+
+
+def test_lumps_grow_until_the_rounds_are_explained():
+    rng = generator(4)
+    rounds = rounds_of(records(rng), rng.uniform(-1, 1, (4, 2, 2)), rng, scale=0.5)
+    many, few = kriging(rounds, lumps=1e4), kriging(rounds, lumps=1e-3)
+    assert many.lump > 2 * stuck().masses.sum() / 1e4
+    assert few.lump == pytest.approx(3e6)
+    assert few.misfit < many.misfit < 3
+
+
+def test_rounds_of_too_many_numbers_are_left_to_the_chains():
+    rng = generator(5)
+    thetas = rng.uniform(-1, 1, (1, MOST_STATISTICS, 2))
+    rounds = rounds_of(records(rng, 100), thetas, rng)
+    assert Kriging.of(cluster_problem(rounds).target, stuck(), REGION, rng, lumps=32.0) is None

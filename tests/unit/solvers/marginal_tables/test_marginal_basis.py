@@ -1,0 +1,88 @@
+"""Fast transforms against the matrix that they stand for."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from consilience.solvers.marginal_tables.marginal_basis import CellLayout, MarginalBasis, frequencies_of, hartley
+from consilience.solvers.marginal_tables.walsh_transform import walsh_transform
+
+SHAPES = [(2, 3, 4), (2, 2, 2), (5,), (3, 1, 2, 2), (4, 6), (3, 3, 3), (7, 2, 5, 2), (2,), (1,), ()]
+
+
+def written_out(layout: CellLayout, frequencies: np.ndarray) -> np.ndarray:
+    """The rows cas θ_u, by the definition."""
+    sizes = layout.sizes or (1,)
+    cells, waves = np.unravel_index(np.arange(layout.cells), sizes), np.unravel_index(frequencies, sizes)
+    angle = np.zeros((frequencies.size, layout.cells))
+    for axis, size in enumerate(sizes):
+        angle += 2 * np.pi * np.outer(waves[axis], cells[axis]) / size
+    return np.cos(angle) + np.sin(angle)
+
+
+def pairwise(shape: tuple[int, ...]) -> tuple[CellLayout, np.ndarray]:
+    """The frequencies that all marginals of two attributes fix."""
+    layout = CellLayout(shape)
+    sets = itertools.combinations(range(len(shape)), min(2, len(shape)))
+    return layout, np.unique(np.concatenate([frequencies_of(layout, layout.places(axes)) for axes in sets]))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_equal_those_of_the_matrix(shape):
+    rng = np.random.default_rng(0)
+    layout, frequencies = pairwise(shape)
+    basis, matrix = MarginalBasis(layout, frequencies), written_out(layout, frequencies)
+    cells, prices = rng.normal(size=layout.cells), rng.normal(size=frequencies.size)
+    np.testing.assert_allclose(basis.apply(cells), matrix @ cells, atol=1e-12)
+    np.testing.assert_allclose(basis.adjoint(prices), matrix.T @ prices, atol=1e-12)
+    np.testing.assert_allclose(basis.gram(cells), (matrix * cells) @ matrix.T, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_are_orthogonal(shape):
+    layout, frequencies = pairwise(shape)
+    gram = MarginalBasis(layout, frequencies).gram(np.ones(layout.cells))
+    np.testing.assert_allclose(gram, layout.cells * np.eye(frequencies.size), atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_marginal_fixes_its_own_frequencies(shape):
+    rng = np.random.default_rng(1)
+    layout = CellLayout(shape)
+    cells = rng.random(layout.cells)
+    for count in range(len(layout.sizes) + 1):
+        places = tuple(range(count))
+        coordinates = written_out(layout, frequencies_of(layout, places)) @ cells
+        np.testing.assert_allclose(hartley(layout.marginal(cells, places)).ravel(), coordinates, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_layout_keeps_every_cell(shape):
+    table = np.arange(float(np.prod(shape))).reshape(shape)
+    layout = CellLayout(shape)
+    np.testing.assert_array_equal(layout.table(layout.flat(table)), table)
+
+
+def test_hartley_is_its_own_inverse():
+    values = np.random.default_rng(2).normal(size=(3, 4, 2))
+    np.testing.assert_allclose(hartley(hartley(values)) / values.size, values, atol=1e-14)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 2, 5, 14, 15])
+def test_walsh_transform_equals_products_of_signs(bits):
+    values = np.random.default_rng(bits).normal(size=(2, 2**bits))
+    expected = values.reshape(2, *(2,) * bits)
+    for axis in range(1, bits + 1):
+        first, second = np.take(expected, 0, axis), np.take(expected, 1, axis)
+        expected = np.stack([first + second, first - second], axis=axis)
+    walsh_transform(values)
+    np.testing.assert_allclose(values, expected.reshape(2, -1), atol=1e-9)
+
+
+def test_restricted_rows_are_some_of_the_rows():
+    layout, frequencies = pairwise((3, 4, 2))
+    basis, kept = MarginalBasis(layout, frequencies), np.array([0, 3, 5])
+    cells = np.random.default_rng(3).random(layout.cells)
+    np.testing.assert_allclose(basis.restricted(kept).apply(cells), basis.apply(cells)[kept])
+    np.testing.assert_allclose(basis.restricted(kept).gram(cells), basis.gram(cells)[np.ix_(kept, kept)])
