@@ -1,10 +1,20 @@
-"""Telling people why the first use of a kernel takes a moment."""
+"""What kernels have to do with the machine: how many cores there are, and why the first use takes a moment."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger("consilience")
+
+MOST_THREADS = 8
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def announce(kernel: Any) -> None:

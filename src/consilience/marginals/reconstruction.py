@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from consilience.errors import DeclarationError
+from consilience.kernels.compilation import MOST_THREADS, available_cores
 from consilience.marginals.entropy_tables import greatest_entropy_table
 from consilience.marginals.least_squares_tables import least_squares_table
 from consilience.marginals.linear_programme_tables import linear_programme_table
 from consilience.marginals.margins import Array, Reconstructed, ViewReader
 from consilience.marginals.scopes import Scope
 from consilience.marginals.table_stacks import TableStack
-from consilience.models.threads import MOST_THREADS, available_cores
 
 Method = Literal["entropy", "least-squares", "linear-programme"]
 METHODS: tuple[Method, ...] = ("entropy", "least-squares", "linear-programme")

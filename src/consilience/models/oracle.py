@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.compilation import MOST_THREADS, announce, available_cores
 from consilience.models import linear_kernels, log_kernels, tangent_kernels
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.impossible_cells import Allowed, fold_into_scopes, nothing_possible, possible_messages
@@ -25,7 +25,7 @@ from consilience.models.layout import TableLayout
 from consilience.models.linear_kernels import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
 from consilience.models.program import compile_tree, known_program
 from consilience.models.stepping import Workspace
-from consilience.models.threads import MOST_THREADS, Division, available_cores, divide, run_together
+from consilience.models.threads import Division, divide, run_together
 
 Vector = NDArray[np.float64]
 

@@ -15,20 +15,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.compilation import MOST_THREADS
 from consilience.models.program import Program
 from consilience.models.stepping import Workspace
 
 CELLS_WORTH_DIVIDING = 3_000_000
 """A step with fewer cells takes about a millisecond, of which waking another thread would cost a good part."""
-
-MOST_THREADS = 8
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consilience.curation import check_fit
 from consilience.curation.fit_report import NOTICE, DomainFit, Effect
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError, SourceError
-from consilience.source import check_fit, open_table
+from consilience.source import open_table
 
 PEOPLE = 9611
 CITIES = ("León", "Ávila", "Jaén", "Madrid")

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from consilience.curation import check_fit
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, SourceError
-from consilience.source import check_fit, delimited, open_table
+from consilience.source import delimited, open_table
 from consilience.source.refusals import attempt, attempt_each
 
 CANARY = "canary7391"

@@ -1,8 +1,8 @@
 """The negative log-likelihood of DualQuery's draws as a loss of marginals (McKenna et al. 2019, Algorithm 5).
 
 Given the records found so far, a draw depends on the data through the answers to the workload alone, and these are
-linear in the marginals μ: y = Wμ/N. estimators/published/signed_choices.py has the likelihood as a function of y and its gradient;
-by the chain rule the gradient in μ is Wᵀ(∂L/∂y)/N. The loss is convex.
+linear in the marginals μ: y = Wμ/N. `signed_choices` has the likelihood as a function of y and its gradient; by the
+chain rule the gradient in μ is Wᵀ(∂L/∂y)/N. The loss is convex.
 """
 
 from collections.abc import Sequence

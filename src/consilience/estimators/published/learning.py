@@ -5,8 +5,8 @@ of literals that a record misses, is nearly [z = 0]. Summed over all records it 
 
     Σ_{j≤D} c_j Σ_{|T|=j} n_T,     T ⊆ the cell's literals, n_T = the records that match (or miss) all of T,
 
-and n_T is a cell of a measured marginal (estimators/published/conjunction_polynomials.py; plans/published/learning.py says how this relates
-to Thaler, Ullman, Vadhan 2012). The answers are off by the noise of their terms and by up to γ times the records, in
+and n_T is a cell of a measured marginal (`plans.Learning` says how this relates to Thaler, Ullman, Vadhan
+2012). The answers are off by the noise of their terms and by up to γ times the records, in
 every cell, however little noise there is. They may be negative, and marginals need not agree with each other.
 
 Marginals that were measured are given as measured. Others of fewer than k attributes are answered by the same g.

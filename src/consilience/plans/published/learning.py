@@ -7,8 +7,8 @@ that
     Σ_records g(literals missed) = Σ_{j≤D} c_j Σ_{|T|=j} n_T,                 off by at most γ times the records,
 
 with T the sets of j of the literals, n_T the number of records that match all of T (a cell of a marginal of j
-attributes), and weights c that estimators/published/conjunction_polynomials.py derives. So all k-way marginals follow, nearly, from
-those of up to D attributes. With a share of the budget in proportion to |c_j| for every marginal of j attributes the
+attributes), and weights c (see `estimators.Learning`). So all k-way marginals follow, nearly, from those of up to D
+attributes. With a share of the budget in proportion to |c_j| for every marginal of j attributes the
 noise on every term c_|T| n_T is the same, of scale S/ε with
 
     S = Σ_j |c_j| C(d, j),

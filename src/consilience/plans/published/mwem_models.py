@@ -1,7 +1,7 @@
 """MWEM with models in place of the full table, for domains of any size (McKenna, Sheldon, Miklau 2019, §4.1).
 
-As in plans/published/mwem.py, each of T rounds gets an equal part of the budget, half for selecting what the estimate gets most
-wrong and half for measuring it. What differs is the estimate between rounds:
+As in `mwem`, each of T rounds gets an equal part of the budget, half for selecting what the estimate gets most wrong
+and half for measuring it. What differs is the estimate between rounds:
 
     "graphical"  the graphical model of all answers so far (`estimators.Graphical`), begun where the last one ended;
     "factored"   multiplicative weights on a product of independent tables (`estimators.FactoredWeights`), which is

@@ -1,0 +1,1 @@
+"""Estimators as others published them, kept for their papers and for comparison."""

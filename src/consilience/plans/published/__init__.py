@@ -1,0 +1,1 @@
+"""Plans as others published them, kept for their papers and for comparison."""
