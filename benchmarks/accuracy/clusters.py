@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.problems.points import NamedPoints, published_points
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.kernels.clustering.nearest import wcss
-from consilience.kernels.clustering.regions import Region, RegionKind, normalised
+from consilience.kernels.clustering import wcss
+from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.measure import measure

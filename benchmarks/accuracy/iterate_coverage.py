@@ -29,8 +29,8 @@ from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
 from consilience.iterates.logistic_fit import fit_logistic, signed_records
-from consilience.kernels.clustering.nearest import nearest
-from consilience.kernels.clustering.regions import Region, RegionKind, normalised
+from consilience.kernels.clustering import nearest
+from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.plans.kmeans import KMeans
 from consilience.plans.logistic import Logistic
 from consilience.privacy.measure import measure

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.problems.data_folder import find_data
 from consilience.iterates.logistic_fit import signed_records
-from consilience.kernels.clustering.regions import normalised
+from consilience.kernels.regions import normalised
 
 ADULT_BOUNDS: dict[str, tuple[float, float]] = {
     "age": (17, 90),

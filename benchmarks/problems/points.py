@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.problems.data_folder import find_data
 from consilience.domain import Attribute, Domain
-from consilience.kernels.clustering.regions import Region
+from consilience.kernels.regions import Region
 from consilience.source import Source
 from consilience.source.identity import SourceIdentity
 

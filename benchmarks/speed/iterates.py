@@ -17,9 +17,8 @@ from benchmarks.speed.timing import best_time
 from consilience.iterates.chain import ChainProblem, ChainSettings
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
 from consilience.iterates.runs import run_chains
-from consilience.kernels.clustering.initial_centroids import initial_centroids
-from consilience.kernels.clustering.nearest import cluster_sums
-from consilience.kernels.clustering.regions import Region, RegionKind, lattice_points
+from consilience.kernels.clustering import cluster_sums, initial_centroids
+from consilience.kernels.regions import Region, RegionKind, lattice_points
 
 STEPS = 30_000
 LARGEST_S1_SECONDS = 0.5

@@ -14,8 +14,7 @@ from benchmarks.problems.points import NamedPoints
 from benchmarks.reproduce.lee2016.privgene import PrivGene
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.kernels.clustering.lloyd import lloyd
-from consilience.kernels.clustering.nearest import wcss
+from consilience.kernels.clustering import lloyd, wcss
 from consilience.plans.kmeans import KMeans
 from consilience.plans.published.cluster_grid import ClusterGrid
 from consilience.plans.published.hybrid_clusters import HybridClusters

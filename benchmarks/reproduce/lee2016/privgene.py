@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.clustering.nearest import wcss
-from consilience.kernels.clustering.regions import Region
+from consilience.kernels.clustering import wcss
+from consilience.kernels.regions import Region
 
 Floats = NDArray[np.float64]
 

@@ -28,8 +28,8 @@ from consilience.iterates.contributions import KMEANS
 from consilience.iterates.convergence import effective_sample_size, split_rhat
 from consilience.iterates.kriging import Kriging, statistics_of
 from consilience.iterates.runs import ChainRuns
-from consilience.kernels.clustering.lloyd import lloyd
-from consilience.kernels.clustering.regions import Region, in_original_units
+from consilience.kernels.clustering import lloyd
+from consilience.kernels.regions import Region, in_original_units
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 

@@ -35,7 +35,7 @@ from consilience.estimators.iterates import Iterates, Progress, check_level, dia
 from consilience.iterates.kriging import Kriging
 from consilience.iterates.logistic_fit import signed_records
 from consilience.iterates.logistic_problem import NoisyGradients, followed, logistic_problem, refit, simulated_size
-from consilience.kernels.clustering.regions import Region, RegionKind, middles_and_halves, normalised
+from consilience.kernels.regions import Region, RegionKind, middles_and_halves, normalised
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 

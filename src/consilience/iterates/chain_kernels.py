@@ -35,7 +35,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from consilience.iterates.contributions import contribute, locate
-from consilience.kernels.clustering.region_kernels import BOX, project_rows
+from consilience.kernels.regions import BOX, project_rows
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
     kind: int
     region: int
-    """The region's code (kernels/clustering/region_kernels.py)."""
+    """The region's code (kernels/regions.py)."""
     bounded: int
     """The region bounds so many leading coordinates."""
     places: int

@@ -20,9 +20,8 @@ from consilience.iterates.chain import ChainProblem, Mixture
 from consilience.iterates.chain_kernels import Target
 from consilience.iterates.consistency import Sense, consistent_counts, consistent_sums
 from consilience.iterates.contributions import KMEANS, most_places
-from consilience.kernels.clustering.centroid_updates import next_centroids
-from consilience.kernels.clustering.region_kernels import BOX
-from consilience.kernels.clustering.regions import Region
+from consilience.kernels.clustering import next_centroids
+from consilience.kernels.regions import BOX, Region
 
 Array = NDArray[np.float64]
 TargetValues = Literal["released", "corrected"]

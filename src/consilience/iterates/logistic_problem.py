@@ -24,8 +24,8 @@ from consilience.iterates.chain_kernels import Target
 from consilience.iterates.contributions import LOGISTIC, most_places
 from consilience.iterates.logistic_fit import fit_logistic, signed_records
 from consilience.iterates.logistic_steps import next_coefficients
-from consilience.kernels.clustering.regions import Region
 from consilience.kernels.logistic_gradients import Norm
+from consilience.kernels.regions import Region
 
 Array = NDArray[np.float64]
 

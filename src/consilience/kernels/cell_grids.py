@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.clustering.lloyd import lloyd
-from consilience.kernels.clustering.regions import Region
+from consilience.kernels.clustering import lloyd
+from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
 from consilience.kernels.simplex import project_to_simplex
 

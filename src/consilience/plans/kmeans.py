@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.clustering.centroid_updates import next_centroids
-from consilience.kernels.clustering.initial_centroids import initial_centroids
-from consilience.kernels.clustering.regions import REGION_KINDS, Region, RegionKind, normalised
+from consilience.kernels.clustering import initial_centroids, next_centroids
+from consilience.kernels.regions import REGION_KINDS, Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import cluster_statistics, declared_bounds

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.regions import LATTICE_BITS, Region, RegionKind, lattice_points
+from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, lattice_points
 from consilience.privacy.grid_statistic import refuse_other_bounds
 from consilience.privacy.record_blocks import block_centroids
 

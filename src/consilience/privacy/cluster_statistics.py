@@ -1,7 +1,7 @@
 """The statistics of one round of k-means: how many points each cluster has, and their sums.
 
 With the centroids θ = (c₁, …, c_K) of the round before, in normalised coordinates, a record x becomes a point p(x) of
-the region on the lattice (kernels/clustering/regions.py), falls in the cluster k(x) = argmin_k ‖p(x) − c_k‖², and adds
+the region on the lattice (kernels/regions.py), falls in the cluster k(x) = argmin_k ‖p(x) − c_k‖², and adds
 
     to the counts   φ(x) = e_k(x)              ‖φ(x)‖₁ = ‖φ(x)‖₂ = 1
     to the sums     φ(x) = e_k(x) ⊗ p(x)       ‖φ(x)‖ = ‖p(x)‖ ≤ the largest norm in the region.
@@ -26,8 +26,8 @@ from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.nearest import cluster_sums
-from consilience.kernels.clustering.regions import LATTICE_BITS, Region, RegionKind, in_original_units, lattice_points
+from consilience.kernels.clustering import cluster_sums
+from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, in_original_units, lattice_points
 
 Part = Literal["counts", "sums"]
 

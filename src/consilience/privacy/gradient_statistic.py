@@ -1,6 +1,6 @@
 """The statistics of one round of logistic regression: how many records there are, and the sum of their gradients.
 
-A record becomes a point x of the region on the lattice (kernels/clustering/regions.py) with a label y, 1 where the
+A record becomes a point x of the region on the lattice (kernels/regions.py) with a label y, 1 where the
 label's attribute lies in the upper half of its declared bounds and −1 elsewhere. With the coefficients θ of the round
 before it adds
 
@@ -27,8 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.regions import LATTICE_BITS, Region, RegionKind, lattice_points
 from consilience.kernels.logistic_gradients import gradient_sums
+from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, lattice_points
 from consilience.privacy.cluster_statistics import CHUNK, declared_bounds
 
 Part = Literal["count", "gradient"]

@@ -1,6 +1,6 @@
 """How many records each cell of a grid over continuous attributes holds.
 
-A record x becomes a point of the region on the lattice (kernels/clustering/regions.py), and then one of the cells by
+A record x becomes a point of the region on the lattice (kernels/regions.py), and then one of the cells by
 whole numbers alone (kernels/cell_grids.py): φ(x) is a unit vector, or zero where the declaration
 drops the record. *Adding or removing* a record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves
 them by ‖φ(x) − φ(x')‖, at most 2 in the L1 norm and √2 in the L2 norm; with one cell at most 1, by a record that is
@@ -19,7 +19,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
 from consilience.kernels.cell_grids import CellGrid
-from consilience.kernels.clustering.regions import LATTICE_BITS, Region, RegionKind, lattice_points
+from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, lattice_points
 from consilience.privacy.cluster_statistics import CHUNK, declared_bounds
 
 

@@ -1,6 +1,6 @@
 """A score for private selection: how much of a histogram lies beyond its lowest frequencies.
 
-For the counts x of an attribute with n values and the rounded Fourier rows u₀, u₁, … of `kernels.fourier_map`, the
+For the counts x of an attribute with n values and the rounded Fourier rows u₀, u₁, … of `kernels.transforms`, the
 coefficients c_j = u_j · x are exact integers in units of 2^−b. With k rows kept of K, the score of a candidate is
 
     −( ⌊√(Σ_{k ≤ j < K} c_j²)⌋ + penalty ),
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.fourier_map import exact_coefficients, most_frequencies, rows_of
+from consilience.kernels.transforms import exact_coefficients, most_frequencies, rows_of
 
 Integers = NDArray[np.int64]
 

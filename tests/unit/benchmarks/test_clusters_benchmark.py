@@ -5,7 +5,7 @@ from benchmarks.accuracy.iterate_coverage import clusters_held, summary
 from benchmarks.problems.points import mixture
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.kernels.clustering.regions import Region, normalised
+from consilience.kernels.regions import Region, normalised
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.measure import measure
 

@@ -15,9 +15,8 @@ from consilience.errors import DeclarationError, FileFormatError, MeasurementErr
 from consilience.estimators.clusters import PRIOR_POWER, ClusterEstimate, cluster, noisy_rounds
 from consilience.estimators.iterate_observations import Observed
 from consilience.estimators.iterates import Iterates
-from consilience.kernels.clustering.lloyd import lloyd
-from consilience.kernels.clustering.nearest import nearest, wcss
-from consilience.kernels.clustering.regions import Region, in_original_units, normalised
+from consilience.kernels.clustering import lloyd, nearest, wcss
+from consilience.kernels.regions import Region, in_original_units, normalised
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet
 from consilience.plans.kmeans import KMeans

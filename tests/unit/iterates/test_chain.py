@@ -11,7 +11,7 @@ from consilience.iterates.chain import Chain, ChainProblem, ChainSettings, Mixtu
 from consilience.iterates.chain_kernels import BEST, LOG_POSTERIOR, Target, log_posterior, mixture_log_density
 from consilience.iterates.contributions import KMEANS
 from consilience.iterates.runs import run_chains
-from consilience.kernels.clustering.region_kernels import BALL, BOX
+from consilience.kernels.regions import BALL, BOX
 from consilience.kernels.rng import generator
 
 VALUES = np.array([[-0.8], [-0.1], [0.3], [0.9]])

@@ -7,7 +7,7 @@ from consilience.iterates.chain import Simulated
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
 from consilience.iterates.contributions import KMEANS
 from consilience.iterates.kriging import MOST_STATISTICS, Kriging, statistics_of
-from consilience.kernels.clustering.regions import Region
+from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
 
 REGION = Region("box", 2)

@@ -17,8 +17,8 @@ from consilience.iterates.logistic_problem import (
     simulated_size,
 )
 from consilience.iterates.runs import run_chains
-from consilience.kernels.clustering.regions import Region
 from consilience.kernels.logistic_gradients import clipped_gradient
+from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
 
 

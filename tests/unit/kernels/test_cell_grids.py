@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.cell_grids import LARGEST_GRID, CellGrid, clusters_of_cells, suggested_divisions
-from consilience.kernels.clustering.regions import Region, lattice_points
+from consilience.kernels.regions import Region, lattice_points
 
 BITS = 20
 

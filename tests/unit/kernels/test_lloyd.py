@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.initial_centroids import initial_centroids
-from consilience.kernels.clustering.lloyd import lloyd
-from consilience.kernels.clustering.nearest import nearest, wcss
-from consilience.kernels.clustering.regions import REGION_KINDS, Region
+from consilience.kernels.clustering import initial_centroids, lloyd, nearest, wcss
+from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.kernels.rng import generator
 
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.centroid_updates import next_centroids
-from consilience.kernels.clustering.nearest import cluster_sums, nearest, wcss
-from consilience.kernels.clustering.regions import REGION_KINDS, Region
+from consilience.kernels.clustering import cluster_sums, nearest, next_centroids, wcss
+from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.kernels.rng import generator
 
 

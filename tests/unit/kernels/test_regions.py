@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.regions import (
-    MOST_BITS,
-    REGION_KINDS,
-    Region,
-    in_original_units,
-    lattice_points,
-    normalised,
-)
+from consilience.kernels.regions import MOST_BITS, REGION_KINDS, Region, in_original_units, lattice_points, normalised
 
 any_number = st.floats(allow_nan=True, allow_infinity=True)
 

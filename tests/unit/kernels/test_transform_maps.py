@@ -7,9 +7,15 @@ import scipy.sparse as sp
 from consilience.domain import Attribute, Domain
 from consilience.domain.factors import Nominal
 from consilience.errors import DeclarationError
-from consilience.kernels.fourier_map import FourierMap, exact_coefficients, lattice_tables, most_frequencies, rows_of
 from consilience.kernels.linear_maps import LinearMap, SparseMap
-from consilience.kernels.nominal_map import whole_scale
+from consilience.kernels.transforms import (
+    FourierMap,
+    exact_coefficients,
+    lattice_tables,
+    most_frequencies,
+    rows_of,
+    whole_scale,
+)
 
 GEOGRAPHY = Attribute.hierarchy(
     "place", {"a": "x", "b": "x", "c": "x", "d": "y", "e": "y", "f": "z", "x": "top", "y": "top", "z": "top"}

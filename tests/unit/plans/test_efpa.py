@@ -9,7 +9,7 @@ import pytest
 from consilience.domain import Attribute, Domain, Query
 from consilience.domain.factors import Fourier
 from consilience.errors import DeclarationError
-from consilience.kernels.fourier_map import FourierMap, most_frequencies, rows_of
+from consilience.kernels.transforms import FourierMap, most_frequencies, rows_of
 from consilience.plans.published.efpa import Efpa, noise_norm
 from consilience.privacy.budgets import budget
 from consilience.privacy.measure import measure

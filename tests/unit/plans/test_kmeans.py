@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, TooLarge
-from consilience.kernels.clustering.centroid_updates import next_centroids
-from consilience.kernels.clustering.initial_centroids import initial_centroids
-from consilience.kernels.clustering.regions import REGION_KINDS, Region
+from consilience.kernels.clustering import initial_centroids, next_centroids
+from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.measurements import MeasurementSet
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.budgets import Budget, budget

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.regions import REGION_KINDS
+from consilience.kernels.regions import REGION_KINDS
 from consilience.privacy.cluster_statistics import CHUNK, ClusterStatistic, cluster_statistics, declared_bounds
 
 DOMAIN = Domain("plane", (Attribute.continuous("x", (-3.0, 5.0)), Attribute.continuous("y", (0.0, 1e6))))

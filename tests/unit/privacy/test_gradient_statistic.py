@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.regions import REGION_KINDS
+from consilience.kernels.regions import REGION_KINDS
 from consilience.privacy.cluster_statistics import CHUNK
 from consilience.privacy.gradient_statistic import GradientStatistic, gradient_statistics, largest_gradient
 

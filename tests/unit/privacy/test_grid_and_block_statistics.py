@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError
-from consilience.kernels.clustering.initial_centroids import initial_centroids
+from consilience.kernels.clustering import initial_centroids
 from consilience.privacy.block_statistic import BlockCentroids
 from consilience.privacy.grid_statistic import GridCounts
 
@@ -80,7 +80,7 @@ def test_sums_of_blocks_are_those_of_each_block_alone() -> None:
     rng = np.random.default_rng(0)
     rows = rng.uniform((0, -5), (10, 5), (300, 2))
     statistic = blocks("box", 4)
-    from consilience.kernels.clustering.regions import Region, lattice_points
+    from consilience.kernels.regions import Region, lattice_points
     from consilience.privacy.record_blocks import block_of_records
 
     labels = block_of_records(lattice_points(rows, BOUNDS, Region("box", 2)), blocks=4, seed=0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.kernels.clustering.initial_centroids import initial_centroids
+from consilience.kernels.clustering import initial_centroids
 from consilience.privacy.record_blocks import block_centroids, block_of_records
 
 BITS = 10

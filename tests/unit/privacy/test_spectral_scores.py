@@ -8,7 +8,7 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
-from consilience.kernels.fourier_map import most_frequencies, rows_of
+from consilience.kernels.transforms import most_frequencies, rows_of
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.selection import select, selection_probabilities
 from consilience.privacy.spectral_scores import BITS, SpectralTail

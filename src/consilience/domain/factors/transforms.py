@@ -8,9 +8,8 @@ import numpy as np
 from consilience.domain.attributes import Attribute, Hierarchy
 from consilience.domain.declarations import Declaration
 from consilience.domain.factors.base import Factor, indicators
-from consilience.kernels.fourier_map import FourierMap, rows_of
 from consilience.kernels.linear_maps import LinearMap
-from consilience.kernels.nominal_map import NominalMap, whole_scale
+from consilience.kernels.transforms import FourierMap, NominalMap, rows_of, whole_scale
 
 DEFAULT_BITS = 20
 """Entries near 1 keep six digits."""

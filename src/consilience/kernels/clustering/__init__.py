@@ -1,34 +1,367 @@
-"""K-means on plain arrays: regions and lattices for points, nearest centroids, cluster sums, noise-free clustering.
+"""Nearest centroids, and sums over the clusters that they make.
 
-Points and centroids are in normalised coordinates, where the declared bounds are −1 and 1, unless said otherwise.
+A point x belongs to the cluster argmin_k Σ_j (x_j − c_kj)², the lowest k where several are equal. The distances of one
+point are summed coordinate by coordinate, so that its cluster depends on that point and the centroids alone: a product
+of whole matrices would be faster, and could settle a near-tie by the position of a row.
 """
 
-from consilience.kernels.clustering.centroid_updates import next_centroids
-from consilience.kernels.clustering.initial_centroids import initial_centroids
-from consilience.kernels.clustering.lloyd import lloyd
-from consilience.kernels.clustering.nearest import cluster_sums, nearest, wcss
-from consilience.kernels.clustering.regions import (
-    LATTICE_BITS,
-    Bounds,
-    Region,
-    RegionKind,
-    in_original_units,
-    lattice_points,
-    normalised,
-)
+import math
 
-__all__ = [
-    "LATTICE_BITS",
-    "Bounds",
-    "Region",
-    "RegionKind",
-    "cluster_sums",
-    "in_original_units",
-    "initial_centroids",
-    "lattice_points",
-    "lloyd",
-    "nearest",
-    "next_centroids",
-    "normalised",
-    "wcss",
-]
+import numba
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.errors import DeclarationError
+from consilience.kernels.compilation import announce
+from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind
+from consilience.kernels.rng import Generator, generator
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def nearest(points: Floats, centroids: Floats) -> Integers:
+    """The index of the nearest centroid of each point, the lowest of equally near ones.
+
+    >>> nearest(np.array([[0.0], [0.5], [0.9]]), np.array([[0.0], [1.0]]))
+    array([0, 0, 1])
+    """
+    points, centroids = _matching(points, centroids)
+    announce(_nearest)
+    return _nearest(points, centroids)
+
+
+def wcss(points: Floats, centroids: Floats, *, weights: Floats | None = None) -> float:
+    """The within-cluster sum of squares: Σ over points of weight × squared distance to the nearest centroid.
+
+    >>> wcss(np.array([[0.0], [0.5], [0.9]]), np.array([[0.0], [1.0]]))
+    0.26
+    """
+    points, centroids = _matching(points, centroids)
+    announce(_wcss)
+    return float(_wcss(points, centroids, _weights(weights, len(points))))
+
+
+def cluster_sums(
+    points_on_lattice: NDArray[np.int32] | Integers, centroids: Floats, *, bits: int = LATTICE_BITS
+) -> tuple[Integers, Integers]:
+    """The number of points in each cluster, and the sum of each cluster's points: exact, in lattice units.
+
+    >>> counts, sums = cluster_sums(np.array([[-8], [3], [4]], np.int32), np.array([[-0.5], [0.5]]), bits=4)
+    >>> counts.tolist(), sums.tolist()
+    ([1, 2], [[-8], [7]])
+    """
+    centroids = np.ascontiguousarray(centroids, dtype=np.float64)
+    if points_on_lattice.ndim != 2 or centroids.ndim != 2 or points_on_lattice.shape[1] != centroids.shape[1]:
+        raise DeclarationError(
+            f"points of {points_on_lattice.shape[1:]} coordinates do not fit centroids of the shape {centroids.shape}"
+        )
+    announce(_cluster_sums)
+    return _cluster_sums(np.ascontiguousarray(points_on_lattice), centroids, 2.0**-bits)
+
+
+def _matching(points: Floats, centroids: Floats) -> tuple[Floats, Floats]:
+    points = np.ascontiguousarray(points, dtype=np.float64)
+    centroids = np.ascontiguousarray(centroids, dtype=np.float64)
+    if points.ndim != 2 or centroids.ndim != 2 or points.shape[1] != centroids.shape[1] or not len(centroids):
+        raise DeclarationError(
+            f"points of the shape {points.shape} and centroids of the shape {centroids.shape} do not match; "
+            "both need a row for each and equal columns, and there must be a centroid"
+        )
+    return points, centroids
+
+
+def _weights(weights: Floats | None, count: int) -> Floats:
+    if weights is None:
+        return np.ones(count)
+    found = np.ascontiguousarray(weights, dtype=np.float64)
+    if found.shape != (count,) or not (np.isfinite(found).all() and (found >= 0).all()):
+        raise DeclarationError(f"{count} points need as many finite weights from 0 up; the shape is {found.shape}")
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def _closest(points, i, unit, centroids):  # pragma: no cover - compiled
+    """The nearest centroid of one row, whose coordinates are multiples of `unit`, and its squared distance."""
+    best, best_distance = 0, np.inf
+    for k in range(centroids.shape[0]):
+        distance = 0.0
+        for j in range(centroids.shape[1]):
+            gap = points[i, j] * unit - centroids[k, j]
+            distance += gap * gap
+        if distance < best_distance:
+            best, best_distance = k, distance
+    return best, best_distance
+
+
+@numba.njit(nogil=True, cache=True)
+def _nearest(points, centroids):  # pragma: no cover - compiled
+    labels = np.empty(points.shape[0], np.int64)
+    for i in range(points.shape[0]):
+        labels[i], _ = _closest(points, i, 1.0, centroids)
+    return labels
+
+
+@numba.njit(nogil=True, cache=True)
+def _wcss(points, centroids, weights):  # pragma: no cover - compiled
+    total = 0.0
+    for i in range(points.shape[0]):
+        _, distance = _closest(points, i, 1.0, centroids)
+        if weights[i] > 0.0:
+            total += weights[i] * distance
+    return total
+
+
+@numba.njit(nogil=True, cache=True)
+def _cluster_sums(units, centroids, unit):  # pragma: no cover - compiled
+    counts = np.zeros(centroids.shape[0], np.int64)
+    sums = np.zeros(centroids.shape, np.int64)
+    for i in range(units.shape[0]):
+        k, _ = _closest(units, i, unit, centroids)
+        counts[k] += 1
+        for j in range(units.shape[1]):
+            sums[k, j] += units[i, j]
+    return counts, sums
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How noisy counts and sums move the centroids: one rule for every method that is compared.
+
+
+LEAST_COUNT = 1.0
+"""Below this noisy count a centroid stays where it was."""
+
+
+def next_centroids(counts: ArrayLike, sums: ArrayLike, previous: ArrayLike, region: Region) -> NDArray[np.float64]:
+    """Each cluster's sum over its count, moved into the region; where the count is below 1, the previous centroid.
+
+    Noise makes counts negative and sums large; whatever they are, the result lies in the region if `previous` does.
+
+    >>> region = Region("box", 1)
+    >>> next_centroids([4.0, -2.0, 1.0], [[2.0], [1.0], [7.0]], [[0.1], [0.2], [0.3]], region).ravel()
+    array([0.5, 0.2, 1. ])
+    """
+    sizes = np.asarray(counts, dtype=np.float64)
+    totals = np.asarray(sums, dtype=np.float64)
+    stay = np.asarray(previous, dtype=np.float64)
+    if stay.ndim != 2 or sizes.shape != stay.shape[:1] or totals.shape != stay.shape:
+        raise DeclarationError(
+            f"counts of the shape {sizes.shape} and sums of the shape {totals.shape} do not fit centroids of the "
+            f"shape {stay.shape}; give one count and one row of sums for each centroid"
+        )
+    moved = sizes >= LEAST_COUNT
+    means = np.where(moved[:, None], totals / np.maximum(sizes, LEAST_COUNT)[:, None], stay)
+    return np.where(moved[:, None], region.project(means), stay)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Where centroids start: far from each other, and chosen without looking at any data.
+#
+# A packing of balls, as Su et al. (2015) begin: K centres drawn one after another, each at least a from the border
+# of the region and at least 2a from those before it. A centre that is not found in some draws starts the packing again
+# with a smaller radius a. What comes out is a function of the shape of the region and a public seed.
+
+
+DRAWS = 100
+SHRINKAGE = 0.9
+
+
+def initial_centroids(clusters: int, dimensions: int, region: RegionKind | Region, seed: int) -> Floats:
+    """Well-separated centroids in normalised coordinates: a function of the arguments alone.
+
+    >>> initial_centroids(1, 2, "ball", seed=0)
+    array([[0., 0.]])
+    >>> initial_centroids(5, 3, "box", seed=7).shape
+    (5, 3)
+    """
+    if not isinstance(clusters, int) or isinstance(clusters, bool) or clusters < 1:
+        raise DeclarationError(f"{clusters!r} clusters were asked for; ask for a whole number from 1 up")
+    place = region if isinstance(region, Region) else Region(region, dimensions)
+    if place.dimensions != dimensions:
+        raise DeclarationError(f"centroids of {dimensions} dimensions were asked for in one of {place.dimensions}")
+    rng = generator(seed)
+    radius = _inradius(place)
+    while (found := _packed(clusters, place, radius, rng)) is None:
+        radius *= SHRINKAGE
+    return found
+
+
+def _inradius(region: Region) -> float:
+    """The radius of the largest Euclidean ball in the region."""
+    return 1.0 if region.kind == "box" else 1.0 / math.sqrt(region.dimensions)
+
+
+def _packed(clusters: int, region: Region, radius: float, rng: Generator) -> Floats | None:
+    """Centres of balls of the radius that do not overlap, or None where chance did not find them."""
+    found = np.empty((clusters, region.dimensions))
+    shrunk = 1.0 - radius / _inradius(region)
+    for k in range(clusters):
+        drawn = shrunk * _uniform(region, DRAWS, rng)
+        free = np.ones(DRAWS, dtype=np.bool_)
+        for earlier in found[:k]:
+            free &= np.sum((drawn - earlier) ** 2, axis=1) >= (2 * radius) ** 2
+        if not free.any():
+            return None
+        found[k] = drawn[np.argmax(free)]
+    return found + 0.0  # no negative zeros
+
+
+def _uniform(region: Region, count: int, rng: Generator) -> Floats:
+    """Points uniform in the region; in the ball, d of d + 1 shares of a random partition of 1, with random signs."""
+    if region.kind == "box":
+        return rng.uniform(-1.0, 1.0, size=(count, region.dimensions))
+    parts = rng.exponential(size=(count, region.dimensions + 1))
+    shares = parts[:, :-1] / parts.sum(axis=1, keepdims=True)
+    return shares * (2.0 * rng.integers(2, size=shares.shape) - 1.0)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# K-means without noise: Lloyd's steps from greedy k-means++ starts, the best of several.
+#
+# One step moves every centroid to the mean of the points that are nearest to it; the within-cluster sum of squares
+# never grows, and the run ends when no centroid moves. Starts are drawn by k-means++ (Arthur and Vassilvitskii 2007): a
+# point is drawn with probability proportional to weight × squared distance to the nearest start so far. Greedily: of 2
+# + ⌊ln K⌋ such draws the one that leaves the least sum of squares is taken.
+
+
+RESTARTS = 10
+MOST_STEPS = 300
+
+
+def lloyd(
+    points: ArrayLike,
+    clusters: int,
+    rng: Generator,
+    *,
+    restarts: int | None = None,
+    weights: ArrayLike | None = None,
+    start: ArrayLike | None = None,
+    most_steps: int = MOST_STEPS,
+) -> Floats:
+    """The centroids with the least within-cluster sum of squares that the starts lead to.
+
+    `start` is one start; `restarts` random ones are tried besides it: by default none where a start is given, and 10
+    where none is. Equal points, more clusters than points, or no points at all are no error: centroids without points
+    stay where they started, and without points and start they are zeros.
+
+    >>> from consilience.kernels.rng import generator
+    >>> sorted(lloyd([[0.0], [0.2], [0.9], [1.1]], 2, generator(0)).ravel().round(12).tolist())
+    [0.1, 1.0]
+    """
+    rows, sizes, first = _checked(points, clusters, weights, start)
+    if restarts is None:
+        restarts = 0 if first is not None else RESTARTS
+    if restarts < 0 or (restarts == 0 and first is None):
+        raise DeclarationError(f"{restarts} restarts leave nowhere to start; ask for 1 or more, or give a start")
+    announce(_descend)
+    starts = [] if first is None else [first]
+    best = np.zeros((clusters, rows.shape[1])) if first is None else first
+    if not np.any(sizes > 0):
+        return best
+    starts += [_random_start(rows, sizes, clusters, rng) for _ in range(restarts)]
+    least = math.inf
+    for each in starts:
+        centroids, squares = _descend(rows, sizes, each, most_steps)
+        if squares < least:
+            best, least = centroids, squares
+    return best
+
+
+def _checked(
+    points: ArrayLike, clusters: int, weights: ArrayLike | None, start: ArrayLike | None
+) -> tuple[Floats, Floats, Floats | None]:
+    rows = np.ascontiguousarray(points, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] < 1 or clusters < 1:
+        raise DeclarationError(f"points of the shape {rows.shape} cannot make {clusters} clusters; give rows of points")
+    sizes = np.ones(len(rows)) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
+    if sizes.shape != (len(rows),) or not (np.isfinite(sizes).all() and (sizes >= 0).all()):
+        raise DeclarationError(f"{len(rows)} points need as many finite weights from 0 up; found {sizes.shape}")
+    if start is None:
+        return rows, sizes, None
+    first = np.array(start, dtype=np.float64)
+    if first.shape != (clusters, rows.shape[1]):
+        raise DeclarationError(f"the start has the shape {first.shape}, not {(clusters, rows.shape[1])}")
+    return rows, sizes, first
+
+
+def _random_start(points: Floats, weights: Floats, clusters: int, rng: Generator) -> Floats:
+    announce(_spread_start)
+    candidates = 2 + int(math.log(clusters))
+    return _spread_start(points, weights, rng.random((clusters, candidates)))
+
+
+@numba.njit(nogil=True, cache=True)
+def _spread_start(points, weights, uniforms):  # pragma: no cover - compiled
+    """A greedy k-means++ start; `uniforms` has a row for each cluster and a column for each candidate."""
+    rows, dimensions = points.shape
+    clusters, candidates = uniforms.shape
+    centroids = np.empty((clusters, dimensions))
+    distances = np.ones(rows)  # the first draw goes by weight alone
+    masses = np.empty(rows)
+    trial = np.empty(rows)
+    chosen = np.empty(rows)
+    for k in range(clusters):
+        total = 0.0
+        for i in range(rows):
+            total += weights[i] * distances[i]
+            masses[i] = total
+        least = np.inf
+        for c in range(candidates):
+            drawn = min(np.searchsorted(masses, uniforms[k, c] * total, side="right"), rows - 1)
+            left = 0.0
+            for i in range(rows):
+                gap = _squared_distance(points, i, points, drawn)
+                trial[i] = gap if k == 0 else min(distances[i], gap)
+                left += weights[i] * trial[i]
+            if left < least:
+                least = left
+                chosen, trial = trial, chosen
+                centroids[k] = points[drawn]
+        distances, chosen = chosen, distances
+    return centroids
+
+
+@numba.njit(nogil=True, cache=True)
+def _squared_distance(points, i, others, k):  # pragma: no cover - compiled
+    distance = 0.0
+    for j in range(points.shape[1]):
+        gap = points[i, j] - others[k, j]
+        distance += gap * gap
+    return distance
+
+
+@numba.njit(nogil=True, cache=True)
+def _descend(points, weights, start, most_steps):  # pragma: no cover - compiled
+    """Lloyd's steps until no label changes; the centroids, and the sum of squares around them."""
+    rows, dimensions = points.shape
+    clusters = start.shape[0]
+    centroids = start.copy()
+    labels = np.full(rows, -1)
+    counts = np.empty(clusters)
+    sums = np.empty((clusters, dimensions))
+    squares = np.inf
+    for _ in range(most_steps + 1):
+        changed = False
+        squares = 0.0
+        counts[:] = 0.0
+        sums[:] = 0.0
+        for i in range(rows):
+            if weights[i] == 0.0:
+                continue
+            best, least = 0, np.inf
+            for k in range(clusters):
+                distance = _squared_distance(points, i, centroids, k)
+                if distance < least:
+                    best, least = k, distance
+            changed |= labels[i] != best
+            labels[i] = best
+            squares += weights[i] * least
+            counts[best] += weights[i]
+            for j in range(dimensions):
+                sums[best, j] += weights[i] * points[i, j]
+        if not changed:
+            break
+        for k in range(clusters):
+            if counts[k] > 0.0:
+                centroids[k] = sums[k] / counts[k]
+    return centroids, squares

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
 from consilience.kernels.cell_grids import CellGrid, Negatives, clusters_of_cells, suggested_divisions
-from consilience.kernels.clustering.regions import Region, RegionKind, in_original_units
+from consilience.kernels.regions import Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.budget_parts import check_share
 from consilience.plans.kmeans import KMeans

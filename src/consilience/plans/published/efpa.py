@@ -7,7 +7,7 @@ from typing import Any
 from consilience.domain.factors import Fourier
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
-from consilience.kernels.fourier_map import most_frequencies, rows_of
+from consilience.kernels.transforms import most_frequencies, rows_of
 from consilience.plans.budget_parts import check_share, in_two_parts
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.cell_grids import Negatives
-from consilience.kernels.clustering.centroid_updates import next_centroids
-from consilience.kernels.clustering.regions import Region, RegionKind, in_original_units
+from consilience.kernels.clustering import next_centroids
+from consilience.kernels.regions import Region, RegionKind, in_original_units
 from consilience.measurements import MeasurementSet
 from consilience.plans.budget_parts import check_share, in_two_parts
 from consilience.plans.published.cluster_grid import ClusterGrid

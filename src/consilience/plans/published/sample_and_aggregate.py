@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering.regions import Region, RegionKind, in_original_units
+from consilience.kernels.regions import Region, RegionKind, in_original_units
 from consilience.measurements import MeasurementSet
 from consilience.plans.budget_parts import check_share
 from consilience.plans.kmeans import KMeans
