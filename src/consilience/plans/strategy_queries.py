@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.attribute_workloads import named_workload
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
-from consilience.domain.workloads import Workload
+from consilience.domain.workloads import Workload, named_workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.strategies.grams import gram_matrix
 

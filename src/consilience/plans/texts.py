@@ -24,9 +24,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from consilience import plans
-from consilience.domain.attribute_workloads import FACTOR_OF_NAME
 from consilience.domain.queries import Query
-from consilience.domain.workloads import Workload
+from consilience.domain.workloads import FACTOR_OF_NAME, Workload
 from consilience.errors import DeclarationError
 from consilience.privacy.measure import Plan
 

@@ -26,9 +26,9 @@ from functools import cached_property
 
 import numpy as np
 
-from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
+from consilience.domain.workloads import AnswerSets
 from consilience.errors import DeclarationError
 from consilience.privacy.pricing import LARGEST_RECORDS
 from consilience.privacy.scores import Integers

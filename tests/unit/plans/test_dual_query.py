@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Domain, Query, factors
-from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
-from consilience.domain.workloads import Workload
+from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query_run import DualQueryRun
 from consilience.plans.published.dual_query import DualQuery

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Query
-from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.domains import Domain
-from consilience.domain.workloads import Workload
+from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import MeasurementError
 from consilience.measurements import Gumbel, Measurement, MeasurementSet
 

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.domain.workloads import Workload
+from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQuery as PublishedRecords
 from consilience.estimators.published.dual_query_run import selections
