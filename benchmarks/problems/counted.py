@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from consilience.domain import Attribute, Domain
 from consilience.source import Source
-from consilience.source.identity import SourceIdentity
+from consilience.source.tables import SourceIdentity
 
 
 class CountedTable(Source):

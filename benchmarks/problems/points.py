@@ -22,7 +22,7 @@ from benchmarks.problems.data_folder import find_data
 from consilience.domain import Attribute, Domain
 from consilience.kernels.regions import Region
 from consilience.source import Source
-from consilience.source.identity import SourceIdentity
+from consilience.source.tables import SourceIdentity
 
 Points = NDArray[np.float64]
 

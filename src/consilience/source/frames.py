@@ -6,16 +6,17 @@ guessed from all of them.
 
 from collections.abc import Generator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
+import pyarrow.parquet
 
 from consilience.domain.source_format import SourceFormat
 from consilience.errors import DeclarationError
-from consilience.source.notation import Writing, meant_batches, writings_of
 from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
-from consilience.source.records import Batch
+from consilience.source.records import Batch, Writing, meant_batches, writings_of
 from consilience.source.refusals import attempt, attempt_each
 from consilience.source.values import array_of_values
 
@@ -129,3 +130,49 @@ def _missing(series: Any, values: list[Any]) -> list[bool]:
         signalling = [isinstance(value, Decimal) and value.is_nan() for value in values]
         others = series.to_native().mask(signalling, None)
         return others.isna().tolist()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Parquet files, read one after another in batches of the columns that are needed.
+
+
+parquet: Any = pyarrow.parquet
+
+BYTES_AT_ONCE = 2**20
+"""Bytes of each column that are read from disk at once."""
+
+
+class ParquetReader:
+    """Reads Parquet files in the order given; texts arrive as dictionaries, as Parquet stores them."""
+
+    runs_code = False
+
+    def __init__(self, shown: str, paths: Sequence[Path], required: Required, how: SourceFormat) -> None:
+        self._paths = tuple(paths)
+        self._writings = writings_of(required, how)
+        self._refusal = (
+            f"{shown} cannot be read as Parquet; check that every file is whole, is Parquet, and may be read"
+        )
+        self._texts: dict[Path, list[str]] = {}
+        for path in paths:
+            schema = attempt(lambda path=path: _schema(path), self._refusal)
+            check_columns(shown, schema.names, required)
+            self.columns = tuple(schema.names)
+            check_types(shown, {name: schema.field(name).type for name in required}, required)
+            self._texts[path] = [name for name in required if pa.types.is_string(schema.field(name).type)]
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        return attempt_each(meant_batches(self._batches(names), self._writings), self._refusal)
+
+    def _batches(self, names: Sequence[str]) -> Generator[Batch]:
+        for path in self._paths:
+            # Buffering ahead would hold the whole file, and reading without a buffer whole columns of a row group.
+            with parquet.ParquetFile(
+                path, read_dictionary=self._texts[path], pre_buffer=False, buffer_size=BYTES_AT_ONCE
+            ) as file:
+                yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(names), use_threads=False)
+
+
+def _schema(path: Path) -> Any:
+    with parquet.ParquetFile(path) as file:
+        return file.schema_arrow

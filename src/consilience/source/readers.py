@@ -107,7 +107,7 @@ def _reader_of_path(
         if path.is_dir():
             raise SourceError(f"{given!r} names a directory; name its files, as in 'directory/*.parquet'")
     if suffix in PARQUET:
-        from consilience.source.parquet import ParquetReader
+        from consilience.source.frames import ParquetReader
 
         return ParquetReader(f"the source {given!r}", paths, required, how)
     from consilience.source.delimited import DelimitedReader
@@ -149,11 +149,11 @@ def _database(given: str, required: Required, how: SourceFormat, *, table: str |
     refusal = f"{shown} cannot be opened; check that it is a file you may read"
     beginning = attempt(lambda: _first_bytes(paths[0], 16), refusal)
     if beginning.startswith(b"SQLite format 3"):
-        from consilience.source.sqlite import SQLiteReader
+        from consilience.source.databases import SQLiteReader
 
         return SQLiteReader(shown, paths[0], required, how, table=table, query=query)
     if beginning[8:12] == b"DUCK":
-        from consilience.source.duckdb import DuckDBReader
+        from consilience.source.databases import DuckDBReader
 
         return DuckDBReader(shown, paths[0], required, how, table=table, query=query)
     raise SourceError(f"{shown} is neither a DuckDB nor an SQLite database; export it as Parquet or CSV and open that")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.source import counting
-from consilience.source.counting import WIDTHS, CodeMatrices, MarginalLayout, add_counts, look_up, width_of
+from consilience.source import coding as counting
+from consilience.source.coding import WIDTHS, CodeMatrices, MarginalLayout, add_counts, look_up, width_of
 
 NARROW, MEDIUM, WIDE = 3, 300, 70_000
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.source.delimited_text import gather_fields, split_records
+from consilience.source.delimited import gather_fields, split_records
 
 LINE_ENDS = (b"\n", b"\r")
 

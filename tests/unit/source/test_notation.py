@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from consilience.domain import Attribute, Domain
 from consilience.errors import SourceError
 from consilience.source import open_table
-from consilience.source.notation import with_points
+from consilience.source.records import with_points
 from consilience.source.values import numbers_of
 
 PEOPLE = Domain(

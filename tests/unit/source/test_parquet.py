@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from consilience.domain.source_format import SourceFormat
-from consilience.source import parquet
+from consilience.source import frames as parquet
 
 
 @pytest.mark.parametrize("rows_per_group", [2**18, 2**21])
