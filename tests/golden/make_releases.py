@@ -26,7 +26,7 @@ from consilience.plans import DualQuery, Flat, Fourier, KMeans, Logistic, Margin
 from consilience.privacy import ledger as ledgers
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
-from consilience.privacy.owners import Owner
+from consilience.privacy.reservations import Owner
 from consilience.publication import release, write_synthetic
 from consilience.publication.clusters import publish_clusters
 from consilience.publication.models import save_model

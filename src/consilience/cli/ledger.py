@@ -10,7 +10,7 @@ from consilience.cli import options
 from consilience.cli.console import echo, print_json, print_table
 
 if TYPE_CHECKING:
-    from consilience.privacy.ledger_entries import LedgerEntry
+    from consilience.privacy.ledger_file import LedgerEntry
     from consilience.privacy.protection import Protection
 
 app = typer.Typer(help="Create a ledger, or show what has been spent.", no_args_is_help=True, rich_markup_mode=None)

@@ -11,7 +11,7 @@ pairs, again balanced by their cells.
 most N/(2σ) cells: rare values are joined (plans/value_groups.py).
 
 *Scores.* A difference from independence that is smaller than σ would be lost in noise. A pair's score adds up, over
-its joined cells, what the differences exceed σ by; the sensitivity is that of the L1 distance (privacy/gain_scores.py).
+its joined cells, what the differences exceed σ by; the sensitivity is that of the L1 distance (privacy/scores.py).
 
 *Worth.* Measuring one more pair of n cells takes its share from the others. With k pairs of n cells each, noise adds up
 to k·n·E|noise| ∝ k^(3/2) under ρ, so that one more costs half of its own noise again: ½ n E|noise|, times `care`. That
@@ -43,8 +43,8 @@ from consilience.plans.mst import tree_sentences
 from consilience.plans.spanning_pairs import OneWayCounts, Pair, grow_forest, joined_tables, mean_absolute, pair_weights
 from consilience.plans.value_groups import Joining, joined_table
 from consilience.privacy.budgets import Budget
-from consilience.privacy.gain_scores import JoinedTable, JoinedValues
 from consilience.privacy.gate import Gate
+from consilience.privacy.scores import JoinedTable, JoinedValues
 
 CELLS_ABOVE_NOISE = 2.0
 """A joined cell holds at least about this many standard deviations of its noise, in the mean."""

@@ -2,7 +2,7 @@
 
 A third of the budget measures all one-way marginals. The second third grows a tree: each of d − 1 selections takes,
 among the pairs that join two components, the one whose counts are farthest in L1 distance from what independence would
-lead one to expect, as with Kruskal's algorithm for the greatest spanning tree (privacy/gain_scores.py proves the
+lead one to expect, as with Kruskal's algorithm for the greatest spanning tree (privacy/scores.py proves the
 sensitivity). The last third measures the pairs of the tree.
 
 Rare values. For selecting and measuring pairs the values of an attribute whose noisy count is below `rare` standard
@@ -29,8 +29,8 @@ from consilience.plans.independent import attribute_importance
 from consilience.plans.spanning_pairs import OneWayCounts, Pair, grow_forest, joined_tables, pair_weights
 from consilience.plans.value_groups import joined_below, separate
 from consilience.privacy.budgets import Budget
-from consilience.privacy.gain_scores import JoinedTable, JoinedValues
 from consilience.privacy.gate import Gate
+from consilience.privacy.scores import JoinedTable, JoinedValues
 
 THIRD = Fraction(1, 3)
 

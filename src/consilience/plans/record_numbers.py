@@ -7,9 +7,8 @@ from consilience.errors import MeasurementError
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.budget_parts import in_two_parts
 from consilience.privacy.budgets import Budget
-from consilience.privacy.cluster_statistics import declared_bounds
+from consilience.privacy.cluster_statistics import GridCounts, declared_bounds
 from consilience.privacy.gate import Gate
-from consilience.privacy.grid_statistic import GridCounts
 
 TOTAL_SHARE = 0.05
 

@@ -18,8 +18,8 @@ from consilience.plans.model_sizes import ModelSizes
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.plans.value_groups import group_factor
 from consilience.privacy.budgets import AdditiveUnit
-from consilience.privacy.gain_scores import JoinedTable, JoinedValues, MarginalGain
 from consilience.privacy.gate import Gate
+from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain
 from consilience.privacy.selection import Selector
 
 Pair = tuple[str, str]

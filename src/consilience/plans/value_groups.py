@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute
 from consilience.domain.factors import Buckets, Factor, Identity, Matrix
-from consilience.privacy.gain_scores import JoinedValues
+from consilience.privacy.scores import JoinedValues
 
 Counts = NDArray[np.float64]
 Groups = NDArray[np.intp]

@@ -17,8 +17,10 @@ k(x) and p(x) depend on x and θ alone, so nothing else changes when x does.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
+import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -26,7 +28,9 @@ from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
+from consilience.kernels.cell_grids import CellGrid
 from consilience.kernels.clustering import cluster_sums
+from consilience.kernels.compilation import announce
 from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, in_original_units, lattice_points
 
 Part = Literal["counts", "sums"]
@@ -147,3 +151,275 @@ def declared_bounds(domain: Domain, attributes: Sequence[str]) -> tuple[tuple[fl
         found.append((float(attribute.bounds[0]), float(attribute.bounds[1])))
     in_original_units(np.zeros(len(found)), found)
     return tuple(found)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How many records each cell of a grid over continuous attributes holds.
+#
+# A record x becomes a point of the region on the lattice (kernels/regions.py), and then one of the cells by
+# whole numbers alone (kernels/cell_grids.py): φ(x) is a unit vector, or zero where the declaration
+# drops the record. *Adding or removing* a record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves
+# them by ‖φ(x) − φ(x')‖, at most 2 in the L1 norm and √2 in the L2 norm; with one cell at most 1, by a record that is
+# dropped.
+
+
+@dataclass(frozen=True)
+class GridCounts:
+    """The counts of the cells that meet the region, in the order of `CellGrid`; one division counts all records.
+
+    >>> GridCounts(("x", "y"), ((0, 1), (0, 5)), "box", 4).size
+    16
+    """
+
+    attributes: tuple[str, ...]
+    bounds: tuple[tuple[float, float], ...]
+    region: RegionKind
+    divisions: int
+    lattice_bits: int = LATTICE_BITS
+
+    @cached_property
+    def grid(self) -> CellGrid:
+        return CellGrid(self.divisions, Region(self.region, len(self.attributes)))
+
+    @property
+    def size(self) -> int:
+        return self.grid.size
+
+    @property
+    def bits(self) -> int:
+        """Counts are whole numbers of records."""
+        return 0
+
+    def sensitivity(self, norm: Literal[1, 2], neighbours: Neighbours) -> float:
+        if neighbours == "add-remove" or self.size == 1:
+            return 1.0
+        return 2.0 if norm == 1 else math.sqrt(2)
+
+    def exact(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+        counts = np.zeros(self.size, np.int64)
+        for start in range(0, len(points), CHUNK):
+            units = lattice_points(points[start : start + CHUNK], self.bounds, self.grid.region, bits=self.lattice_bits)
+            counts += self.grid.counts(units, bits=self.lattice_bits)
+        return counts
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "algorithm": "cell-grid",
+            "part": "counts",
+            "attributes": list(self.attributes),
+            "bounds": [list(interval) for interval in self.bounds],
+            "region": self.region,
+            "bits": self.lattice_bits,
+            "divisions": self.divisions,
+        }
+
+    def check(self, domain: Domain) -> None:
+        refuse_other_bounds(domain, self.attributes, self.bounds)
+        region = self.grid.region
+        lattice_points(np.empty((0, region.dimensions)), self.bounds, region, bits=self.lattice_bits)
+
+
+def refuse_other_bounds(domain: Domain, attributes: tuple[str, ...], bounds: tuple[tuple[float, float], ...]) -> None:
+    """Refuse bounds that are not those which the domain declares."""
+    declared = declared_bounds(domain, attributes)
+    if declared != bounds:
+        raise DeclarationError(
+            f"the bounds {bounds} of {', '.join(attributes)} are declared as {declared} in the domain "
+            f"{domain.name!r}; take them from there"
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Records divided into blocks, each clustered by itself (sample and aggregate: Nissim et al. 2007; Mohan et al. 2012).
+#
+# A record's block is a hash of its coordinates and a public seed: of that record alone, never of its place in the table
+# or of other records. One record that comes or goes therefore changes one block and no other, for every seed and every
+# table. Equal records share a block.
+#
+# Every block runs Lloyd's algorithm from the same public start, so that the k-th centroids of all blocks mean the same.
+# Sums are of whole numbers in lattice units: the centroids of a block follow from its records and the start alone, to
+# the last bit. A cluster without records keeps its place; a block without records keeps the start.
+
+
+Floats = NDArray[np.float64]
+
+ROUNDS = 50
+"""The most rounds of Lloyd's algorithm in a block."""
+
+
+def block_centroids(
+    units: NDArray[np.int32], start: Floats, *, blocks: int, bits: int, seed: int, rounds: int = ROUNDS
+) -> Floats:
+    """The centroids that each block of the records has: an array of blocks × clusters × dimensions."""
+    announce(_cluster_blocks)
+    points = np.ascontiguousarray(units, dtype=np.int32)
+    labels = block_of_records(points, blocks=blocks, seed=seed)
+    order = np.argsort(labels, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=blocks))])
+    found = np.repeat(np.ascontiguousarray(start, dtype=np.float64)[None], blocks, axis=0)
+    _cluster_blocks(points[order], starts.astype(np.int64), found, bits, rounds)
+    return found
+
+
+def block_of_records(units: NDArray[np.int32], *, blocks: int, seed: int) -> NDArray[np.int64]:
+    """The block of each record, from 0 to blocks − 1.
+
+    >>> points = np.array([[3, -1], [5, 5], [3, -1]], dtype=np.int32)
+    >>> first, _, last = block_of_records(points, blocks=1000, seed=1)
+    >>> bool(first == last)
+    True
+    """
+    announce(_hash_rows)
+    hashes = _hash_rows(np.ascontiguousarray(units, dtype=np.int32), np.uint64(seed % 2**64))
+    return (hashes % np.uint64(blocks)).astype(np.int64)
+
+
+# The finaliser of SplitMix64 (Steele, Lea, Flood 2014), a bijection of 64 bits that leaves no visible pattern, taken
+# after each coordinate has been added in.
+@numba.njit(nogil=True, cache=True)
+def _mixed(state):  # pragma: no cover - compiled
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@numba.njit(nogil=True, cache=True)
+def _hash_rows(units, seed):  # pragma: no cover - compiled
+    odd = np.uint64(0x9E3779B97F4A7C15)
+    hashes = np.empty(units.shape[0], np.uint64)
+    for i in range(units.shape[0]):
+        state = _mixed(seed + odd)
+        for j in range(units.shape[1]):
+            state = _mixed((state ^ np.uint64(np.uint32(units[i, j]))) + odd)
+        hashes[i] = state
+    return hashes
+
+
+@numba.njit(nogil=True, cache=True)
+def _cluster_blocks(units, starts, centroids, bits, rounds):  # pragma: no cover - compiled
+    """Lloyd's algorithm on the rows from starts[b] to starts[b + 1], for every b, in place of `centroids[b]`."""
+    scale = 1.0 / (1 << bits)
+    clusters, dimensions = centroids.shape[1], centroids.shape[2]
+    counts = np.empty(clusters, np.int64)
+    sums = np.empty((clusters, dimensions), np.int64)
+    for block in range(len(starts) - 1):
+        for _ in range(rounds):
+            counts[:] = 0
+            sums[:] = 0
+            for i in range(starts[block], starts[block + 1]):
+                nearest, least = 0, np.inf
+                for k in range(clusters):
+                    distance = 0.0
+                    for j in range(dimensions):
+                        gap = units[i, j] * scale - centroids[block, k, j]
+                        distance += gap * gap
+                    if distance < least:
+                        nearest, least = k, distance
+                counts[nearest] += 1
+                for j in range(dimensions):
+                    sums[nearest, j] += units[i, j]
+            moved = False
+            for k in range(clusters):
+                if counts[k] == 0:
+                    continue
+                for j in range(dimensions):
+                    mean = sums[k, j] * scale / counts[k]
+                    if mean != centroids[block, k, j]:
+                        moved = True
+                    centroids[block, k, j] = mean
+            if not moved:
+                break
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The sum, over blocks of records, of the centroids that each block has by itself: sample and aggregate.
+#
+# Nissim, Raskhodnikova and Smith (2007); GUPT (Mohan et al. 2012) is this with averages. The statistic is no sum over
+# records, and no bound on single records gives its sensitivity. What does:
+#
+# 1. A record's block is a hash of that record, on the lattice, and a public seed. It does not depend on other records,
+#    nor on where in the table the record is: one that comes or goes leaves all other records in their blocks.
+# 2. The centroids of a block follow from its records, a public start and nothing else, to the last bit (numerics/
+#    clustering_mechanisms/record_blocks.py). So a record that comes or goes changes the centroids of one block, and
+#    one that is replaced, of two at most.
+# 3. Whatever a block holds, each of its K centroids is moved into the region and rounded toward zero on the lattice
+#    before it is added: in place of one such centroid another moves the sum by at most twice the largest norm of the
+#    region. All K of a block move it by 2K·max‖c‖₁ in the L1 norm and by 2√K·max‖c‖₂ in the L2 norm.
+#
+# Under *add-remove* these are the sensitivities; under *replace-one*, twice as much. The number of blocks is public:
+# declared, or found from a noisy number of records. How well the blocks' centroids match is a matter of accuracy alone.
+
+
+LARGEST_BLOCKS = 2**20
+
+
+@dataclass(frozen=True)
+class BlockCentroids:
+    """Σ over blocks of the block's centroids, listed by cluster and then by attribute, in normalised coordinates.
+
+    >>> BlockCentroids(("x", "y"), ((0, 1), (0, 5)), "ball", ((0.0, 0.0), (0.5, 0.5)), blocks=10).sensitivity(
+    ...     1, "add-remove"
+    ... )
+    4.0
+    """
+
+    attributes: tuple[str, ...]
+    bounds: tuple[tuple[float, float], ...]
+    region: RegionKind
+    start: tuple[tuple[float, ...], ...]
+    blocks: int
+    seed: int = 0
+    lattice_bits: int = LATTICE_BITS
+
+    @property
+    def size(self) -> int:
+        return len(self.start) * len(self.attributes)
+
+    @property
+    def bits(self) -> int:
+        return self.lattice_bits
+
+    def sensitivity(self, norm: Literal[1, 2], neighbours: Neighbours) -> float:
+        clusters = len(self.start)
+        largest = Region(self.region, len(self.attributes)).sensitivity(norm)
+        one_block = 2.0 * largest * (clusters if norm == 1 else math.sqrt(clusters))
+        return one_block if neighbours == "add-remove" else 2.0 * one_block
+
+    def exact(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+        region = Region(self.region, len(self.attributes))
+        units = lattice_points(points, self.bounds, region, bits=self.lattice_bits)
+        start = np.array(self.start, dtype=np.float64)
+        found = block_centroids(units, start, blocks=self.blocks, bits=self.lattice_bits, seed=self.seed)
+        rows = lattice_points(
+            found.reshape(-1, region.dimensions), ((-1.0, 1.0),) * region.dimensions, region, bits=self.lattice_bits
+        )
+        return rows.reshape(self.blocks, self.size).sum(axis=0, dtype=np.int64)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "algorithm": "sample-and-aggregate",
+            "part": "centroids",
+            "attributes": list(self.attributes),
+            "bounds": [list(interval) for interval in self.bounds],
+            "region": self.region,
+            "bits": self.lattice_bits,
+            "start": [list(centroid) for centroid in self.start],
+            "blocks": self.blocks,
+            "seed": self.seed,
+        }
+
+    def check(self, domain: Domain) -> None:
+        refuse_other_bounds(domain, self.attributes, self.bounds)
+        whole = isinstance(self.blocks, int) and not isinstance(self.blocks, bool)
+        if not whole or not 1 <= self.blocks <= LARGEST_BLOCKS:
+            raise DeclarationError(f"{self.blocks!r} blocks were asked for; use from 1 to {LARGEST_BLOCKS:,}")
+        region = Region(self.region, len(self.attributes))
+        start = np.array(self.start, dtype=np.float64)
+        if start.ndim != 2 or not len(start) or start.shape[1] != region.dimensions:
+            raise DeclarationError(
+                f"a start of the shape {start.shape} does not fit {region.dimensions} attributes; give a row of "
+                "coordinates for each of at least one cluster"
+            )
+        if not (np.isfinite(start).all() and region.contains(start).all()):
+            raise DeclarationError(f"the start must lie in the region {self.region!r}; project it first")
+        lattice_points(np.empty((0, region.dimensions)), self.bounds, region, bits=self.lattice_bits)

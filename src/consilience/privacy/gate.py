@@ -35,8 +35,7 @@ from consilience.privacy.record_statistics import (
     exact_sums,
     price_statistics,
 )
-from consilience.privacy.reservations import Reservation
-from consilience.privacy.run_accounts import RunAccount
+from consilience.privacy.reservations import Reservation, RunAccount
 from consilience.privacy.scores import Score
 from consilience.privacy.selection import Selector, epsilon_for_rho, select
 from consilience.source import Source

@@ -29,11 +29,21 @@ from typing import Any
 from consilience.errors import BudgetExceeded, LedgerError
 from consilience.privacy.budgets import AdditiveUnit, Budget, Number, budget, decimal_text, shortened
 from consilience.privacy.ledger_chain import recorded_step, seal, verify_everything, verify_steps
-from consilience.privacy.ledger_entries import LedgerEntry, LedgerHeader, LedgerState, read_header, read_state
-from consilience.privacy.ledger_file import create_file, now, reading, refuse_damage, version_of, writing
-from consilience.privacy.owners import Owner, refuse_living_owner
+from consilience.privacy.ledger_file import (
+    LedgerEntry,
+    LedgerHeader,
+    LedgerState,
+    create_file,
+    now,
+    read_header,
+    read_state,
+    reading,
+    refuse_damage,
+    version_of,
+    writing,
+)
 from consilience.privacy.protection import Protection, steps_between, why_not_convertible
-from consilience.privacy.reservations import RESULT, Reservation, require_text
+from consilience.privacy.reservations import RESULT, Owner, Reservation, refuse_living_owner, require_text
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from consilience.measurements.measurement_set import checksum
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero_measurement
 from consilience.privacy.ledger import Ledger, told_apart_by
-from consilience.privacy.ledger_entries import LedgerEntry
+from consilience.privacy.ledger_file import LedgerEntry
 from consilience.privacy.ledger_places import ledger_place
 from consilience.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from consilience.privacy.pricing import Price

@@ -5,9 +5,11 @@ lattice 2^−b first, so that a score in lattice units is a sum of integers and 
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,3 +109,182 @@ class MarginalError:
             penalty = 0.0 if self.penalties is None else self.penalties[candidate]
             described.append([list(candidate), self._unit_weight(candidate), penalty, digest])
         return described
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Scores of tables with joined values: how much would measuring one teach, beyond its noise?
+#
+# A candidate is a marginal in which the values of each attribute are joined into groups, each value in one group. Its
+# score sums over the joined cells c
+#
+#     w · Σ_c max(|x_c − e_c| − τ, 0) − p,
+#
+# with x the exact counts, e the public estimate, w the public weight, τ ≥ 0 the distance that noise would hide, and p a
+# public penalty. With τ = p = 0 it is the L1 distance. Beside the tables there may be one more candidate, "nothing",
+# whose score is a public constant: to select it is to find that no table is worth its price.
+#
+# Sensitivity. t ↦ max(|t − e| − τ, 0) changes by no more than t does. A record is in one joined cell, because each
+# value is in one group: added or removed it moves one count by one, and the score by at most w; replaced, it moves at
+# most two counts by one each, and the score by at most 2w. A record replaced by one that the domain drops is removed.
+# The constant does not move. Both bounds are attained.
+#
+# Scores are exact. Counts are integers; e, τ and p are public, and are rounded to a lattice first, which changes what
+# is compared with and not the argument above.
+
+
+Names = tuple[str, ...]
+
+GREATEST_ESTIMATE = 2.0**40
+"""No estimate adds up to more than this, so that scores fit in 62 bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedValues:
+    """For each attribute of a table the group of each of its values, numbered from 0 without a gap."""
+
+    groups: tuple[NDArray[np.intp], ...]
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """How many groups each attribute has."""
+        return tuple(int(group.max(initial=-1)) + 1 for group in self.groups)
+
+    @property
+    def cells(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @cached_property
+    def _indicators(self) -> tuple[NDArray[np.float64] | None, ...]:
+        """For each attribute the 0/1 matrix that adds up its groups; None where each value is by itself, in order."""
+        found: list[NDArray[np.float64] | None] = []
+        for group, count in zip(self.groups, self.shape, strict=True):
+            places = np.arange(len(group))
+            rows = None if np.array_equal(group, places) else np.zeros((count, len(group)))
+            if rows is not None:
+                rows[group, places] = 1.0
+            found.append(rows)
+        return tuple(found)
+
+    def joined(self, table: NDArray[Any]) -> NDArray[np.float64]:
+        """The table with the values of each group added up.
+
+        Whole numbers add up exactly, in whatever order: records are fewer than 2^53, up to which doubles hold them all.
+
+        >>> JoinedValues((np.array([0, 1, 0]),)).joined(np.array([1, 2, 4])).tolist()
+        [5.0, 2.0]
+        """
+        found = table.astype(np.float64)
+        for axis, rows in enumerate(self._indicators):
+            if rows is not None:
+                found = np.moveaxis(np.tensordot(rows, found, axes=(1, axis)), 0, axis)
+        return found
+
+    @staticmethod
+    def separate(sizes: Sequence[int]) -> "JoinedValues":
+        """Every value by itself."""
+        return JoinedValues(tuple(np.arange(size, dtype=np.intp) for size in sizes))
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedTable:
+    """What the score of one table needs: how its values are joined, the estimate of its cells, and public numbers."""
+
+    values: JoinedValues
+    estimate: NDArray[np.float64]
+    """The estimated counts of the joined cells."""
+    hidden: float = 0.0
+    """τ: differences of a cell up to this size count for nothing."""
+    weight: float = 1.0
+    penalty: float = 0.0
+    """p, in records."""
+
+    @property
+    def unit_weight(self) -> int:
+        """The weight in lattice units, at least one."""
+        return max(1, round(self.weight * 2**LATTICE_BITS))
+
+    @cached_property
+    def units(self) -> tuple[Integers, int, int]:
+        """The estimate, τ and the penalty as whole numbers of lattice units; the penalty in those of the score."""
+        estimate = np.round(self.estimate * 2**LATTICE_BITS).astype(np.int64)
+        return estimate, round(self.hidden * 2**LATTICE_BITS), round(self.penalty * 4**LATTICE_BITS)
+
+    @cached_property
+    def fault(self) -> str | None:
+        """What is wrong with these numbers, and what would be right; None where nothing is."""
+        values, numbers = self.values, np.array([self.hidden, self.weight, self.penalty])
+        if any(
+            np.unique(group).tolist() != list(range(k)) for group, k in zip(values.groups, values.shape, strict=True)
+        ):
+            return "has groups that are not numbered 0, 1, 2, …; number them without a gap"
+        if self.estimate.shape != values.shape or not np.isfinite(self.estimate).all():
+            return (
+                f"has an estimate of shape {self.estimate.shape} for {values.shape} groups, or one that is not finite; "
+                "give a finite number for each joined cell"
+            )
+        if not np.isfinite(numbers).all() or self.hidden < 0 or not 0 < self.weight <= 1:
+            return (
+                f"has weight {self.weight}, hidden {self.hidden} and penalty {self.penalty}; a weight lies in (0, 1], "
+                "the others are finite, and hidden is from 0 up"
+            )
+        if max(float(np.abs(self.estimate).sum()), float(np.abs(numbers).max())) > GREATEST_ESTIMATE:
+            return f"has numbers beyond {GREATEST_ESTIMATE:.0e}, too large for exact scores; use coarser units"
+        return None
+
+    def score(self, exact: Integers) -> int:
+        estimate, hidden, penalty = self.units
+        counts = np.rint(self.values.joined(exact)).astype(np.int64)
+        distance = np.abs(counts * 2**LATTICE_BITS - estimate)
+        return self.unit_weight * int(np.maximum(distance - hidden, 0).sum()) - penalty
+
+    @cached_property
+    def digest(self) -> str:
+        """A text that tells the score from others."""
+        estimate, hidden, penalty = self.units
+        found = hashlib.sha256(json.dumps([self.values.shape, hidden, penalty, self.unit_weight]).encode())
+        for array in (*self.values.groups, estimate):
+            found.update(array.astype("<i8").tobytes())
+        return found.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class MarginalGain:
+    """Which table, named by its attributes, has most to teach; or None, where `nothing` is a score and wins."""
+
+    tables: Mapping[Names, JoinedTable]
+    nothing: float | None = None
+
+    @property
+    def candidates(self) -> tuple[Names | None, ...]:
+        return tuple(self.tables) if self.nothing is None else (*self.tables, None)
+
+    @property
+    def marginals(self) -> tuple[Names, ...]:
+        return tuple(self.tables)
+
+    def sensitivity(self, neighbours: Neighbours) -> float:
+        largest = max(table.unit_weight for table in self.tables.values())
+        return float(largest * 2**LATTICE_BITS * (1 if neighbours == "add-remove" else 2))
+
+    def values(self, exact_counts: Sequence[Integers]) -> Integers:
+        scores = [table.score(exact) for table, exact in zip(self.tables.values(), exact_counts, strict=True)]
+        if self.nothing is not None:
+            scores.append(round(self.nothing * 4**LATTICE_BITS))
+        return np.array(scores, dtype=np.int64)
+
+    def check(self, domain: Domain) -> None:
+        if not self.tables:
+            raise DeclarationError("there is no table to select; name at least one")
+        for names, table in self.tables.items():
+            sizes = tuple(len(group) for group in table.values.groups)
+            if domain.sizes(names) != sizes:
+                raise DeclarationError(
+                    f"the table by {', '.join(names)} joins {sizes} values, the domain has {domain.sizes(names)}; put "
+                    "every value in a group"
+                )
+            if table.fault is not None:
+                raise DeclarationError(f"the table by {', '.join(names)} {table.fault}")
+
+    def fingerprint(self) -> Sequence[object]:
+        tables = [[list(names), table.digest] for names, table in self.tables.items()]
+        return ["marginal-gain", self.nothing, hashlib.sha256(json.dumps(tables).encode()).hexdigest()]

@@ -16,11 +16,11 @@ from consilience.estimators.published.dual_query_run import DualQueryRun
 from consilience.plans.published.dual_query import DualQuery
 from consilience.plans.published.dual_query_schedule import MOST_ROUNDS, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
-from consilience.privacy.dual_scores import DualScore
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
+from consilience.privacy.query_scores import DualScore
 from consilience.privacy.selection import epsilon_for_rho, selection_probabilities
 from consilience.source import open_table
 

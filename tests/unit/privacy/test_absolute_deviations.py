@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.privacy.absolute_deviations import deviation_sensitivity, prefix_deviations, window_deviations
+from consilience.privacy.partitions import deviation_sensitivity, prefix_deviations, window_deviations
 
 counted = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 

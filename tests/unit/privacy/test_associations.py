@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import TooLarge
-from consilience.privacy.associations import (
+from consilience.privacy.network_scores import (
     MOST_RECORDS_IN_WORDS,
     distances_from_independence,
     distances_to_dependence,

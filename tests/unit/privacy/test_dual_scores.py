@@ -11,9 +11,9 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError
 from consilience.privacy.budgets import budget
-from consilience.privacy.dual_scores import DualScore
 from consilience.privacy.gate import DataGate
 from consilience.privacy.noise import SimulatedNoise
+from consilience.privacy.query_scores import DualScore
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2}, name="tiny")
 WORKLOADS = [

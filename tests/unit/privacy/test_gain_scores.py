@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
-from consilience.privacy.gain_scores import JoinedTable, JoinedValues, MarginalGain
-from consilience.privacy.scores import LATTICE_BITS
+from consilience.privacy.scores import LATTICE_BITS, JoinedTable, JoinedValues, MarginalGain
 
 UNIT = 4**LATTICE_BITS
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2})

@@ -14,7 +14,7 @@ from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
-from consilience.privacy.run_accounts import RunAccount
+from consilience.privacy.reservations import RunAccount
 from consilience.privacy.scores import MarginalError
 from consilience.source import open_table
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError
 from consilience.kernels.clustering import initial_centroids
-from consilience.privacy.block_statistic import BlockCentroids
-from consilience.privacy.grid_statistic import GridCounts
+from consilience.privacy.cluster_statistics import BlockCentroids, GridCounts
 
 BOUNDS = ((0.0, 10.0), (-5.0, 5.0))
 DOMAIN = Domain("plane", (Attribute.continuous("x", BOUNDS[0]), Attribute.continuous("y", BOUNDS[1])))
@@ -81,7 +80,7 @@ def test_sums_of_blocks_are_those_of_each_block_alone() -> None:
     rows = rng.uniform((0, -5), (10, 5), (300, 2))
     statistic = blocks("box", 4)
     from consilience.kernels.regions import Region, lattice_points
-    from consilience.privacy.record_blocks import block_of_records
+    from consilience.privacy.cluster_statistics import block_of_records
 
     labels = block_of_records(lattice_points(rows, BOUNDS, Region("box", 2)), blocks=4, seed=0)
     alone = [blocks("box", 1).exact(rows[labels == block]) for block in range(4)]

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from consilience.privacy.interval_partitions import MOST_INTERVALS, interval_family, least_cost_starts
+from consilience.privacy.partitions import MOST_INTERVALS, interval_family, least_cost_starts
 
 
 def all_partitions(size: int, family: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:

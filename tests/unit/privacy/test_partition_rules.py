@@ -10,11 +10,8 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
-from consilience.privacy.absolute_deviations import deviation_sensitivity
-from consilience.privacy.bisection import Bisection
-from consilience.privacy.interval_partitions import interval_family
-from consilience.privacy.least_cost_partition import LeastCostPartition
 from consilience.privacy.noise import SimulatedNoise
+from consilience.privacy.partitions import Bisection, LeastCostPartition, deviation_sensitivity, interval_family
 from consilience.privacy.selection import selection_probabilities
 
 Law = dict[tuple[int, ...], float]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.kernels.clustering import initial_centroids
-from consilience.privacy.record_blocks import block_centroids, block_of_records
+from consilience.privacy.cluster_statistics import block_centroids, block_of_records
 
 BITS = 10
 START = initial_centroids(3, 2, "box", seed=0)

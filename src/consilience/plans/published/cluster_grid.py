@@ -28,9 +28,8 @@ from consilience.plans.record_numbers import (
     measured_total,
 )
 from consilience.privacy.budgets import Budget
-from consilience.privacy.cluster_statistics import declared_bounds
+from consilience.privacy.cluster_statistics import GridCounts, declared_bounds
 from consilience.privacy.gate import Gate
-from consilience.privacy.grid_statistic import GridCounts
 
 RESTARTS = 20
 

@@ -14,8 +14,7 @@ from consilience.plans.budget_parts import check_share, in_two_parts
 from consilience.plans.published.greedy_hierarchy import WeightedRanges, greedy_level_shares
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
-from consilience.privacy.interval_partitions import IntervalFamily
-from consilience.privacy.least_cost_partition import LeastCostPartition
+from consilience.privacy.partitions import IntervalFamily, LeastCostPartition
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Dawa:
     """The counts of a tree over buckets of neighbouring values, cut privately where counts differ.
 
     Stage 1 spends `partition_share` on a partition of least noisy cost, where a bucket costs Σ|count − median| and
-    the noise on its total (`privacy.least_cost_partition` has the mechanism and its proof). `intervals` are the
+    the noise on its total (`privacy.partitions` has the mechanism and its proof). `intervals` are the
     buckets it may use: "dyadic", with lengths that are powers of two, or "all", for few values. If all values stay in
     one bucket its halves take its place. Where the noise on costs is large against the costs, the least sum is one of
     many small buckets.

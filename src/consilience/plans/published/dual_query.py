@@ -3,7 +3,7 @@
 Gaboardi, Gallego Arias, Hsu, Roth, Wu (2014). A distribution over the single answers of a workload and their
 complements starts even. Each of T rounds draws s of them, and finds the record x that is in as few of the drawn sets as
 possible; then the weight of every q is multiplied by exp(η(q(x) − q(D))). The data enters through q(D) alone, in the
-draws: each is an exponential mechanism on scores whose sensitivity privacy/dual_scores.py proves, and the search for a
+draws: each is an exponential mechanism on scores whose sensitivity privacy/query_scores.py proves, and the search for a
 record never looks at the data. In the search of McKenna et al. (2019, Algorithm 4) a term of the data's answers is the
 same for all records, and is left out. plans/published/dual_query_schedule.py has s, T, η and the cost of the draws.
 
@@ -40,9 +40,9 @@ from consilience.plans.published.dual_query_schedule import (
 from consilience.plans.published.record_search.conjunctions import Conjunction
 from consilience.plans.published.record_search.searching import LARGEST_TABLE, best_record
 from consilience.privacy.budgets import Budget
-from consilience.privacy.dual_scores import DualScore
 from consilience.privacy.gate import Gate
 from consilience.privacy.pricing import LARGEST_RECORDS
+from consilience.privacy.query_scores import DualScore
 from consilience.privacy.selection import epsilon_for_rho, selection_scale
 
 TOTAL_SHARE = 0.05

@@ -4,7 +4,7 @@ With N records, s draws in each of T rounds and the learning rate η, a draw of 
 
     ε_t = 2η(t − 1)/N
 
-(privacy/dual_scores.py: with k = t − 1 records found, no score N·h − k·n moves by more than k, and the weights are
+(privacy/query_scores.py: with k = t − 1 records found, no score N·h − k·n moves by more than k, and the weights are
 exp(η·score/N)). The first round costs nothing. All of them together are
 
     basic       Σ s·ε_t = ηsT(T − 1)/N                                  pure ε  (Gaboardi et al. 2014)

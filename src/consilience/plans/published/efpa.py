@@ -11,7 +11,7 @@ from consilience.kernels.transforms import most_frequencies, rows_of
 from consilience.plans.budget_parts import check_share, in_two_parts
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
-from consilience.privacy.spectral_scores import SpectralTail
+from consilience.privacy.network_scores import SpectralTail
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ measured until then is spent.
 *Candidates.* "answers": single answers of the workload, as published. "marginals": the marginals over the attributes of
 each query and, with `parts`, all their parts, by L1 distance, each measured whole; a part matters as much as the query
 that matters most and has it. Differences of a cell that are smaller than its noise will be lost in it: with
-`beyond_noise` a marginal's score adds up what the differences of its cells exceed E|noise| by (privacy/gain_scores.py).
+`beyond_noise` a marginal's score adds up what the differences of its cells exceed E|noise| by (privacy/scores.py).
 """
 
 import itertools
@@ -44,9 +44,9 @@ from consilience.plans.published.mwem import MOST_ROUNDS, TOTAL_SHARE
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.plans.spanning_pairs import best_selector
 from consilience.privacy.budgets import Budget
-from consilience.privacy.gain_scores import JoinedTable, JoinedValues, MarginalGain
 from consilience.privacy.gate import Gate
 from consilience.privacy.query_scores import QueryError, WorkloadRows
+from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain
 from consilience.privacy.selection import Selector
 
 Estimation = Literal["graphical", "factored"]

@@ -8,8 +8,8 @@ from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.plans.buckets import at_least_two, mean_absolute_noise
 from consilience.plans.budget_parts import check_share, in_two_parts
-from consilience.privacy.bisection import Bisection
 from consilience.privacy.gate import Gate
+from consilience.privacy.partitions import Bisection
 
 MOST_LEVELS = 12
 
@@ -19,7 +19,7 @@ class Php:
     """The totals of buckets of neighbouring values, cut by private bisection where counts differ.
 
     A share of the budget chooses the buckets: on each of `levels` levels every bucket is cut in two, or kept, so as to
-    lower Σ|count − median of its bucket| (`privacy.bisection` has the rule and its proof). The rest measures
+    lower Σ|count − median of its bucket| (`privacy.partitions` has the rule and its proof). The rest measures
     the bucket totals; least squares of least norm spreads each evenly. By default there are ⌊log₂ n⌋ levels as in the
     paper, and no more than 12. If all values stay in one bucket its two halves are measured. The mean absolute error
     of a bucket of w values is then at most D/w + E|noise|/w, with D the sum of absolute deviations from its mean.

@@ -36,10 +36,9 @@ from consilience.plans.answering import AnswersWorkload
 from consilience.plans.budget_parts import check_share
 from consilience.plans.model_sizes import ModelSizes
 from consilience.plans.published.network_candidates import CandidateLimits, Families, candidate_families
-from consilience.privacy.associations import LONGEST_LADDER
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
-from consilience.privacy.network_scores import MOST_CELLS, Dependence, Family, FamilyDependence
+from consilience.privacy.network_scores import LONGEST_LADDER, MOST_CELLS, Dependence, Family, FamilyDependence
 from consilience.privacy.selection import Selector
 
 STRUCTURE_SHARE = 0.3

@@ -1,7 +1,7 @@
 """GUPT: the average of clusterings of blocks of records (Mohan et al. 2012, after Nissim et al. 2007).
 
 Records are divided into ℓ blocks; each is clustered by itself without noise, and the average of the blocks' centroids
-is published with noise in proportion to 1/ℓ. privacy/block_statistic.py has the proof, and what it rests on: a record's
+is published with noise in proportion to 1/ℓ. privacy/cluster_statistics.py has the proof, and what it rests on: a record's
 block is decided by that record and a public seed, never by its place in the table, and ℓ by a public or noisy number
 of records. GUPT takes ℓ = N^0.4.
 
@@ -22,9 +22,8 @@ from consilience.measurements import MeasurementSet
 from consilience.plans.budget_parts import check_share
 from consilience.plans.kmeans import KMeans
 from consilience.plans.record_numbers import TOTAL_SHARE, count_records, measured_sums
-from consilience.privacy.block_statistic import LARGEST_BLOCKS, BlockCentroids
 from consilience.privacy.budgets import Budget
-from consilience.privacy.cluster_statistics import declared_bounds
+from consilience.privacy.cluster_statistics import LARGEST_BLOCKS, BlockCentroids, declared_bounds
 from consilience.privacy.gate import Gate
 
 BLOCKS_EXPONENT = 0.4
