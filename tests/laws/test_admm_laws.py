@@ -6,17 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from consilience.solvers.admm.admm import admm
-from consilience.solvers.admm.certificate import Normal, lower_bound
-from consilience.solvers.admm.problem import plain_setting
+from consilience.solvers.admm.fit import admm
+from consilience.solvers.admm.problem import Normal, lower_bound, plain_setting
 from consilience.solvers.fit import Status
 from consilience.solvers.losses import Loss
 from consilience.solvers.projections.affine import Affine
-from consilience.solvers.projections.marginals import MarginalsEqual
-from consilience.solvers.projections.order import Isotonic
-from consilience.solvers.projections.separable import NonNegative
-from consilience.solvers.projections.simplex import Simplex
-from consilience.solvers.projections.trees import TreeConsistency
+from consilience.solvers.projections.cells import Isotonic, NonNegative, Simplex
+from consilience.solvers.projections.sums import MarginalsEqual, TreeConsistency
 
 LOSSES = st.sampled_from(["l1", "l2", "elastic"])
 SEEDS = st.integers(0, 2**32)

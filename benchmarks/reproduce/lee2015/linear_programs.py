@@ -14,10 +14,10 @@ from scipy.optimize import linprog
 
 from benchmarks.reproduce.figures import Claim, Picture, publish
 from benchmarks.speed.trees import best_time, made_consistent, noisy_tree, sums
-from consilience.solvers.admm.admm import admm
+from consilience.solvers.admm.fit import admm
 from consilience.solvers.losses import Loss
-from consilience.solvers.projections.separable import NonNegative
-from consilience.solvers.projections.trees import TreeConsistency
+from consilience.solvers.projections.cells import NonNegative
+from consilience.solvers.projections.sums import TreeConsistency
 from consilience.solvers.trees.fit import fit_tree
 
 NAME = "lee2015-linear-programs"

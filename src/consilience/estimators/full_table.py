@@ -10,7 +10,7 @@ from consilience.errors import DeclarationError, FileFormatError, MeasurementErr
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.kernels.rng import Generator
 from consilience.measurements import MeasurementSet
-from consilience.solvers.rounding import shares_of_rows
+from consilience.solvers.fit import shares_of_rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,9 +43,9 @@ from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, S
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.total_estimate import combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Fit, Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import Loss
+from consilience.solvers.matrices.certificates import RowCosts
 from consilience.solvers.matrices.equations import MOST_EQUATIONS, ContradictoryEquations
 from consilience.solvers.matrices.matrix_fit import (
     DENSE,
@@ -55,8 +55,7 @@ from consilience.solvers.matrices.matrix_fit import (
     fit_matrix,
     is_written_out,
 )
-from consilience.solvers.matrices.row_costs import RowCosts
-from consilience.solvers.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
+from consilience.solvers.matrices.strategies import BYTES_PER_ENTRY, entries_of_product, sparse_product
 
 BYTES_PER_LINE = 140
 """What a row or a column of a sparse strategy takes besides its entries (`python -m benchmarks memory`)."""

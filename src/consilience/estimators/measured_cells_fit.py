@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.estimators.measured_table import ExactAnswers, MeasuredTable
-from consilience.solvers.fit import Fit, Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import LossName
-from consilience.solvers.marginal_tables.table_fit import MEMORY_LIMIT, fit_table, predicted_bytes
+from consilience.solvers.marginal_tables.table_fit import MEMORY_LIMIT, fit_table
+from consilience.solvers.marginal_tables.table_fit import predicted_table_bytes as predicted_bytes
 
 Array = NDArray[np.float64]
 Marginals = Mapping[tuple[int, ...], ExactAnswers]

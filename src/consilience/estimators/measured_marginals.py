@@ -25,7 +25,7 @@ from consilience.marginals.least_squares import FittedResiduals, KnownTable, Noi
 from consilience.marginals.scopes import Scope, stored_order
 from consilience.marginals.table_stacks import maximal
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 Array = NDArray[np.float64]
 

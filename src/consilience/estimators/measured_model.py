@@ -22,7 +22,7 @@ from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.fitting.one_way_counts import NoisyProduct
 from consilience.models.junction_trees import WorstClique, junction_tree, junction_tree_within
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]

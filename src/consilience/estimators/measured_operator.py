@@ -9,7 +9,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
 from consilience.solvers.marginal_sums import MarginalSums
-from consilience.solvers.tables.row_products import RowProducts, Rows, are_affordable
+from consilience.solvers.tables.row_costs import RowProducts, Rows, are_affordable
 
 Array = NDArray[np.float64]
 

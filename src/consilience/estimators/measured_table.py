@@ -23,9 +23,9 @@ from consilience.kernels.linear_maps import IdentityMap, SumMap
 from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, MeasurementSet
 from consilience.measurements.measurement import Measurement
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 from consilience.solvers.losses import LossName
-from consilience.solvers.tables.exact_facts import Facts
+from consilience.solvers.tables.measured_fit import Facts
 from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]

@@ -36,8 +36,7 @@ from consilience.marginals.least_squares import FittedResiduals
 from consilience.marginals.level_fits import LocalProblem, fit_locally
 from consilience.marginals.nonnegative_marginals import NonnegativeFit
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 
 Array = NDArray[np.float64]
 

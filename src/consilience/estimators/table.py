@@ -39,11 +39,11 @@ from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Status
 from consilience.solvers.losses import Loss
 from consilience.solvers.matrices.matrix_fit import fit_matrix
-from consilience.solvers.tables import exact_least_squares, row_products
-from consilience.solvers.tables.exact_least_squares import fit_exactly
+from consilience.solvers.tables import row_costs as row_products
+from consilience.solvers.tables import signed_fit as exact_least_squares
 from consilience.solvers.tables.measured_fit import fit_measured_table, predicted_bytes
 from consilience.solvers.tables.nonnegative_least_squares import fit_nonnegative_least_squares
-from consilience.solvers.tables.signed_fit import fit_signed_table
+from consilience.solvers.tables.signed_fit import fit_exactly, fit_signed_table
 
 LARGEST_TABLE = 10_000_000
 LARGEST_SIGNED_TABLE = 2_000

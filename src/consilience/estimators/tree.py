@@ -41,14 +41,20 @@ from consilience.estimators.evidence import (
 )
 from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Fit
-from consilience.solvers.infeasible import Infeasible
-from consilience.solvers.trees.contradictions import ContradictoryCounts
-from consilience.solvers.trees.faces import TieRule
+from consilience.solvers.fit import Fit, Infeasible
 from consilience.solvers.trees.fit import fit_forest, fit_tree
-from consilience.solvers.trees.laminar import Crossing, SetForest, crossing_sets, forest_of_family
-from consilience.solvers.trees.layout import LARGEST_FOREST, complete_branching
-from consilience.solvers.trees.set_families import LARGEST_PATTERN, AxisPattern, SetFamily, axis_pattern
+from consilience.solvers.trees.laminar import (
+    LARGEST_PATTERN,
+    AxisPattern,
+    Crossing,
+    SetFamily,
+    SetForest,
+    axis_pattern,
+    crossing_sets,
+    forest_of_family,
+)
+from consilience.solvers.trees.layout import LARGEST_FOREST, ContradictoryCounts, complete_branching
+from consilience.solvers.trees.ties import TieRule
 
 NESTED = "the measured sets are nested or disjoint, so the fit is exact and fast"
 
@@ -68,7 +74,7 @@ class Tree:
     `loss` is "l1", "l2", "elastic" with the share `alpha` of the absolute value, or "auto": "l2" for Gaussian noise and
     "elastic" with α = 0.7 for Laplace noise, by the evidence of our benchmarks. `nonnegative=False` lets counts be
     negative, and with "l2" is the estimate of Hay et al. (2010). `ties` chooses among the optima of "l1" (see
-    `solvers.trees.faces`). `integers=True` gives whole counts.
+    `solvers.trees.ties`). `integers=True` gives whole counts.
 
     `block` is the number of leaves up to which subtrees are fitted jointly; larger sums are held at what least squares
     without a sign say, divided from the top down. 1 divides so down to the leaves, None fits everything jointly, the

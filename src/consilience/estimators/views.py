@@ -35,8 +35,7 @@ from consilience.marginals.scopes import Scope, stored_order
 from consilience.marginals.stacked_views import StackedViews, stacked_views
 from consilience.marginals.table_stacks import TableStack, maximal
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 
 Array = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from consilience.marginals.axis_precisions import axis_precision, inverse_map
 from consilience.marginals.decomposition import Decomposition, residual_of
 from consilience.marginals.scopes import Scope, stored_order
 from consilience.marginals.table_stacks import subsets, summed
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 Array = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from consilience.marginals.margins import Margin
 from consilience.marginals.proportional_fitting import FittedTables
 from consilience.marginals.scopes import Scope
 from consilience.marginals.table_stacks import TableStack, maximal, subsets, summed
-from consilience.solvers.rounding import shares_of_rows
+from consilience.solvers.fit import shares_of_rows
 
 Array = NDArray[np.float64]
 

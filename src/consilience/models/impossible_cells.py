@@ -9,7 +9,7 @@ from consilience.errors import DeclarationError
 from consilience.marginals.scopes import stored_order
 from consilience.models.layout import TableLayout, checked_scopes
 from consilience.models.program import Constant, Program
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 Allowed = Sequence[tuple[Sequence[int], ArrayLike]]
 """Scopes and, for each, a table of truth values with axes in the scope's order: false where a cell cannot occur."""

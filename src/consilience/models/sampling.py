@@ -20,7 +20,7 @@ from consilience.models.elimination_plans import carry_out, plan_elimination
 from consilience.models.model import Array
 from consilience.models.sampling_kernels import Groups, group_rows, place_rows, sum_in_views
 from consilience.models.scaled_tables import Axes
-from consilience.solvers.rounding import shares_of_rows
+from consilience.solvers.fit import shares_of_rows
 
 CELLS_AT_ONCE = 1 << 26
 """Larger tables are built in parts, one for each value of some known attributes: half a gigabyte at a time."""

@@ -1,11 +1,14 @@
 """What every solver returns: the counts, how far from the best they can be at most, and why it stopped."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from consilience.errors import ConsilienceError
+from consilience.kernels.rng import Generator
 
 
 class Status(StrEnum):
@@ -86,3 +89,42 @@ class Fit:
         counts = self.counts.view()
         counts.flags.writeable = False
         object.__setattr__(self, "counts", counts)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The error for constraints that no numbers can satisfy together.
+
+
+class Infeasible(ConsilienceError):
+    """Constraints that contradict each other: how far apart they stay at best, and which they are.
+
+    >>> raise Infeasible("the total is 3 and its parts sum to 5", violation=2.0, constraints=("total", "parts"))
+    Traceback (most recent call last):
+    consilience.solvers.fit.Infeasible: the total is 3 and its parts sum to 5
+    """
+
+    def __init__(self, message: str, *, violation: float, constraints: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.violation = float(violation)
+        """The least violation found: the largest amount, in counts, by which a condition stays broken."""
+        self.constraints = tuple(constraints)
+        """The names of the constraints that cannot hold together."""
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Whole numbers that follow given shares.
+
+
+def shares_of_rows(weights: NDArray[np.float64], rows: int, rng: Generator) -> NDArray[np.int64]:
+    """Whole counts that sum to `rows`, each its exact share rounded down or up, right on average.
+
+    Systematic rounding: with cumulated shares C_k and one uniform u, cell k gets ⌊C_k + u⌋ − ⌊C_{k−1} + u⌋.
+    """
+    largest = float(weights.max(initial=0.0))
+    # In parts of the largest, so that neither the least nor the largest numbers there are overflow.
+    parts = weights / largest if largest > 0 else np.ones_like(weights)
+    cumulated = np.cumsum(parts) * (rows / float(parts.sum()))
+    cumulated[-1] = rows
+    floors = np.floor(np.minimum(cumulated, rows) + rng.random())
+    floors[-1] = rows
+    return np.diff(np.minimum(floors, rows), prepend=0.0).astype(np.int64)

@@ -16,8 +16,7 @@ from consilience.estimators.base import SavedModel
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3}
 DOMAIN = Domain.from_sizes(SIZES, name="graphical")

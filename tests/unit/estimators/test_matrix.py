@@ -19,8 +19,7 @@ from consilience.estimators.matrix import Matrix
 from consilience.estimators.refits import estimator_of
 from consilience.estimators.tree import Tree
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.matrices import matrix_fit
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")

@@ -17,8 +17,7 @@ from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.residual import Residual
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 
 NAMES = tuple(f"a{i}" for i in range(9))
 SIZES = (2, 3, 4, 5, 3, 2, 6, 4, 3)

@@ -27,8 +27,7 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.trees.laminar import crossing_sets
 
 STATES = Attribute.hierarchy("county", {"A1": "A", "A2": "A", "B1": "B", "B2": "B", "B3": "B", "A": "all", "B": "all"})

@@ -17,8 +17,7 @@ from consilience.estimators.registry import ESTIMATORS
 from consilience.estimators.verdicts import PUBLISHED, misfit
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication import open_release
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 
 SIZES = {"a": 6, "b": 5, "c": 4, "d": 3, "e": 2}
 DOMAIN = Domain.from_sizes(SIZES, name="verdicts")

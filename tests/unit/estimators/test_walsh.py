@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.estimators.published.walsh import nearest_table, table_of, walsh_transform
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 
 def by_definition(table: np.ndarray, members: tuple[int, ...]) -> float:

@@ -17,7 +17,7 @@ from consilience.marginals.mutual_consistency import mutually_consistent
 from consilience.marginals.scopes import stored_order
 from consilience.marginals.stacked_views import stacked_views
 from consilience.marginals.table_stacks import TableStack, summed
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 
 @st.composite

@@ -16,7 +16,7 @@ from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.least_squares import KnownTable, NoisyTable, fit_residuals, known_residuals
 from consilience.marginals.scopes import stored_order
 from consilience.marginals.table_stacks import summed
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 SIZES = (2, 3, 4)
 EVERY = [c for k in range(4) for c in itertools.combinations(range(3), k)]

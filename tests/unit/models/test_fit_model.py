@@ -18,8 +18,7 @@ from consilience.models.fitting.mirror_descent import DecreasingStep, FixedStep,
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.layout import TableLayout
 from consilience.models.oracle import Marginals
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.tables.nonnegative_least_squares import fit_nonnegative_least_squares
 from consilience.solvers.tables.row_costs import RowCosts
 

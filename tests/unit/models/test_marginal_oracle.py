@@ -13,7 +13,7 @@ from consilience.models import oracle as oracle_module
 from consilience.models import refinement, threads
 from consilience.models.junction_trees import junction_tree, predicted_bytes
 from consilience.models.oracle import MarginalOracle
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 TOTAL = 40.0
 

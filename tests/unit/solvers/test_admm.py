@@ -12,17 +12,12 @@ from numpy.testing import assert_allclose
 from scipy.optimize import linprog
 
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
-from consilience.solvers.admm.admm import admm
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
-from consilience.solvers.projections import graph
+from consilience.solvers.admm.fit import admm
+from consilience.solvers.fit import Infeasible, Status
+from consilience.solvers.projections import affine as graph
 from consilience.solvers.projections.affine import Affine
-from consilience.solvers.projections.convex_set import Projection
-from consilience.solvers.projections.marginals import MarginalsEqual
-from consilience.solvers.projections.order import Isotonic
-from consilience.solvers.projections.separable import Box, NonNegative, Zeros
-from consilience.solvers.projections.simplex import Simplex
-from consilience.solvers.projections.trees import TreeConsistency
+from consilience.solvers.projections.cells import Box, Isotonic, NonNegative, Projection, Simplex, Zeros
+from consilience.solvers.projections.sums import MarginalsEqual, TreeConsistency
 
 LOSSES = ["l1", "l2", "elastic"]
 SHARES = {"l1": (1.0, 0.0), "l2": (0.0, 1.0), "elastic": (0.9, 0.1)}
@@ -568,7 +563,7 @@ def test_what_would_not_fit_is_refused_with_its_size(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(graph, "LARGEST_FACTOR", 1000)
     with pytest.raises(TooLarge, match="20 × 10"):
         admm(np.ones(20), NonNegative(), strategy=np.ones((20, 10)))
-    solver = importlib.import_module("consilience.solvers.admm.admm")
+    solver = importlib.import_module("consilience.solvers.admm.fit")
     monkeypatch.setattr(solver, "LARGEST_WORK", 1000)
     with pytest.raises(TooLarge, match="3 cells"):
         admm([3.0, 1.0, 1.0], TreeConsistency(2))

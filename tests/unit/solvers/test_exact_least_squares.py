@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.solvers.tables.exact_least_squares import determines_every_cell, exact_nonnegative_fit, fit_exactly
+from consilience.solvers.tables.signed_fit import determines_every_cell, exact_nonnegative_fit, fit_exactly
 
 
 def best_of_all_supports(matrix: np.ndarray, observed: np.ndarray, total: float | None) -> float:

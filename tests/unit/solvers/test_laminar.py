@@ -7,9 +7,15 @@ import pytest
 import scipy.sparse as sp
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SparseMap, SumMap
-from consilience.solvers.trees import set_families
-from consilience.solvers.trees.laminar import Crossing, crossing_sets, forest_of_family, forest_of_lists
-from consilience.solvers.trees.set_families import SetFamily, axis_pattern
+from consilience.solvers.trees import laminar as set_families
+from consilience.solvers.trees.laminar import (
+    Crossing,
+    SetFamily,
+    axis_pattern,
+    crossing_sets,
+    forest_of_family,
+    forest_of_lists,
+)
 
 PAIRS = SparseMap(sp.csr_array(np.kron(np.eye(2), np.ones((1, 2)))))
 TREE = SparseMap(sp.csr_array(np.vstack([np.ones((1, 4)), np.kron(np.eye(2), np.ones((1, 2))), np.eye(4)])))

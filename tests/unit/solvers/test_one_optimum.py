@@ -5,13 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from consilience.solvers.admm.admm import admm
+from consilience.solvers.admm.fit import admm
 from consilience.solvers.fit import Status
 from consilience.solvers.marginal_tables.table_fit import fit_table
 from consilience.solvers.matrices.matrix_fit import fit_matrix
-from consilience.solvers.projections.marginals import MarginalsEqual
-from consilience.solvers.projections.separable import NonNegative
-from consilience.solvers.projections.trees import TreeConsistency
+from consilience.solvers.projections.cells import NonNegative
+from consilience.solvers.projections.sums import MarginalsEqual, TreeConsistency
 from consilience.solvers.trees.fit import fit_forest
 
 every_loss = pytest.mark.parametrize("loss", ["l1", "l2", "elastic"])

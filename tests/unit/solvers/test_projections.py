@@ -13,15 +13,21 @@ from numpy.testing import assert_allclose
 from scipy.optimize import nnls
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 from consilience.solvers.projections import affine
 from consilience.solvers.projections.affine import Affine
-from consilience.solvers.projections.convex_set import ConvexSet, Projection, SupportedSet, as_convex_sets
-from consilience.solvers.projections.marginals import MarginalsEqual
-from consilience.solvers.projections.order import Isotonic
-from consilience.solvers.projections.separable import Box, NonNegative, Zeros
-from consilience.solvers.projections.simplex import Simplex
-from consilience.solvers.projections.trees import TreeConsistency
+from consilience.solvers.projections.cells import (
+    Box,
+    ConvexSet,
+    Isotonic,
+    NonNegative,
+    Projection,
+    Simplex,
+    SupportedSet,
+    Zeros,
+    as_convex_sets,
+)
+from consilience.solvers.projections.sums import MarginalsEqual, TreeConsistency
 
 RNG = np.random.default_rng(20150807)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.kernels.rng import generator
-from consilience.solvers.rounding import shares_of_rows
+from consilience.solvers.fit import shares_of_rows
 
 
 @given(

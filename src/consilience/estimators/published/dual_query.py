@@ -21,8 +21,7 @@ from consilience.estimators.base import Estimate, Progress, SavedModel, Suitabil
 from consilience.estimators.published.dual_query_run import DualQueryRun
 from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, MeasurementSet
-from consilience.solvers.fit import Status
-from consilience.solvers.rounding import shares_of_rows
+from consilience.solvers.fit import Status, shares_of_rows
 
 Array = NDArray[np.float64]
 

@@ -34,9 +34,8 @@ from consilience.estimators.published.multiplicative_weights import (
 )
 from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.solvers.fit import Status
+from consilience.solvers.fit import Status, shares_of_rows
 from consilience.solvers.multiplicative_weights import WeightedTable
-from consilience.solvers.rounding import shares_of_rows
 
 Array = NDArray[np.float64]
 Names = tuple[str, ...]

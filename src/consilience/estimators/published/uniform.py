@@ -22,8 +22,7 @@ from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
 from consilience.kernels.rng import Generator
 from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Status
-from consilience.solvers.rounding import shares_of_rows
+from consilience.solvers.fit import Status, shares_of_rows
 
 Array = NDArray[np.float64]
 

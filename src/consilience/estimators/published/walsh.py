@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.marginals.scopes import Scope
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,7 @@ from consilience.models.fitting.factored_equations import FactoredEquations
 from consilience.models.fitting.monitor import Monitor
 from consilience.models.fitting.proximal_point import ProximalSearch, run
 from consilience.models.fitting.rows import MeasuredRows
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ from consilience.models.fitting.price_equations import PriceEquations
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.oracle import MarginalOracle
 from consilience.solvers.tables.newton_equations import factored_solution
-from consilience.solvers.tables.row_products import RowProducts, Rows, are_affordable
+from consilience.solvers.tables.row_costs import RowProducts, Rows, are_affordable
 
 Array = NDArray[np.float64]
 

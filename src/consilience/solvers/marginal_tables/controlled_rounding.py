@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 from consilience.solvers.marginal_tables.known_marginals import KnownMarginal, KnownMarginals
 from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import CellCosts

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.marginal_tables.best_responses import sum_of_least_costs
 from consilience.solvers.marginal_tables.known_marginals import KnownMarginal
 from consilience.solvers.marginal_tables.marginal_basis import CellLayout, Vector
-from consilience.solvers.marginal_tables.problem import CellCosts
+from consilience.solvers.marginal_tables.problem import CellCosts, sum_of_least_costs
 
 SAME_PRICE = 1e-12
 """Slopes that differ by this share count as equal."""

@@ -10,13 +10,11 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.solvers.fit import Fit, Status
 from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
 from consilience.solvers.marginal_tables.controlled_rounding import check_whole, round_cells
-from consilience.solvers.marginal_tables.feasibility import TOLERATED, refuse_if_infeasible, refuse_impossible
 from consilience.solvers.marginal_tables.grouped_totals import fit_groups
-from consilience.solvers.marginal_tables.known_marginals import KnownMarginals, read_marginals
+from consilience.solvers.marginal_tables.known_marginals import KnownMarginals, fill_cells, read_marginals
 from consilience.solvers.marginal_tables.marginal_basis import CellLayout, MarginalBasis, Vector
-from consilience.solvers.marginal_tables.optimum import find_optimum
+from consilience.solvers.marginal_tables.optimum import TOLERATED, find_optimum, refuse_if_infeasible, refuse_impossible
 from consilience.solvers.marginal_tables.problem import CellCosts, build_problem
-from consilience.solvers.marginal_tables.unmeasured_cells import fill_cells
 
 MEMORY_LIMIT = 8_000_000_000
 """Bytes; a problem that would need more is refused before anything is allocated."""
@@ -155,14 +153,14 @@ def _ceilings(table: _Table) -> Vector:
     return ceiling
 
 
-def predicted_bytes(cells: int, rows: int) -> int:
+def predicted_table_bytes(cells: int, rows: int) -> int:
     """The memory of an interior point over so many cells and independent marginal values."""
     return 8 * (28 * cells + 5 * rows * rows)
 
 
 def _by_iteration(table: _Table, tolerance: float, memory_limit: int) -> _Fitted:
     rows = table.known.coordinates.frequencies.size
-    need = predicted_bytes(table.layout.cells, rows)
+    need = predicted_table_bytes(table.layout.cells, rows)
     if need > memory_limit:
         raise TooLarge(
             f"fitting {table.layout.cells:,} cells to {rows:,} independent marginal values needs {need / 1e9:.1f} GB, "

@@ -22,9 +22,8 @@ from functools import cached_property
 
 import numpy as np
 
-from consilience.solvers.matrices.certificates import Certifier
+from consilience.solvers.matrices.certificates import Array, Certifier, RowCosts
 from consilience.solvers.matrices.equations import Equations
-from consilience.solvers.matrices.row_costs import Array, RowCosts
 from consilience.solvers.matrices.strategies import Factored, Strategy
 
 TO_THE_END = 0.995

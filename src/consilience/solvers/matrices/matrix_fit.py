@@ -12,18 +12,23 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
 from consilience.solvers.fit import Fit, Status
 from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
-from consilience.solvers.matrices.certificates import Certifier, lift_by_iteration
-from consilience.solvers.matrices.equations import ContradictoryEquations, Equations
-from consilience.solvers.matrices.hierarchies import Hierarchy, find_hierarchy
+from consilience.solvers.matrices.certificates import Array, Certifier, RowCosts, lift_by_iteration
+from consilience.solvers.matrices.equations import ContradictoryEquations, Equations, Hierarchy, find_hierarchy
 from consilience.solvers.matrices.interior_point import Solution, solve_by_interior_point
-from consilience.solvers.matrices.kronecker_admm import solve_by_admm
-from consilience.solvers.matrices.kronecker_strategy import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy
-from consilience.solvers.matrices.least_squares import solve_least_squares, solve_nonnegative_least_squares
-from consilience.solvers.matrices.linear_programme import solve_by_linear_programme
-from consilience.solvers.matrices.row_costs import Array, RowCosts
-from consilience.solvers.matrices.strategies import DenseStrategy, SparseStrategy
-from consilience.solvers.matrices.written_out import BYTES_PER_ENTRY, entries_of_product, sparse_product
-from consilience.solvers.trees.contradictions import ContradictoryCounts
+from consilience.solvers.matrices.kronecker import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy, solve_by_admm
+from consilience.solvers.matrices.least_squares import (
+    solve_by_linear_programme,
+    solve_least_squares,
+    solve_nonnegative_least_squares,
+)
+from consilience.solvers.matrices.strategies import (
+    BYTES_PER_ENTRY,
+    DenseStrategy,
+    SparseStrategy,
+    entries_of_product,
+    sparse_product,
+)
+from consilience.solvers.trees.layout import ContradictoryCounts
 
 MEMORY_LIMIT = 8_000_000_000
 """Bytes; a problem that would need more is refused before anything is allocated."""

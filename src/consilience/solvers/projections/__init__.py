@@ -1,19 +1,20 @@
 """Convex sets that constrain counts, each known by its Euclidean projection."""
 
 from consilience.solvers.projections.affine import Affine
-from consilience.solvers.projections.convex_set import (
+from consilience.solvers.projections.cells import (
     AffineOrCone,
+    Box,
     ConvexSet,
+    Isotonic,
+    NonNegative,
     Projection,
     SeparableSet,
+    Simplex,
     SupportedSet,
+    Zeros,
     as_convex_sets,
 )
-from consilience.solvers.projections.marginals import MarginalsEqual
-from consilience.solvers.projections.order import Isotonic
-from consilience.solvers.projections.separable import Box, NonNegative, Zeros
-from consilience.solvers.projections.simplex import Simplex
-from consilience.solvers.projections.trees import TreeConsistency
+from consilience.solvers.projections.sums import MarginalsEqual, TreeConsistency
 
 __all__ = [
     "Affine",

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg
 
 from consilience.solvers.tables.least_squares_problem import Array, Problem, SquaringOperator, inner
-from consilience.solvers.tables.row_products import RowProducts
+from consilience.solvers.tables.row_costs import RowProducts
 
 RIDGES = (1e-13, 1e-11, 1e-9, 1e-7, 1e-5)
 """What is added to a matrix, relative to its diagonal, until it can be factored: rows that others imply need it."""

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.trees.costs import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
+from consilience.solvers.trees.certificate import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
 from consilience.solvers.trees.layout import Layout
 
 CORNER = np.dtype([("price", np.float64), ("count", np.float64), ("mark", np.int64)])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.trees.costs import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
+from consilience.solvers.trees.certificate import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
 from consilience.solvers.trees.curves import corners_needed, enter, finite, mark_of, steeper
 from consilience.solvers.trees.layout import Layout
 from consilience.solvers.trees.rope import (

@@ -21,20 +21,24 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.solvers.fit import Fit, Status
 from consilience.solvers.losses import Array, Loss, LossName, checked_clipped, checked_noisy, checked_weights
-from consilience.solvers.trees.certificate import Certificate, certify
-from consilience.solvers.trees.contradictions import contradiction_error, find_contradiction
-from consilience.solvers.trees.costs import ABOVE, LOW, Costs, costs_of, largest_count, squares_in_box
+from consilience.solvers.trees.certificate import (
+    ABOVE,
+    LOW,
+    Certificate,
+    Costs,
+    certify,
+    costs_of,
+    largest_count,
+    likely_window,
+    squares_in_box,
+)
+from consilience.solvers.trees.closed_forms import certify_equal_weights, fit_equal_weights, solve_two_passes
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes
-from consilience.solvers.trees.equal_weights import certify_equal_weights, fit_equal_weights
-from consilience.solvers.trees.faces import TieRule, optimal_box, share_box
-from consilience.solvers.trees.layout import Layout, complete_tree, forest
+from consilience.solvers.trees.layout import Layout, complete_tree, contradiction_error, find_contradiction, forest
 from consilience.solvers.trees.pieces import TIGHT, Solution, slopes_of_prices, solve_pieces
-from consilience.solvers.trees.prices import prices_from_states
-from consilience.solvers.trees.top_down import divide_top_down
-from consilience.solvers.trees.two_passes import solve_two_passes
-from consilience.solvers.trees.whole import rounded
-from consilience.solvers.trees.windows import likely_window
+from consilience.solvers.trees.ties import TieRule, optimal_box, prices_from_states, share_box
+from consilience.solvers.trees.top_down import divide_top_down, rounded
 
 TOLERANCE = 1e-9
 """The relative gap within which a fit has converged."""

@@ -30,8 +30,19 @@ from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
 from consilience.solvers.losses import Array
-from consilience.solvers.trees.certificate import Certificate, certify
-from consilience.solvers.trees.costs import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
+from consilience.solvers.trees.certificate import (
+    ABOVE,
+    BELOW,
+    HIGH,
+    KINK,
+    LOW,
+    Certificate,
+    Costs,
+    certify,
+    has_kink,
+    piece,
+    slope_at,
+)
 from consilience.solvers.trees.layout import Layout
 
 RESPONSE = np.dtype(

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible
 from consilience.solvers.marginal_tables.table_fit import fit_table
 
 

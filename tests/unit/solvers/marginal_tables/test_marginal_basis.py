@@ -5,8 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-from consilience.solvers.marginal_tables.marginal_basis import CellLayout, MarginalBasis, frequencies_of, hartley
-from consilience.solvers.marginal_tables.walsh_transform import walsh_transform
+from consilience.solvers.marginal_tables.marginal_basis import (
+    CellLayout,
+    MarginalBasis,
+    frequencies_of,
+    hartley,
+    walsh_transform,
+)
 
 SHAPES = [(2, 3, 4), (2, 2, 2), (5,), (3, 1, 2, 2), (4, 6), (3, 3, 3), (7, 2, 5, 2), (2,), (1,), ()]
 

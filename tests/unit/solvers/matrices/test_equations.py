@@ -7,8 +7,7 @@ import scipy.sparse as sp
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap
-from consilience.solvers.fit import Status
-from consilience.solvers.infeasible import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.matrices.matrix_fit import fit_matrix
 
 LOSSES = ("l1", "l2", "elastic")

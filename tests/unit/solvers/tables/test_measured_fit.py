@@ -8,12 +8,9 @@ from scipy.optimize import linprog, nnls
 
 from consilience.domain import Domain, Query, factors
 from consilience.estimators.measured_operator import MeasuredOperator
-from consilience.solvers.fit import Fit, Status
-from consilience.solvers.infeasible import Infeasible
-from consilience.solvers.tables.exact_facts import Facts
-from consilience.solvers.tables.measured_fit import fit_measured_table
-from consilience.solvers.tables.row_costs import RowCosts
-from consilience.solvers.tables.row_products import RowProducts, Rows, are_affordable
+from consilience.solvers.fit import Fit, Infeasible, Status
+from consilience.solvers.tables.measured_fit import Facts, fit_measured_table
+from consilience.solvers.tables.row_costs import RowCosts, RowProducts, Rows, are_affordable
 from consilience.solvers.tables.signed_fit import fit_signed_table
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 4, "c": 2})

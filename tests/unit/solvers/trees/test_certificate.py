@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from consilience.solvers.losses import Loss
-from consilience.solvers.trees.certificate import certify
-from consilience.solvers.trees.costs import costs_of, largest_count
+from consilience.solvers.trees.certificate import certify, costs_of, largest_count
+from consilience.solvers.trees.closed_forms import certify_equal_weights, fit_equal_weights
 from consilience.solvers.trees.curves import states_by_curves
-from consilience.solvers.trees.equal_weights import certify_equal_weights, fit_equal_weights
-from consilience.solvers.trees.faces import optimal_box, share_box
 from consilience.solvers.trees.layout import complete_tree, forest
 from consilience.solvers.trees.pieces import add_up, solve_pieces
-from consilience.solvers.trees.prices import prices_from_states
+from consilience.solvers.trees.ties import optimal_box, prices_from_states, share_box
 
 
 class Solved:

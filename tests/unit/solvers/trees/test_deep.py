@@ -7,14 +7,12 @@ import pytest
 
 from consilience.solvers.fit import Status
 from consilience.solvers.losses import Loss
-from consilience.solvers.trees.costs import costs_of, largest_count
+from consilience.solvers.trees.certificate import costs_of, largest_count
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes
-from consilience.solvers.trees.faces import optimal_box, share_box
 from consilience.solvers.trees.fit import fit_forest
 from consilience.solvers.trees.layout import forest
 from consilience.solvers.trees.pieces import solve_pieces
-from consilience.solvers.trees.prices import prices_from_states
 from consilience.solvers.trees.rope import (
     DEEPEST,
     EMPTY,
@@ -30,6 +28,7 @@ from consilience.solvers.trees.rope import (
     split,
     totals,
 )
+from consilience.solvers.trees.ties import optimal_box, prices_from_states, share_box
 
 SHAPES = {
     "path": lambda n: np.arange(n) - 1,

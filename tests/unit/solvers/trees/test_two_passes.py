@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from consilience.solvers.losses import Loss
-from consilience.solvers.trees.certificate import certify
-from consilience.solvers.trees.costs import ABOVE, costs_of, largest_count
+from consilience.solvers.trees.certificate import ABOVE, certify, costs_of, largest_count
+from consilience.solvers.trees.closed_forms import solve_two_passes
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.layout import forest, histogram_parents
 from consilience.solvers.trees.pieces import solve_pieces
-from consilience.solvers.trees.two_passes import solve_two_passes
 
 
 def random_parents(rng, nodes):

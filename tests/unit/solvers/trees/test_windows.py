@@ -5,11 +5,10 @@ import pytest
 
 from consilience.solvers.losses import Loss
 from consilience.solvers.trees import fit
-from consilience.solvers.trees.costs import costs_of, largest_count
+from consilience.solvers.trees.certificate import costs_of, largest_count, likely_window
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.layout import complete_tree, histogram_parents
-from consilience.solvers.trees.windows import likely_window
 
 HISTOGRAMS = ("sparse", "empty", "full", "one cell", "huge")
 

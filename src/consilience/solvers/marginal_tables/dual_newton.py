@@ -1,0 +1,244 @@
+"""Newton's method on prices: exact cells where the costs are strictly convex.
+
+For prices λ every cell has one best move δ(λ), a piecewise linear function of its pay s = Φᵀλ, and the concave
+
+    g(λ) = rᵀλ + Σ_i min over ξ of [ cost_i(ξ) − s_i ξ ]     has the gradient  r − Φ δ(λ).
+
+Where it vanishes, the moved cells have the right marginals and are optimal. The gradient is piecewise linear too, so
+Newton's method with the matrix Φ diag(dδ/ds) Φᵀ, damped while far away and shortened until g rises, ends on the right
+piece and is then exact but for rounding (Qi and Sun 1993; Zhao, Sun and Toh 2010).
+"""
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from consilience.kernels.compilation import announce
+from consilience.solvers.marginal_tables.marginal_basis import Vector
+from consilience.solvers.marginal_tables.problem import TableProblem, best_responses
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Symmetric positive definite systems that may be nearly singular, solved with refinement.
+
+
+REGULARISATION = 1e-14
+"""What is added to the diagonal, in units of its largest entry; a failed factorisation asks for ten times more."""
+
+REFINEMENTS = 2
+
+SMALL = 256
+"""Up to this size a plain loop beats LAPACK, whose threads take longer to wake than to work."""
+
+
+class NormalEquations:
+    """A Cholesky factorisation of a matrix plus a diagonal."""
+
+    def __init__(self, matrix: NDArray[np.float64], diagonal: NDArray[np.float64] | float = 0.0) -> None:
+        self._matrix = matrix
+        places = np.diag_indices_from(matrix)
+        matrix[places] += diagonal
+        largest = float(np.max(matrix[places], initial=np.finfo(np.float64).tiny))
+        damping = REGULARISATION * largest
+        while True:
+            factor = matrix.copy()
+            factor[places] += damping
+            if _factorise(factor):
+                self._factor = factor
+                return
+            damping *= 10.0
+
+    def solve(self, right: NDArray[np.float64], *, refinements: int = REFINEMENTS) -> NDArray[np.float64]:
+        """The solution, refined by its residual, which takes the damping away again where the matrix is regular."""
+        solution = self._substitute(right)
+        for _ in range(refinements):
+            solution += self._substitute(right - self._matrix @ solution)
+        return solution
+
+    def _substitute(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
+        if right.size <= SMALL:
+            solution = right.copy()
+            _substitute(self._factor, solution)
+            return solution
+        return scipy.linalg.cho_solve((self._factor, True), right, check_finite=False)
+
+
+def _factorise(matrix: NDArray[np.float64]) -> bool:
+    """Replace the lower triangle by its Cholesky factor; False when the matrix is not positive definite."""
+    if len(matrix) <= SMALL:
+        announce(_factorise_in_place)
+        return bool(_factorise_in_place(matrix))
+    try:
+        factor, _ = scipy.linalg.cho_factor(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return False
+    matrix[:] = factor
+    return True
+
+
+# L[i, j] = (M[i, j] − Σ_{k<j} L[i, k] L[j, k]) / L[j, j], and the root of the same for i = j.
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _factorise_in_place(matrix):  # pragma: no cover - compiled
+    for i in range(matrix.shape[0]):
+        row = matrix[i]
+        for j in range(i):
+            other = matrix[j]
+            total = 0.0
+            for k in range(j):
+                total += row[k] * other[k]
+            row[j] = (row[j] - total) / other[j]
+        total = 0.0
+        for k in range(i):
+            total += row[k] * row[k]
+        pivot = row[i] - total
+        if not pivot > 0.0:
+            return False
+        row[i] = np.sqrt(pivot)
+    return True
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _substitute(factor, x):  # pragma: no cover - compiled
+    size = x.shape[0]
+    for i in range(size):
+        row = factor[i]
+        total = 0.0
+        for k in range(i):
+            total += row[k] * x[k]
+        x[i] = (x[i] - total) / row[i]
+    for i in range(size - 1, -1, -1):
+        row = factor[i]
+        x[i] /= row[i]
+        for k in range(i):
+            x[k] -= row[k] * x[i]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Newton's method on prices: exact cells where the costs are strictly convex.
+
+
+ROUNDING = 1e-15
+"""The accuracy with which the pay of a cell is known, relative to the largest price."""
+
+DAMPING = 1e-4
+"""How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one noise."""
+
+SUFFICIENT = 1e-4
+"""The share of the promised rise that a step must achieve (Armijo)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Convexity:
+    """Strictly convex costs: the problem's slopes, and curvatures around centres."""
+
+    curvature: Vector
+    centre: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonPoint:
+    """Moves that are the best responses to prices, and by how much they miss the marginals."""
+
+    moves: Vector
+    softness: Vector
+    prices: Vector
+    misfit: float
+    steps: int
+
+
+@dataclass
+class _Responses:
+    """Moves, their softness dδ/ds, and g at some prices."""
+
+    prices: Vector
+    moves: Vector
+    softness: Vector
+    value: float
+
+
+def solve_by_newton(
+    problem: TableProblem,
+    convexity: Convexity,
+    *,
+    start: Vector | None = None,
+    tolerance: float = 1e-13,
+    acceptable: float = 1e-6,
+    max_steps: int = 80,
+) -> NewtonPoint:
+    """The moves where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
+    announce(best_responses)
+    now = _respond(problem, convexity, np.zeros(problem.basis.rows) if start is None else start)
+    best = NewtonPoint(now.moves, now.softness, now.prices, np.inf, 0)
+    idle = 0
+    for steps in range(max_steps + 1):
+        gradient = problem.target - problem.basis.apply(now.moves)
+        misfit = float(np.abs(gradient).max(initial=0.0)) / problem.largest_target
+        idle = 0 if misfit < 0.5 * best.misfit else idle + 1
+        if misfit < best.misfit:
+            best = NewtonPoint(now.moves, now.softness, now.prices, misfit, steps)
+        if misfit <= tolerance or steps == max_steps or (best.misfit <= acceptable and idle >= 3):
+            break
+        following = _step(problem, convexity, now, gradient)
+        if following is None:
+            break
+        now = following
+    return best
+
+
+def _respond(problem: TableProblem, convexity: Convexity, prices: Vector) -> _Responses:
+    pay = problem.basis.adjoint(prices)
+    moves, softness = np.empty_like(pay), np.empty_like(pay)
+    high = np.where(problem.fixed, problem.high, np.inf)
+    least = best_responses(
+        problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, pay, moves, softness
+    )
+    return _Responses(prices, moves, softness, float(problem.target @ prices + least))
+
+
+def _step(problem: TableProblem, convexity: Convexity, now: _Responses, gradient: Vector) -> _Responses | None:
+    """The responses after one Newton step, or None when no step raises g."""
+    distance = float(np.abs(gradient).max()) / np.sqrt(problem.basis.layout.cells)
+    damping = DAMPING * min(1.0, distance)
+    assumed = now.softness.copy()
+    assumed[~problem.fixed] += damping * 0.5 / convexity.curvature[~problem.fixed]
+    equations = NormalEquations(problem.basis.gram(assumed))
+    direction = equations.solve(gradient, refinements=0)
+    promised = float(gradient @ direction)
+    rounding = ROUNDING * 100.0 * (abs(now.value) + float(np.abs(now.prices) @ np.abs(problem.target)))
+    length = 1.0
+    while length > 1e-9:
+        ahead = _respond(problem, convexity, now.prices + length * direction)
+        if ahead.value >= now.value + SUFFICIENT * length * promised - rounding:
+            return ahead
+        length *= 0.5
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Moves that nearly give the right marginals, corrected the last bit.
+#
+# The correction diag(softness) Φᵀ dλ with Φ diag(softness) Φᵀ dλ = r − Φδ is the least one that removes the misfit,
+# each cell's square divided by its softness. It is computed from the small misfit itself, so it is accurate where moves
+# that are recomputed from prices are not.
+
+
+ROUNDS = 4
+
+
+def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
+    """Moves whose marginals fit as well as rounding allows, corrected only where cells are soft."""
+    best, least = moves, problem.misfit(moves)
+    if least <= 1e-15 or not softness.any():
+        return moves
+    equations = NormalEquations(problem.basis.gram(softness))
+    for _ in range(ROUNDS):
+        residual = problem.target - problem.basis.apply(best)
+        corrected = best + softness * problem.basis.adjoint(equations.solve(residual))
+        np.maximum(corrected, problem.low, out=corrected)
+        misfit = problem.misfit(corrected)
+        if not misfit < 0.5 * least:
+            return corrected if misfit < least else best
+        best, least = corrected, misfit
+    return best
