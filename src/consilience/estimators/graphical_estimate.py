@@ -13,7 +13,7 @@ from consilience.errors import FileFormatError, all_or_unanswered
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.estimators.measured_model import MeasuredModel, known_tree
 from consilience.kernels.rng import Generator
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.measurements import MeasurementSet
 from consilience.models.elimination import CalibratedModel
 from consilience.models.factored_queries import FactoredQuery, answer, answer_many, conditional

@@ -16,7 +16,8 @@ from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.measured_model import MeasuredModel
 from consilience.kernels.linear_maps import Kronecker
-from consilience.marginals.scopes import stored_order
+from consilience.marginals.table_stacks import stored_order
+from consilience.marginals.total_estimate import one_way_shares
 from consilience.measurements import MeasurementSet
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.counted_oracle import CountedOracle
@@ -29,7 +30,6 @@ from consilience.models.fitting.independence import independent_marginals, indep
 from consilience.models.fitting.least_risk import fit_least_risk
 from consilience.models.fitting.mirror_descent import MirrorDescent
 from consilience.models.fitting.model_losses import RowLoss
-from consilience.models.fitting.one_way_counts import one_way_shares
 from consilience.models.fitting.proximal_fit import Proximal
 from consilience.models.fitting.retraced_fits import RetracedFit, Way
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows

@@ -12,8 +12,7 @@ from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.kernels.rng import Generator
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import TableStack
+from consilience.marginals.table_stacks import Scope, TableStack
 from consilience.measurements import MeasurementSet
 
 LARGEST_ANSWER = 2**26

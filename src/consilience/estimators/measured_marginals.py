@@ -18,12 +18,17 @@ from consilience.errors import DeclarationError
 from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, gather, noise_scale, refuse_nothing_to_fit
 from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
 from consilience.kernels.linear_maps import IdentityMap, LinearMap
-from consilience.marginals.axis_precisions import determines_its_axis, inverse_map
 from consilience.marginals.decomposition import Decomposition
-from consilience.marginals.empty_cells import EmptyCells
-from consilience.marginals.least_squares import FittedResiduals, KnownTable, NoisyTable, fit_residuals, known_residuals
-from consilience.marginals.scopes import Scope, stored_order
-from consilience.marginals.table_stacks import maximal
+from consilience.marginals.least_squares import (
+    FittedResiduals,
+    KnownTable,
+    NoisyTable,
+    determines_its_axis,
+    fit_residuals,
+    inverse_map,
+    known_residuals,
+)
+from consilience.marginals.table_stacks import EmptyCells, Scope, maximal, stored_order
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.solvers.fit import Infeasible
 

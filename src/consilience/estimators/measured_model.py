@@ -16,11 +16,10 @@ from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice, noise_var
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers, exact_answers, noisy_answers
 from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope, scope_of
 from consilience.kernels.linear_maps import Kronecker
-from consilience.marginals.scopes import Scope
-from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
+from consilience.marginals.table_stacks import Scope
+from consilience.marginals.total_estimate import NoisyProduct, TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.models.clique_trees import JunctionTree
-from consilience.models.fitting.one_way_counts import NoisyProduct
 from consilience.models.junction_trees import WorstClique, junction_tree, junction_tree_within
 from consilience.solvers.fit import Infeasible
 from consilience.solvers.tables.row_costs import RowCosts

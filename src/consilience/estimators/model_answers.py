@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from consilience.domain.queries import BoundQuery, Query
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.measured_model import MeasuredModel, known_tree
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.impossible_cells import Allowed
 from consilience.models.oracle import MarginalOracle

@@ -8,7 +8,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import BoundQuery, Query
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SumMap
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 
 
 def marginal_scope(query: Query, places: dict[str, int]) -> Scope | None:

@@ -31,9 +31,9 @@ from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes, reason_against_residuals
 from consilience.marginals.decomposition import Decomposition
-from consilience.marginals.joint_tables import fit_joint_table
 from consilience.marginals.least_squares import FittedResiduals
 from consilience.marginals.level_fits import LocalProblem, fit_locally
+from consilience.marginals.local_marginals import fit_joint_table
 from consilience.marginals.nonnegative_marginals import NonnegativeFit
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Infeasible, Status

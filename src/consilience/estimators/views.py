@@ -26,14 +26,12 @@ from consilience.errors import DeclarationError, TooLarge, readable_bytes, reada
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes
 from consilience.estimators.views_estimate import ViewsEstimate
-from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
 from consilience.marginals.nearest_views import GAP, MOST_STEPS, nearest_views
 from consilience.marginals.nonnegativity import NonnegativeViews, nonnegative_views
 from consilience.marginals.reconstruction import Method as Reconstruction
 from consilience.marginals.reconstruction import reconstruct
-from consilience.marginals.scopes import Scope, stored_order
-from consilience.marginals.stacked_views import StackedViews, stacked_views
-from consilience.marginals.table_stacks import TableStack, maximal
+from consilience.marginals.table_stacks import Scope, TableStack, maximal, stored_order
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Infeasible, Status
 

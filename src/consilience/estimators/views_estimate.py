@@ -13,7 +13,7 @@ from consilience.errors import TooLarge
 from consilience.estimators.marginals_estimate import MarginalsEstimate
 from consilience.marginals.margins import Reconstructed, ViewReader
 from consilience.marginals.reconstruction import Method, reconstruct_from
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]

@@ -25,12 +25,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from consilience.marginals.scopes import Scope, stored_order
-from consilience.marginals.table_stacks import ShapeGroup, TableStack, subsets
+from consilience.marginals.table_stacks import Scope, ShapeGroup, TableStack, stored_order, subsets
 
 Array = NDArray[np.float64]
 
@@ -149,3 +149,185 @@ def residual_of(table: Array) -> Array:
     for axis in range(found.ndim):
         found -= found.mean(axis=axis, keepdims=True)
     return found
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The residuals of many tables at once: numbered so that views share them, and transformed there and back.
+#
+# Along an axis of n values a table x becomes its sum s and the n − 1 numbers x_j − s/n, j ≥ 1. Done along every axis,
+# the cell with digits j holds, for the attributes with j_i ≥ 1, one entry of the residual of those attributes (the
+# entries with some j_i = 0 follow, because residuals sum to 0 along every axis). That entry is named by the pairs
+# (attribute, j_i ≥ 1) alone: two views that share the attributes have the same entry, wherever their cells lie.
+#
+# Names become numbers through a trie: the name without its last pair is a node, and (node, last pair) has a number of
+# its own. A hash table of these steps is exact for any number of attributes, and costs about one look-up for each cell.
+
+
+@numba.njit(nogil=True, cache=True)
+def number_entries(starts, axes, sizes, strides, codes, width, numbers, shared):  # pragma: no cover - compiled
+    """Write the number of every cell's entry; return how many numbers the first `shared` tables use.
+
+    Table t has the axes from axes[t] to axes[t+1], in one order of attributes for all tables. `codes` is the code of
+    value 1 of an axis' attribute; the codes are below `width`.
+    """
+    room = 16
+    while room < 2 * numbers.size:
+        room *= 2
+    keys = np.full(room, -1, dtype=np.int64)
+    found = np.empty(room, dtype=np.int64)
+    most = 1
+    for table in range(len(starts)):
+        most = max(most, axes[table + 1] - axes[table])
+    digits = np.zeros(most, dtype=np.int64)
+    nodes = np.zeros(most + 1, dtype=np.int64)
+    count = 1
+    used = 0
+    for table in range(len(starts)):
+        begin = axes[table]
+        depth = axes[table + 1] - begin
+        digits[:depth] = 0
+        nodes[: depth + 1] = 0
+        cell = starts[table]
+        while True:
+            numbers[cell] = nodes[depth]
+            level = depth - 1
+            while level >= 0 and digits[level] == sizes[begin + level] - 1:
+                cell -= digits[level] * strides[begin + level]
+                digits[level] = 0
+                level -= 1
+            if level < 0:
+                break
+            digits[level] += 1
+            cell += strides[begin + level]
+            key = nodes[level] * width + codes[begin + level] + digits[level] - 1
+            place = ((key * -7046029254386353131) >> 20) & (room - 1)
+            while keys[place] != key and keys[place] >= 0:
+                place = (place + 1) & (room - 1)
+            if keys[place] < 0:
+                keys[place] = key
+                found[place] = count
+                count += 1
+            for below in range(level + 1, depth + 1):
+                nodes[below] = found[place]
+        if table == shared - 1:
+            used = count
+    return used
+
+
+@numba.njit(nogil=True, cache=True)
+def to_residuals(cells, sizes, axis, stop):  # pragma: no cover - compiled
+    """Transform one table in place, whose axes, first to last, have sizes[axis:stop]."""
+    inner = cells.size
+    for each in range(axis, stop):
+        size = sizes[each]
+        outer = inner
+        inner //= size
+        for block in range(0, cells.size, outer):
+            for first in range(block, block + inner):
+                if size == 2:
+                    zero, one = cells[first], cells[first + inner]
+                    cells[first] = zero + one
+                    cells[first + inner] = 0.5 * (one - zero)
+                else:
+                    total = 0.0
+                    for value in range(size):
+                        total += cells[first + value * inner]
+                    for value in range(1, size):
+                        cells[first + value * inner] -= total / size
+                    cells[first] = total
+
+
+@numba.njit(nogil=True, cache=True)
+def from_residuals(cells, sizes, axis, stop):  # pragma: no cover - compiled
+    """Undo `to_residuals` in place."""
+    inner = cells.size
+    for each in range(axis, stop):
+        size = sizes[each]
+        outer = inner
+        inner //= size
+        for block in range(0, cells.size, outer):
+            for first in range(block, block + inner):
+                mean = cells[first] / size
+                if size == 2:
+                    contrast = cells[first + inner]
+                    cells[first] = mean - contrast
+                    cells[first + inner] = mean + contrast
+                else:
+                    rest = 0.0
+                    for value in range(1, size):
+                        rest += cells[first + value * inner]
+                        cells[first + value * inner] += mean
+                    cells[first] = mean - rest
+
+
+@numba.njit(nogil=True, cache=True)
+def all_to_residuals(cells, starts, axes, sizes):  # pragma: no cover - compiled
+    for table in range(len(starts) - 1):
+        to_residuals(cells[starts[table] : starts[table + 1]], sizes, axes[table], axes[table + 1])
+
+
+@numba.njit(nogil=True, cache=True)
+def all_from_residuals(cells, starts, axes, sizes):  # pragma: no cover - compiled
+    for table in range(len(starts) - 1):
+        from_residuals(cells[starts[table] : starts[table + 1]], sizes, axes[table], axes[table + 1])
+
+
+@numba.njit(nogil=True, cache=True)
+def add_by_number(cells, starts, weights, numbers, sums):  # pragma: no cover - compiled
+    """Add each table's cells, times the table's weight, to the entry of their number."""
+    for table in range(len(starts) - 1):
+        weight = weights[table]
+        for cell in range(starts[table], starts[table + 1]):
+            sums[numbers[cell]] += weight * cells[cell]
+
+
+@numba.njit(nogil=True, cache=True)
+def widest_difference(entries, starts, axes, attributes, sizes, strides):  # pragma: no cover - compiled
+    """The largest difference, over pairs of tables, of a cell of their common marginal, from the tables' residuals.
+
+    The common marginal is made of the entries with digit 0 on the axes that are not common. Axes are by ascending
+    attribute; `strides` are theirs.
+    """
+    widest = 0.0
+    largest, most = 1, 1
+    for table in range(len(starts) - 1):
+        largest = max(largest, starts[table + 1] - starts[table])
+        most = max(most, axes[table + 1] - axes[table])
+    room = np.empty(largest)
+    common = np.empty(most, dtype=np.int64)
+    steps = np.empty((2, most), dtype=np.int64)
+    digits = np.empty(most, dtype=np.int64)
+    for one in range(len(starts) - 1):
+        for two in range(one + 1, len(starts) - 1):
+            i, j, count, cells = axes[one], axes[two], 0, 1
+            while i < axes[one + 1] and j < axes[two + 1]:
+                if attributes[i] < attributes[j]:
+                    i += 1
+                elif attributes[i] > attributes[j]:
+                    j += 1
+                else:
+                    common[count] = sizes[i]
+                    steps[0, count] = strides[i]
+                    steps[1, count] = strides[j]
+                    cells *= sizes[i]
+                    count += 1
+                    i += 1
+                    j += 1
+            digits[:count] = 0
+            left, right = starts[one], starts[two]
+            for cell in range(cells):
+                room[cell] = entries[left] - entries[right]
+                level = count - 1
+                while level >= 0 and digits[level] == common[level] - 1:
+                    left -= digits[level] * steps[0, level]
+                    right -= digits[level] * steps[1, level]
+                    digits[level] = 0
+                    level -= 1
+                if level >= 0:
+                    digits[level] += 1
+                    left += steps[0, level]
+                    right += steps[1, level]
+            from_residuals(room[:cells], common, 0, count)
+            for cell in range(cells):
+                widest = max(widest, abs(room[cell]))
+    return widest

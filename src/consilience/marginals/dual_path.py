@@ -21,18 +21,169 @@ far, starts where the last one ended. The path ends when the violation is below 
 μ does, which compatible margins never show: with them it falls like μ.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.marginals.entropy_kernels import respond_with_shares, respond_with_squares
-from consilience.marginals.margin_kernels import announce_once
-from consilience.marginals.margin_layouts import MarginLayout
-from consilience.marginals.moment_equations import MomentEquations
+from consilience.marginals.margin_layouts import (
+    MarginLayout,
+    announce_once,
+    from_contrasts,
+    to_contrasts,
+    write_contrasts,
+)
+from consilience.marginals.proportional_fitting import (
+    fill_walsh_moments,
+    respond_with_shares,
+    respond_with_squares,
+    substitute,
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Equations whose matrix holds moments of contrasts, Σ_x w_x contrast_s(x) contrast_t(x), plus a diagonal.
+#
+# These are the second derivatives of the duals of tables with given margins. With at most two values for each attribute
+# a Walsh transform of the weights w gives all of them, else a product of matrices does. Beyond some size they are not
+# written down, but solved by conjugate gradients; the preconditioner adds up the inverses for each margin alone, which
+# are diagonal in its cells (additive Schwarz).
+
 
 Array = NDArray[np.float64]
+Solver = Callable[[Array], Array]
+
+MOST_ROWS = 1_200
+"""The most coefficients for which the equations are written down and factorised."""
+
+MOST_PRODUCTS = 6e8
+"""The most multiplications by which moments are written down where there is no Walsh transform."""
+
+LEAST_DAMPING = 1e-13
+"""What the diagonal gets at least, in parts of 1: below it is rounding."""
+
+MOST_GRADIENTS = 150
+"""The most conjugate gradients for one solution."""
+
+
+class MomentEquations:
+    """Solvers for the contrasts of one layout, with weights on the cells of a support."""
+
+    def __init__(self, layout: MarginLayout, support: NDArray[np.bool_]) -> None:
+        self.layout = layout
+        self.support = support
+        self._contrasts: Array | None = None
+        work = float(np.count_nonzero(support)) * layout.rows**2
+        self.written_out = layout.rows <= MOST_ROWS and (layout.is_binary or work <= MOST_PRODUCTS)
+
+    def solver(self, weights: Array, damping: Array, means: Array | None = None) -> Solver:
+        """What solves (moments − means meansᵀ + damping) x = right for any right side."""
+        if not self.written_out:
+            return lambda right: self._by_gradients(right, weights, damping, means)
+        extra = np.maximum(damping, LEAST_DAMPING)
+        taken = np.zeros(self.layout.rows) if means is None else means
+        for _ in range(6):
+            factor = _factorised(self._moments(weights, taken, extra))
+            if factor is not None:
+                return lambda right, factor=factor: _substituted(factor, right)
+            extra = np.maximum(100.0 * extra, 1e-12)
+        return lambda right: right
+
+    def _moments(self, weights: Array, means: Array, damping: Array) -> Array:
+        """The matrix; for two values at most, at and below the diagonal only."""
+        rows = self.layout.rows
+        if self.layout.is_binary:
+            announce_once(fill_walsh_moments)
+            moments = np.empty((rows, rows))
+            fill_walsh_moments(weights, self.layout.places, means, damping, moments)
+            return moments
+        if self._contrasts is None:
+            announce_once(write_contrasts)
+            cells = np.flatnonzero(self.support)
+            self._contrasts = np.empty((cells.size, rows))
+            write_contrasts(self.layout.shape, self.layout.places, cells, self._contrasts)
+        scaled = (self._contrasts - means) * np.sqrt(weights[self.support])[:, None]
+        moments = scaled.T @ scaled
+        moments[np.diag_indices(rows)] += damping
+        return moments
+
+    def _by_gradients(self, right: Array, weights: Array, damping: Array, means: Array | None) -> Array:
+        """As near to the solution as some preconditioned conjugate gradients come."""
+        inverses = _MarginInverses(self.layout, weights, damping, hold_total=means is not None)
+        left, found = right, np.zeros_like(right)
+        heading = near = inverses.apply(left)
+        product = float(left @ near)
+        enough = product * min(1e-2, product)
+        for _ in range(MOST_GRADIENTS):
+            image = self._product(heading, weights, means) + damping * heading
+            curvature = float(heading @ image)
+            if curvature <= 0.0:
+                break
+            length = product / curvature
+            found = found + length * heading
+            left = left - length * image
+            near = inverses.apply(left)
+            following = float(left @ near)
+            if following <= enough:
+                break
+            heading = near + (following / product) * heading
+            product = following
+        return found if found.any() else inverses.apply(right)
+
+    def _product(self, direction: Array, weights: Array, means: Array | None) -> Array:
+        layout = self.layout
+        moved = layout.coefficients_of(weights * layout.energies(direction))
+        return moved if means is None else moved - means * float(means @ direction)
+
+
+# NumPy's factorisation lets other threads run meanwhile; SciPy's wrappers of the same routine do not.
+def _factorised(moments: Array) -> Array | None:
+    """The lower triangular factor of a matrix, of which the upper triangle is not read; None if it has none."""
+    try:
+        return np.linalg.cholesky(moments).astype(np.float64, copy=False)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def _substituted(factor: Array, right: Array) -> Array:
+    announce_once(substitute)
+    found = right.copy()
+    substitute(factor, found)
+    return found
+
+
+class _MarginInverses:
+    """The sum of the inverses that the moments have on the coefficients of each margin alone.
+
+    With T the contrasts of a margin of c cells, T Tᵀ = c, so that T (d + μ/c) Tᵀ, d the margin of the weights, has the
+    inverse T (d + μ/c)⁻¹ Tᵀ / c². Where the total is held, its coefficient does not take part.
+    """
+
+    def __init__(self, layout: MarginLayout, weights: Array, damping: Array, *, hold_total: bool) -> None:
+        self.layout = layout
+        self.hold_total = hold_total
+        cells = np.repeat(np.diff(layout.starts), np.diff(layout.starts)).astype(np.float64)
+        held = layout.margins(weights) + np.maximum(damping[-1], LEAST_DAMPING) / cells
+        self.scale = 1.0 / (held * cells**2)
+
+    def apply(self, coefficients: Array) -> Array:
+        layout = self.layout
+        values = coefficients[layout.numbers]
+        if self.hold_total:
+            values[layout.starts[:-1]] = 0.0
+        from_contrasts(values, layout.starts, layout.bounds, layout.sizes)
+        values *= self.scale
+        to_contrasts(values, layout.starts, layout.bounds, layout.sizes)
+        if self.hold_total:
+            values[layout.starts[:-1]] = 0.0
+        return layout.added_up(values)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Tables with given coefficients, or the nearest to them that non-negative tables can have, by Newton's method.
+
+
 Kind = Literal["entropy", "squares"]
 
 FALL = 0.1
@@ -162,3 +313,93 @@ class Dual:
             return self.equations.solver(now.table, damping, now.coefficients)(-now.gradient)
         weights = np.where(now.table > 0.0, 1.0 / self.layout.cells, 0.0)
         return self.equations.solver(weights, damping)(-now.gradient)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Parameters near those of a table of least squares, by an interior-point method.
+#
+# The dual of least squares has kinks, and on a nearly degenerate table Newton's method meets very many of them. At one
+# small μ the problem is, with t = n p,
+#
+#     min ‖t‖² / 2n + ‖coefficients of t/n − b‖² / 2μ     such that  t ≥ 0,
+#
+# and its conditions are t = Bλ + z, Bᵀt/n + μλ = b, t ≥ 0, z ≥ 0, tz = 0. Newton's method on these with tz = τ, with τ
+# falling as quickly as a trial step promises and the trial's second-order error corrected (Mehrotra 1992), needs about
+# fifteen factorisations of the moments with the weights t / (t + z) / n. What is left is to round off: `dual_path`.
+
+
+MOST_STEPS = 50
+
+NEARLY = 1e-11
+"""The mean of t·z, and the largest misfit of the equations, at which the search ends."""
+
+BACK = 0.995
+"""How much of the way to the nearest bound is gone at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """λ, t and z."""
+
+    parameters: Array
+    counts: Array
+    spare: Array
+
+    def moved(self, change: "_Point", length: float) -> "_Point":
+        return _Point(
+            self.parameters + length * change.parameters,
+            self.counts + length * change.counts,
+            self.spare + length * change.spare,
+        )
+
+
+def interior_start(dual: Dual, start: Array, smoothing: float) -> tuple[Array, int]:
+    """Parameters near the end of the path at this μ, and the steps that led there."""
+    ones = np.ones(dual.layout.cells)
+    now = _Point(start, ones, ones)
+    damping = dual.damping(smoothing)
+    for steps in range(MOST_STEPS):
+        system = _System(dual, now, damping)
+        if max(system.gap, float(np.abs(system.residual).max())) <= NEARLY:
+            return now.parameters, steps
+        solve = dual.equations.solver(system.weights / dual.layout.cells, damping)
+        trial = system.step(solve, np.zeros(dual.layout.cells))
+        promised = system.gap_of(now.moved(trial, system.reach(trial)))
+        corrected = promised * (promised / system.gap) ** 2 - trial.counts * trial.spare
+        change = system.step(solve, corrected)
+        now = now.moved(change, min(1.0, BACK * system.reach(change)))
+    return now.parameters, MOST_STEPS
+
+
+class _System:
+    """The conditions at a point: by how much they fail, and the changes that would mend them to first order."""
+
+    def __init__(self, dual: Dual, now: _Point, damping: Array) -> None:
+        self.layout, self.support, self.now = dual.layout, dual.support, now
+        self.misses = now.counts - self.layout.energies(now.parameters) - now.spare
+        self.residual = self._mean(now.counts) - dual.targets + damping * now.parameters
+        self.weights = np.where(self.support, now.counts / (now.counts + now.spare), 0.0)
+        self.gap = self.gap_of(now)
+
+    def gap_of(self, point: _Point) -> float:
+        return float(np.mean((point.counts * point.spare)[self.support]))
+
+    def _mean(self, table: Array) -> Array:
+        """Bᵀ table / n."""
+        return self.layout.coefficients_of(np.where(self.support, table, 0.0)) / self.layout.cells
+
+    def step(self, solve: Solver, products: Array) -> _Point:
+        """The changes after which, to first order, all conditions hold with these products t·z."""
+        counts, spare = self.now.counts, self.now.spare
+        pull = products / counts - spare - self.misses
+        parameters = solve(-self.residual - self._mean(self.weights * pull))
+        more = self.weights * (self.layout.energies(parameters) + pull)
+        return _Point(parameters, more, np.where(self.support, (products - spare * more) / counts - spare, 0.0))
+
+    def reach(self, change: _Point) -> float:
+        """The longest step, up to a full one, that leaves t and z not negative."""
+        longest = 1.0
+        for here, move in ((self.now.counts, change.counts), (self.now.spare, change.spare)):
+            falling = move < 0.0
+            longest = min(longest, float(np.min(here[falling] / -move[falling], initial=1.0)))
+        return longest

@@ -20,16 +20,171 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.marginals.decomposition import Decomposition
-from consilience.marginals.entropy_prior import drawn_to_prior
 from consilience.marginals.nonnegative_marginals import NonnegativeFit, NonnegativeProblem, fit_nonnegative
-from consilience.marginals.proportional_fitting import Margin, greatest_entropy
-from consilience.marginals.raked_marginals import raked
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import ShapeGroup, maximal
+from consilience.marginals.proportional_fitting import MarginOnAxes as Margin
+from consilience.marginals.proportional_fitting import greatest_entropy
+from consilience.marginals.table_stacks import Scope, ShapeGroup, maximal
 from consilience.solvers.fit import Status
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Noisy residuals drawn toward what the smaller marginals imply, as far as noise explains the difference.
+#
+# Before a marginal is measured, the best guess of it is the table of greatest entropy with the known smaller marginals:
+# for a pair, independence. The residual ẑ of a measured scope differs from the residual b of that guess e by noise of
+# variance v and by what the data have of their own. Taking the latter as normal with variance t·e in each cell (large
+# cells can deviate further than small ones), the expected residual is
+#
+#     z = b + δ,    δ minimises ‖δ − (ẑ − b)‖²/v + Σ δ²/(t·e)    over tables whose sums along every axis are 0.
+#
+# t is found from the differences themselves, by the moments E (ẑ − b)² = t·e + v: an empirical Bayes rule (Efron and
+# Morris 1973). Little noise leaves ẑ as it is; much noise leaves the guess. Residuals with fewer than three degrees of
+# freedom stay as measured: from so few numbers t cannot be learnt.
+
+
 Array = NDArray[np.float64]
+
+LEAST_FREEDOM = 3
+MOMENT_PASSES = 20
+CENTRING_PASSES = 30
+
+
+def drawn_to_prior(residuals: Array, guesses: Array, variances: Array) -> Array:
+    """The expected residuals of many tables of one shape, given their noisy residuals and the guessed tables.
+
+    `variances` has one number for each table: 0 keeps the residual, infinity gives the guess's.
+    """
+    shape = residuals.shape[1:]
+    freedom = math.prod(size - 1 for size in shape)
+    axes = tuple(range(1, residuals.ndim))
+    guessed = _centred(np.array(guesses))
+    measured = np.isfinite(variances)
+    drawn = measured & (variances > 0) & (freedom >= LEAST_FREEDOM)
+    result = np.where(measured.reshape(-1, *[1] * len(axes)), residuals, guessed)
+    if not drawn.any():
+        return result
+    noise = variances[drawn].reshape(-1, *[1] * len(axes))
+    differences = residuals[drawn] - guessed[drawn]
+    spread = guesses[drawn] / np.maximum(guesses[drawn].mean(axis=axes, keepdims=True), np.finfo(float).tiny)
+    scale = _strength(differences, spread, noise * freedom / math.prod(shape))
+    signal = scale * spread
+    result[drawn] = guessed[drawn] + _posterior(differences, signal / (signal + noise))
+    return result
+
+
+def _strength(differences: Array, spread: Array, noise: Array) -> Array:
+    """t, up to the scale of `spread`: a fixed point of the moments weighted by their own precision."""
+    axes = tuple(range(1, differences.ndim))
+    excess = differences**2 - noise
+    strength = np.maximum(excess.mean(axis=axes, keepdims=True), 0.0)
+    for _ in range(MOMENT_PASSES):
+        weights = spread / (strength * spread + noise) ** 2
+        found = (weights * excess).sum(axis=axes, keepdims=True)
+        base = (weights * spread).sum(axis=axes, keepdims=True)
+        strength = np.maximum(np.divide(found, base, out=np.zeros_like(found), where=base > 0), 0.0)
+    return strength
+
+
+def _posterior(differences: Array, shares: Array) -> Array:
+    """δ = shares · (differences + multipliers), the multipliers such that all sums along axes are 0."""
+    found = shares * differences
+    size = float(np.abs(found).max(initial=0.0))
+    for _ in range(CENTRING_PASSES):
+        moved = 0.0
+        for axis in range(1, found.ndim):
+            short, room = found.sum(axis=axis, keepdims=True), shares.sum(axis=axis, keepdims=True)
+            change = shares * np.divide(short, room, out=np.zeros_like(short), where=room > 0)
+            found -= change
+            moved = max(moved, float(np.abs(change).max(initial=0.0)))
+        if moved <= 1e-6 * size:
+            break
+    return _centred(found)
+
+
+def _centred(tables: Array) -> Array:
+    for axis in range(1, tables.ndim):
+        tables -= tables.mean(axis=axis, keepdims=True)
+    return tables
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Marginals with a few negative counts made non-negative and consistent, from the small ones up.
+#
+# Negative counts are cut off, and each table is then fitted proportionally to the tables with one attribute less, which
+# are right by then (Deming and Stephan 1940). What is already right stays as it is. Tables of two attributes are
+# completed exactly; larger ones get as near as the passes go, and `violation` says how much is missing.
+
+
 Mask = NDArray[np.bool_]
+
+TRACE = 1e-9
+"""What every cell that can hold something gets first, in parts of the uniform table's: passes cannot revive a 0."""
+
+MOST_PASSES = 50
+
+
+def raked(decomposition: Decomposition, residuals: Array, empty: Callable[[Scope], Mask | None]) -> tuple[Array, float]:
+    """The tables of a decomposition without negative counts, and the largest count by which they still disagree."""
+    stack = decomposition.residuals
+    every = Decomposition(stack.sizes, stack.scopes)
+    tables = every.marginals(residuals)
+    total = float(stack.table(residuals, ()))
+    violation = 0.0
+    for group in sorted(every.tables.groups, key=lambda each: len(each.shape)):
+        if not group.shape:
+            continue
+        start = np.maximum(group.tables(tables), 0.0) + TRACE * total / group.cells
+        held = _emptied(start, group, empty)
+        margins = _smaller(every, tables, group)
+        fitted = greatest_entropy(start, margins, tolerance=1e-11, most_passes=MOST_PASSES)
+        whole = len(group.shape) == 2 and not held
+        group.tables(tables)[...] = completed(fitted.tables, margins[1][1], margins[0][1]) if whole else fitted.tables
+        violation = max(violation, 0.0 if whole else fitted.violation)
+    found = np.empty(decomposition.tables.size)
+    for scope in decomposition.tables.scopes:
+        decomposition.tables.table(found, scope)[...] = every.tables.table(tables, scope)
+    return found, violation
+
+
+def _emptied(start: Array, group: ShapeGroup, empty: Callable[[Scope], Mask | None]) -> bool:
+    """Set the cells that can hold nothing to 0; True where there are any."""
+    found = False
+    for row, scope in enumerate(group.scopes):
+        mask = empty(scope)
+        if mask is not None:
+            start[row, np.broadcast_to(mask, group.shape)] = 0.0
+            found = True
+    return found
+
+
+# The rounding of Altschuler, Weed and Rigollet (2017, Algorithm 2): scale down rows and columns that are too large;
+# what then lacks in rows, a, and in columns, b, sums to the same, and a bᵀ / Σa fills both.
+def completed(tables: Array, rows: Array, columns: Array) -> Array:
+    """Non-negative tables changed as little as needed to have exactly these row and column sums."""
+    found = np.array(tables)
+    for axis, wanted in ((2, rows), (1, columns)):
+        sums = found.sum(axis=axis)
+        scale = np.divide(wanted, sums, out=np.ones_like(sums), where=sums > wanted)
+        found *= np.expand_dims(scale, axis)
+    lack = np.maximum(rows - found.sum(axis=2), 0.0), np.maximum(columns - found.sum(axis=1), 0.0)
+    size = np.maximum(lack[0].sum(axis=1), np.finfo(np.float64).tiny)[:, None]
+    found += lack[0][:, :, None] * (lack[1] / size)[:, None, :]
+    return found
+
+
+def _smaller(every: Decomposition, tables: Array, group: ShapeGroup) -> list[Margin]:
+    """The tables with one attribute less, for all tables of a group."""
+    margins: list[Margin] = []
+    axes = range(len(group.shape))
+    for away in axes:
+        kept = tuple(axis for axis in axes if axis != away)
+        parts = [every.tables.table(tables, tuple(scope[axis] for axis in kept)) for scope in group.scopes]
+        margins.append((kept, np.stack(parts)))
+    return margins
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Non-negative consistent marginals from noisy residuals, from the small marginals up to the large ones.
+
 
 FIRMNESS = 30.0
 WEAK = 0.01

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
-from consilience.marginals.margin_kernels import announce_once, largest_difference, sum_views
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import TableStack
+from consilience.marginals.margin_layouts import announce_once, largest_difference, sum_views
+from consilience.marginals.table_stacks import Scope, TableStack
 from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]

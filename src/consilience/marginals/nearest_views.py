@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.simplex import project_to_simplex
-from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.consistency import ViewConsistency, without_negative_cells
 from consilience.marginals.least_squares import KnownTable
 from consilience.marginals.nonnegativity import NonnegativeViews
-from consilience.marginals.positive_mixture import without_negative_cells
 from consilience.marginals.table_stacks import TableStack, summed
 
 Array = NDArray[np.float64]

@@ -36,8 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.marginals.decomposition import Decomposition
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import subsets
+from consilience.marginals.table_stacks import Scope, subsets
 from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]

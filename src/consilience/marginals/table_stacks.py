@@ -1,9 +1,4 @@
-"""Many small tables in one flat vector, those of one shape next to each other, so that NumPy treats them together.
-
-An attribute is a number from 0 up; a *scope* is a tuple of attributes. The axes of a table are in stored order: by
-ascending size, then by number. So tables over different attributes of the same sizes have one shape and form a group:
-the 4,950 pairs of 100 attributes with 10 values each are one array of 4,950 × 10 × 10.
-"""
+"""Scopes, sets of attributes by their numbers, and the one order of axes in which tables over them are kept."""
 
 import itertools
 import math
@@ -13,7 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.marginals.scopes import Scope
+Scope = tuple[int, ...]
+
+
+def stored_order(sizes: Sequence[int], attributes: Iterable[int]) -> Scope:
+    """The attributes by ascending size, ties by number: the one order of axes in which every table is stored.
+
+    >>> stored_order([9, 2, 9], (2, 0, 1))
+    (1, 0, 2)
+    """
+    return tuple(sorted(attributes, key=lambda attribute: (sizes[attribute], attribute)))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Many small tables in one flat vector, those of one shape next to each other, so that NumPy treats them together.
+#
+# An attribute is a number from 0 up; a *scope* is a tuple of attributes. The axes of a table are in stored order: by
+# ascending size, then by number. So tables over different attributes of the same sizes have one shape and form a group:
+# the 4,950 pairs of 100 attributes with 10 values each are one array of 4,950 × 10 × 10.
+
 
 Array = NDArray[np.float64]
 
@@ -106,3 +119,43 @@ class TableStack:
         numbers = [each[scope] for group in self.groups for scope in group.scopes]
         cells = [group.cells for group in self.groups for _ in group.scopes]
         return np.repeat(np.array(numbers, dtype=np.float64), cells)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The cells of marginals that can hold nothing, from rules and facts about other marginals.
+#
+# A cell of a table is empty for certain when the attributes that the table shares with a rule or a known marginal
+# decide so: every cell of the rule's table with these values is empty.
+
+
+Mask = NDArray[np.bool_]
+
+
+class EmptyCells:
+    """Known empty cells, asked for by scope."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Scope, Mask]] = []
+
+    def add(self, scope: Scope, empty: Mask) -> None:
+        """Remember the empty cells of a table, with axes in the scope's order."""
+        if empty.any():
+            self._known.append((scope, empty))
+
+    def of(self, scope: Scope) -> Mask | None:
+        """Which cells of a scope are empty, with axes in its order; None where none is known to be."""
+        found: Mask | None = None
+        for known, empty in self._known:
+            shared = tuple(attribute for attribute in scope if attribute in known)
+            if not shared:
+                continue
+            away = tuple(axis for axis, attribute in enumerate(known) if attribute not in shared)
+            table = np.asarray(empty.all(axis=away))
+            kept = [attribute for attribute in known if attribute in shared]
+            table = table.transpose([kept.index(attribute) for attribute in shared])
+            if not table.any():
+                continue
+            shape = [table.shape[shared.index(each)] if each in shared else 1 for each in scope]
+            mask = table.reshape(shape)
+            found = mask if found is None else found | mask
+        return found

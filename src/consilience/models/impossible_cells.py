@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import stored_order
+from consilience.marginals.table_stacks import stored_order
 from consilience.models.layout import TableLayout, checked_scopes
 from consilience.models.program import Constant, Program
 from consilience.solvers.fit import Infeasible

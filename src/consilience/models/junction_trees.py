@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consilience.kernels.rng import generator
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.elimination_orders import Elimination, InteractionGraph, maximal, members, smallest_elimination
 from consilience.models.layout import cells_of, checked_scopes, checked_sizes

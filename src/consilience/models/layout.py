@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import Scope, stored_order
+from consilience.marginals.table_stacks import Scope, stored_order
 
 
 def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.models.layout import checked_scopes, checked_sizes
 
 Array = NDArray[np.float64]

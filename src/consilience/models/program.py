@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.layout import TableLayout, cells_of
 from consilience.models.refinement import Node, refined

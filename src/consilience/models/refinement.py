@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import Scope, stored_order
+from consilience.marginals.table_stacks import Scope, stored_order
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.elimination_orders import bit_set, members
 from consilience.models.layout import cells_of

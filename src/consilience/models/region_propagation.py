@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.models.layout import TableLayout
 from consilience.models.region_graphs import RegionGraph, region_graph
 from consilience.models.region_tables import ClusterTables, LogTables, NumberTables, Underflow, less, normalised

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from consilience.domain.domains import Domain
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.models import elimination_plans
 from consilience.models.clique_trees import JunctionTree
 from consilience.models.elimination_plans import plan_elimination

@@ -24,7 +24,7 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.residual import Residual
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload
 from consilience.privacy.budgets import Budget

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.strategies.grams import Matrix
 
 

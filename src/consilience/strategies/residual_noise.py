@@ -30,8 +30,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import subsets
+from consilience.marginals.table_stacks import Scope, subsets
 
 Objective = Literal["sum", "max"]
 

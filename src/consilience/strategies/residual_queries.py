@@ -30,8 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import subsets
+from consilience.marginals.table_stacks import Scope, subsets
 
 NEGLIGIBLE = 1e-9
 """A query that adds less than this part to what others tell of its residual is left out."""

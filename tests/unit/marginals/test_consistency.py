@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.consistency import ViewConsistency, mutually_consistent, stacked_views
 from consilience.marginals.least_squares import KnownTable
-from consilience.marginals.mutual_consistency import mutually_consistent
-from consilience.marginals.scopes import stored_order
-from consilience.marginals.stacked_views import stacked_views
-from consilience.marginals.table_stacks import TableStack, summed
+from consilience.marginals.table_stacks import TableStack, stored_order, summed
 from consilience.solvers.fit import Infeasible
 
 

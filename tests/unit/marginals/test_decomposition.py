@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.marginals.decomposition import Decomposition, residual_of
-from consilience.marginals.scopes import stored_order
-from consilience.marginals.table_stacks import TableStack, maximal, summed
+from consilience.marginals.table_stacks import TableStack, maximal, stored_order, summed
 
 
 @st.composite

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.marginals.decomposition import residual_of
-from consilience.marginals.entropy_prior import _posterior, drawn_to_prior
+from consilience.marginals.level_fits import _posterior, drawn_to_prior
 from consilience.marginals.proportional_fitting import greatest_entropy
 
 RNG = np.random.default_rng(0)

@@ -11,11 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap
-from consilience.marginals.axis_precisions import axis_precision, determines_its_axis
 from consilience.marginals.decomposition import Decomposition
-from consilience.marginals.least_squares import KnownTable, NoisyTable, fit_residuals, known_residuals
-from consilience.marginals.scopes import stored_order
-from consilience.marginals.table_stacks import summed
+from consilience.marginals.least_squares import (
+    KnownTable,
+    NoisyTable,
+    axis_precision,
+    determines_its_axis,
+    fit_residuals,
+    known_residuals,
+)
+from consilience.marginals.table_stacks import stored_order, summed
 from consilience.solvers.fit import Infeasible
 
 SIZES = (2, 3, 4)

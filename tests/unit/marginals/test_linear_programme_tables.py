@@ -7,8 +7,8 @@ import pytest
 import scipy.optimize
 
 from consilience.errors import TooLarge
-from consilience.marginals.linear_programme_tables import linear_programme_table
 from consilience.marginals.margins import Margin
+from consilience.marginals.reconstruction import linear_programme_table
 
 
 def margin(table: np.ndarray, axes: tuple[int, ...]) -> Margin:

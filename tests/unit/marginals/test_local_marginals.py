@@ -8,12 +8,10 @@ import pytest
 from consilience.kernels.linear_maps import IdentityMap
 from consilience.kernels.rng import generator
 from consilience.marginals.decomposition import Decomposition
-from consilience.marginals.empty_cells import EmptyCells
 from consilience.marginals.least_squares import NoisyTable, fit_residuals
 from consilience.marginals.level_fits import LocalProblem, firm_weights, fit_locally
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes, mutual_information
-from consilience.marginals.scopes import stored_order
-from consilience.marginals.table_stacks import TableStack, summed
+from consilience.marginals.table_stacks import EmptyCells, TableStack, stored_order, summed
 
 SIZES = (3, 2, 4, 2, 3)
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.marginals.decomposition import Decomposition, residual_of
+from consilience.marginals.level_fits import raked
 from consilience.marginals.nonnegative_marginals import NonnegativeProblem, fit_nonnegative
-from consilience.marginals.raked_marginals import raked
 from consilience.marginals.table_stacks import summed
 from consilience.solvers.fit import Status
 

@@ -13,8 +13,7 @@ from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals import nonnegativity
 from consilience.marginals.consistency import ViewConsistency
 from consilience.marginals.least_squares import KnownTable
-from consilience.marginals.nonnegativity import nonnegative_views, without_negatives
-from consilience.marginals.ripple_kernels import ripple
+from consilience.marginals.nonnegativity import nonnegative_views, ripple, without_negatives
 from consilience.marginals.table_stacks import TableStack, summed
 
 SHAPES = [(), (1,), (4,), (1, 3), (2, 2, 2), (2, 3, 4), (3, 1, 2), (2,) * 8]

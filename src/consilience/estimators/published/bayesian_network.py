@@ -26,7 +26,7 @@ from consilience.estimators.measured_model import known_tree
 from consilience.estimators.published.networks import Conditional, Network, conditional_of_counts
 from consilience.estimators.query_on_scope import QueryOnScope
 from consilience.kernels.rng import Generator, generator
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.marginals.total_estimate import TotalEstimate, combined_total
 from consilience.measurements import MeasurementSet
 from consilience.models.clique_trees import JunctionTree

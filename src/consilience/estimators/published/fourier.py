@@ -40,8 +40,7 @@ from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
 from consilience.kernels.linear_maps import IdentityMap, LinearMap
 from consilience.kernels.rng import Generator
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import TableStack
+from consilience.marginals.table_stacks import Scope, TableStack
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.solvers.fit import Status
 

@@ -30,8 +30,7 @@ from consilience.estimators.published.conjunction_polynomials import Conjunction
 from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
 from consilience.kernels.rng import Generator
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
-from consilience.marginals.scopes import Scope
-from consilience.marginals.table_stacks import TableStack, summed
+from consilience.marginals.table_stacks import Scope, TableStack, summed
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Status
 

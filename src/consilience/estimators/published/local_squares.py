@@ -27,8 +27,7 @@ from consilience.estimators.marginals_estimate import LARGEST_ANSWER, MarginalsE
 from consilience.estimators.published.scope_squares import ScopeAnswers, marginal_variance, solve_scope
 from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
 from consilience.kernels.linear_maps import IdentityMap, LinearMap
-from consilience.marginals.scopes import Scope, stored_order
-from consilience.marginals.table_stacks import TableStack, summed
+from consilience.marginals.table_stacks import Scope, TableStack, stored_order, summed
 from consilience.measurements import Exact, MeasurementSet
 from consilience.solvers.fit import Status
 

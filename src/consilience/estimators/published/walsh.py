@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.solvers.fit import Infeasible
 
 Array = NDArray[np.float64]

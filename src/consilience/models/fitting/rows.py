@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
-from consilience.marginals.scopes import Scope
+from consilience.marginals.table_stacks import Scope
 from consilience.models.layout import TableLayout
 
 Array = NDArray[np.float64]
