@@ -40,9 +40,15 @@ from consilience.estimators.graphical_fitting import Fitting
 from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.measured_model import MeasuredModel, known_tree, known_tree_within
 from consilience.measurements import MeasurementSet
-from consilience.models.clique_trees import JunctionTree
 from consilience.models.fitting.retraced_fits import Way
-from consilience.models.junction_trees import WorstClique, blamed, oracle_work, predicted_bytes, worst_cliques
+from consilience.models.junction_trees import (
+    JunctionTree,
+    WorstClique,
+    blamed,
+    oracle_work,
+    predicted_bytes,
+    worst_cliques,
+)
 from consilience.solvers.losses import Loss
 
 Array = NDArray[np.float64]

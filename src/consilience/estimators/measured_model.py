@@ -19,8 +19,7 @@ from consilience.kernels.linear_maps import Kronecker
 from consilience.marginals.table_stacks import Scope
 from consilience.marginals.total_estimate import NoisyProduct, TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.models.clique_trees import JunctionTree
-from consilience.models.junction_trees import WorstClique, junction_tree, junction_tree_within
+from consilience.models.junction_trees import JunctionTree, WorstClique, junction_tree, junction_tree_within
 from consilience.solvers.fit import Infeasible
 from consilience.solvers.tables.row_costs import RowCosts
 

@@ -15,9 +15,9 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.measured_model import MeasuredModel, known_tree
 from consilience.marginals.table_stacks import Scope
-from consilience.models.clique_trees import JunctionTree
-from consilience.models.impossible_cells import Allowed
+from consilience.models.junction_trees import JunctionTree
 from consilience.models.oracle import MarginalOracle
+from consilience.models.program import Allowed
 
 Array = NDArray[np.float64]
 

@@ -1,7 +1,6 @@
 """Graphical models on plain arrays: junction trees, and the marginals of a model by belief propagation."""
 
-from consilience.models.clique_trees import JunctionTree
-from consilience.models.junction_trees import WorstClique, junction_tree, predicted_bytes, worst_cliques
+from consilience.models.junction_trees import JunctionTree, WorstClique, junction_tree, predicted_bytes, worst_cliques
 from consilience.models.layout import TableLayout
 from consilience.models.oracle import MarginalOracle, Marginals
 

@@ -10,7 +10,7 @@ of −∞ also says that a cell is impossible. Counts are p times `total`.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
 from consilience.marginals.table_stacks import Scope
-from consilience.models.layout import checked_scopes, checked_sizes
+from consilience.models.layout import TableLayout, cells_of, checked_scopes, checked_sizes
 
 Array = NDArray[np.float64]
 
@@ -134,3 +134,84 @@ def _checked(records: NDArray[np.integer], sizes: tuple[int, ...]) -> NDArray[np
                     f"{size} values: give codes from 0 to {size - 1}"
                 )
     return codes
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The model in which all attributes are independent, with given one-way counts: a centre to start fits from.
+
+
+def independent_potentials(layout: TableLayout, shares: Mapping[int, Array]) -> Array:
+    """Flat potentials of Π_a share_a(x_a); attributes without shares are uniform. Shares are positive.
+
+    >>> layout = TableLayout([2, 2], [(0,), (0, 1)])
+    >>> np.exp(independent_potentials(layout, {0: np.array([0.25, 0.75]), 1: np.array([0.5, 0.5])})).round(2)
+    array([0.25, 0.75, 0.5 , 0.5 , 0.5 , 0.5 ])
+    """
+    flat = np.zeros(layout.size)
+    placed: set[int] = set()
+    for k, axes in enumerate(layout.axes):
+        table = layout.view(flat, k)
+        for place, attribute in enumerate(axes):
+            if attribute not in placed and attribute in shares:
+                placed.add(attribute)
+                shape = [1] * len(axes)
+                shape[place] = -1
+                table += np.log(shares[attribute]).reshape(shape)
+    return flat
+
+
+def independent_marginals(layout: TableLayout, shares: Mapping[int, Array], total: float) -> Array:
+    """Flat marginals of the same model.
+
+    >>> layout = TableLayout([2, 2], [(0,), (0, 1)])
+    >>> independent_marginals(layout, {0: np.array([0.25, 0.75])}, 8.0)
+    array([2., 6., 1., 1., 3., 3.])
+    """
+    flat = np.full(layout.size, total)
+    for k, axes in enumerate(layout.axes):
+        table = layout.view(flat, k)
+        for place, attribute in enumerate(axes):
+            size = layout.sizes[attribute]
+            shape = [1] * len(axes)
+            shape[place] = size
+            table *= shares[attribute].reshape(shape) if attribute in shares else 1.0 / size
+    return flat
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Potentials of one model as potentials of another that has room for them, so that a fit need not begin anew.
+
+
+def carry_potentials(old: TableLayout, potentials: Array, new: TableLayout) -> Array:
+    """The same model in a new layout: each table goes to the scope of its attributes, or the smallest with all.
+
+    >>> old, new = TableLayout([2, 2], [(0,)]), TableLayout([2, 2], [(0, 1)])
+    >>> new.unpack(carry_potentials(old, np.array([1.0, 2.0]), new))
+    [array([[1., 1.],
+           [2., 2.]])]
+    """
+    carried = np.zeros(new.size)
+    for place, axes in enumerate(old.axes):
+        table = old.view(potentials, place)
+        home = _home(old, place, new)
+        order = new.axes[home]
+        # Both layouts keep axes in one order, so that a table fits into a larger one without being turned.
+        shape = [new.sizes[attribute] if attribute in axes else 1 for attribute in order]
+        view = new.view(carried, home)
+        view += table.reshape(shape)
+    return carried
+
+
+def _home(old: TableLayout, place: int, new: TableLayout) -> int:
+    scope = set(old.axes[place])
+    if any(attribute >= len(new.sizes) or new.sizes[attribute] != old.sizes[attribute] for attribute in scope):
+        raise DeclarationError(
+            f"the attributes {old.scopes[place]} have other sizes in the new model: carry potentials between models of "
+            "the same attributes"
+        )
+    homes = [k for k, axes in enumerate(new.axes) if scope <= set(axes)]
+    if not homes:
+        raise DeclarationError(
+            f"no scope of the new model contains the attributes {old.scopes[place]} of an old one: add such a scope"
+        )
+    return min(homes, key=lambda k: cells_of(new.sizes, new.axes[k]))

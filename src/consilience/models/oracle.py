@@ -12,19 +12,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import MOST_THREADS, announce, available_cores
-from consilience.models import linear_kernels, log_kernels, tangent_kernels
-from consilience.models.clique_trees import JunctionTree
-from consilience.models.impossible_cells import Allowed, fold_into_scopes, nothing_possible, possible_messages
+from consilience.models import log_passes as log_kernels
+from consilience.models import log_passes as tangent_kernels
+from consilience.models import passes as linear_kernels
+from consilience.models.junction_trees import JunctionTree
 from consilience.models.layout import TableLayout
-from consilience.models.linear_kernels import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
-from consilience.models.program import compile_tree, known_program
-from consilience.models.stepping import Workspace
+from consilience.models.passes import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
+from consilience.models.program import (
+    Allowed,
+    Workspace,
+    compile_tree,
+    fold_into_scopes,
+    known_program,
+    nothing_possible,
+    possible_messages,
+)
 from consilience.models.threads import Division, divide, run_together
 
 Vector = NDArray[np.float64]
@@ -240,3 +249,54 @@ def _refuse_undefined(potentials: Vector) -> None:
             f"{undefined.size} potentials are NaN or +∞, the first at place {undefined[0]}: potentials are numbers, "
             "or −∞ for what cannot occur"
         )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What optimisers ask of an oracle of marginals, and how often they asked.
+
+
+Array = NDArray[np.float64]
+
+
+class Oracle(Protocol):
+    """The marginals of a model, and the largest potential of a cell, as `MarginalOracle` gives them."""
+
+    @property
+    def layout(self) -> TableLayout: ...
+
+    @property
+    def total(self) -> float: ...
+
+    def marginals(self, potentials: Array) -> Marginals: ...
+
+    def largest(self, potentials: Array) -> float: ...
+
+    def derivative(self, potentials: Array, direction: Array) -> Array: ...
+
+
+@dataclass
+class CountedOracle:
+    """An oracle that counts its calls."""
+
+    oracle: Oracle
+    calls: int = 0
+
+    @property
+    def layout(self) -> TableLayout:
+        return self.oracle.layout
+
+    @property
+    def total(self) -> float:
+        return self.oracle.total
+
+    def marginals(self, potentials: Array) -> Marginals:
+        self.calls += 1
+        return self.oracle.marginals(potentials)
+
+    def largest(self, potentials: Array) -> float:
+        self.calls += 1
+        return self.oracle.largest(potentials)
+
+    def derivative(self, potentials: Array, direction: Array) -> Array:
+        self.calls += 1
+        return self.oracle.derivative(potentials, direction)

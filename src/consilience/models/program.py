@@ -20,17 +20,19 @@ stride. Neighbouring axes that all operands agree on become one; axes that no op
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numba
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from consilience.marginals.table_stacks import Scope
-from consilience.models.clique_trees import JunctionTree
-from consilience.models.layout import TableLayout, cells_of
-from consilience.models.refinement import Node, refined
+from consilience.errors import DeclarationError
+from consilience.marginals.table_stacks import Scope, stored_order
+from consilience.models.junction_trees import JunctionTree, Node, refined
+from consilience.models.layout import TableLayout, cells_of, checked_scopes
+from consilience.solvers.fit import Infeasible
 
 FEWEST_AXES = 2
 """Steps with fewer axes get some of size 1 in front, so that a kernel can count on two."""
@@ -288,3 +290,137 @@ def _stacked(
     for row, (_, moves) in enumerate(flat):
         strides[row, : len(moves)] = moves
     return _whole(base for base, _ in flat), strides
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Walking over the cells of a step: the room to work in, where each operand stands, and moving on.
+
+
+FUSED = 3
+"""The most operands that a kernel for rows takes at once; there is room for so many even where a step has fewer."""
+
+
+class Workspace(NamedTuple):
+    """Room for one thread: rows as long as the longest axis, and where the operands of a step stand."""
+
+    row: NDArray[np.float64]
+    second_row: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    at_in: NDArray[np.int64]
+    in_steps: NDArray[np.int64]
+    at_out: NDArray[np.int64]
+    out_steps: NDArray[np.int64]
+    counters: NDArray[np.int64]
+    nothing: NDArray[np.float64]
+    """An empty vector, in place of one that a kernel can do without."""
+
+    @staticmethod
+    def of(program: Program) -> "Workspace":
+        """Room for every step of a program."""
+        longest = int(program.dims.max())
+        most_in = max(FUSED, int(np.diff(program.inputs).max()))
+        most_out = max(FUSED, int(np.diff(program.outputs).max()))
+        return Workspace(
+            row=np.zeros(longest),
+            second_row=np.zeros(longest),
+            weights=np.zeros(longest),
+            sums=np.zeros(longest),
+            at_in=np.zeros(most_in, dtype=np.int64),
+            in_steps=np.zeros(most_in, dtype=np.int64),
+            at_out=np.zeros(most_out, dtype=np.int64),
+            out_steps=np.zeros(most_out, dtype=np.int64),
+            counters=np.zeros(program.in_strides.shape[1], dtype=np.int64),
+            nothing=np.zeros(0),
+        )
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def advance(dims, axis, counters, in_strides, at_in, out_strides, at_out):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Move on along an axis, and along those before it where it is at its end; False after the last cell."""
+    while axis >= 0:
+        counters[axis] += 1
+        moves = 1
+        if counters[axis] == dims[axis]:
+            counters[axis] = 0
+            moves = 1 - dims[axis]
+        for j in range(in_strides.shape[0]):
+            at_in[j] += moves * in_strides[j, axis]
+        for j in range(out_strides.shape[0]):
+            at_out[j] += moves * out_strides[j, axis]
+        if moves == 1:
+            return True
+        axis -= 1
+    return False
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Cells that cannot occur: which tables say so, and what follows for the messages of a junction tree.
+
+
+Allowed = Sequence[tuple[Sequence[int], ArrayLike]]
+"""Scopes and, for each, a table of truth values with axes in the scope's order: false where a cell cannot occur."""
+
+
+def fold_into_scopes(layout: TableLayout, allowed: Allowed) -> tuple[NDArray[np.int64], list[Constant]]:
+    """The cells of the layout that are impossible, and the tables of zeros and ones that no scope can take in.
+
+    A table over attributes of one scope only takes cells away from that scope's table, which costs nothing.
+    """
+    impossible = np.zeros(layout.size, dtype=np.bool_)
+    constants = []
+    scopes = checked_scopes(layout.sizes, [scope for scope, _ in allowed])
+    for place, (scope, (_, table)) in enumerate(zip(scopes, allowed, strict=True)):
+        possible = np.asarray(table)
+        shape = tuple(layout.sizes[attribute] for attribute in scope)
+        if possible.shape != shape or possible.dtype != np.bool_:
+            raise DeclarationError(
+                f"table {place} of allowed cells has shape {possible.shape} and type {possible.dtype}; its scope "
+                f"{scope} asks for truth values of shape {shape}: give true where a cell can occur"
+            )
+        axes = stored_order(layout.sizes, scope)
+        stored = possible.transpose([scope.index(attribute) for attribute in axes])
+        holder = _smallest_holder(layout, scope)
+        if holder is None:
+            constants.append(Constant(axes, np.ascontiguousarray(stored, dtype=np.float64)))
+            continue
+        spread = [layout.sizes[attribute] if attribute in scope else 1 for attribute in layout.axes[holder]]
+        own = impossible[layout.slices[holder]].reshape([layout.sizes[attribute] for attribute in layout.axes[holder]])
+        own |= ~stored.reshape(spread)
+    return np.flatnonzero(impossible), constants
+
+
+def _smallest_holder(layout: TableLayout, scope: Sequence[int]) -> int | None:
+    """The scope of the layout with the fewest cells among those that have all these attributes."""
+    holding = [k for k, other in enumerate(layout.scopes) if set(scope).issubset(other)]
+    return min(holding, key=lambda k: layout.offsets[k + 1] - layout.offsets[k], default=None)
+
+
+def possible_messages(
+    program: Program, going_in: NDArray[np.float64], coming_out: NDArray[np.float64], run_step: Callable[[int], None]
+) -> NDArray[np.bool_]:
+    """Which entries of the messages up a junction tree are possible; an error where no cell is.
+
+    The tables that go in are ones where a cell is possible and zeros elsewhere; `run_step` adds up their products.
+    """
+    up = program.tables
+    possible = np.ones(program.messages, dtype=np.bool_)
+    for s in range(len(program.message)):
+        if s >= program.collects and not program.is_root[s]:
+            continue
+        run_step(s)
+        own = slice(program.message[s], program.message[s] + program.message_cells[s])
+        possible[own] = coming_out[up:][own] > 0.0
+        going_in[up:][own] = possible[own]
+        if not possible[own].any():
+            raise nothing_possible()
+    return possible
+
+
+def nothing_possible() -> Infeasible:
+    """The error for a model without a single possible cell."""
+    return Infeasible(
+        "no cell of the model is possible: its impossible cells and potentials of −∞ leave nothing over; allow some",
+        violation=1.0,
+        constraints=("impossible cells",),
+    )

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import MOST_THREADS
-from consilience.models.program import Program
-from consilience.models.stepping import Workspace
+from consilience.models.program import Program, Workspace
 
 CELLS_WORTH_DIVIDING = 3_000_000
 """A step with fewer cells takes about a millisecond, of which waking another thread would cost a good part."""

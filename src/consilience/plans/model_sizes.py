@@ -15,9 +15,8 @@ from collections.abc import Iterable, Sequence
 from consilience.domain.domains import Domain
 from consilience.marginals.table_stacks import Scope
 from consilience.models import elimination_plans
-from consilience.models.clique_trees import JunctionTree
 from consilience.models.elimination_plans import plan_elimination
-from consilience.models.junction_trees import junction_tree
+from consilience.models.junction_trees import JunctionTree, junction_tree
 
 Names = tuple[str, ...]
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from consilience.models.fitting.carried_potentials import carry_potentials
 from consilience.models.fitting.fit_model import fit_model
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import junction_tree
+from consilience.models.model import carry_potentials
 from consilience.models.oracle import MarginalOracle
 from consilience.solvers.fit import Status
 from consilience.solvers.tables.row_costs import RowCosts

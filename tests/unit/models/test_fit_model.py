@@ -10,11 +10,16 @@ from scipy.optimize import linprog
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, PrefixMap
-from consilience.models.fitting.accelerated_descent import AcceleratedDescent
-from consilience.models.fitting.direct import Direct
-from consilience.models.fitting.dual_averaging import DualAveraging
+from consilience.models.fitting.first_order import (
+    AcceleratedDescent,
+    DecreasingStep,
+    Direct,
+    DualAveraging,
+    FixedStep,
+    LineSearch,
+    MirrorDescent,
+)
 from consilience.models.fitting.fit_model import ModelFit, fit_model
-from consilience.models.fitting.mirror_descent import DecreasingStep, FixedStep, LineSearch, MirrorDescent
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.layout import TableLayout
 from consilience.models.oracle import Marginals

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.models import elimination_orders
-from consilience.models.clique_trees import JunctionTree
 from consilience.models.elimination_orders import InteractionGraph, eliminate_simplicial, least_clique
-from consilience.models.junction_trees import WorstClique, junction_tree, junction_tree_within, worst_cliques
+from consilience.models.junction_trees import (
+    JunctionTree,
+    WorstClique,
+    junction_tree,
+    junction_tree_within,
+    worst_cliques,
+)
 
 
 @st.composite

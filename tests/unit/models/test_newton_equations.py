@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SumMap
-from consilience.models.counted_oracle import CountedOracle
-from consilience.models.fitting.factored_equations import FactoredEquations
-from consilience.models.fitting.monitor import Monitor
-from consilience.models.fitting.price_equations import PriceEquations
-from consilience.models.fitting.reduced_equations import ReducedEquations
+from consilience.models.fitting.newton_equations import FactoredEquations, PriceEquations, ReducedEquations
+from consilience.models.fitting.objective import Monitor
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import junction_tree
-from consilience.models.oracle import MarginalOracle
+from consilience.models.oracle import CountedOracle, MarginalOracle
 
 SIZES = (5, 3, 2, 2)
 SCOPES = [(0, 1), (1, 2)]

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.models.convex_belief_propagation import ConvexOracle
+from consilience.models.belief_propagation import ConvexOracle, LoopyOracle, entropy
 from consilience.models.junction_trees import junction_tree
 from consilience.models.layout import TableLayout
-from consilience.models.loopy import LoopyOracle
 from consilience.models.oracle import MarginalOracle
-from consilience.models.region_propagation import entropy
 from consilience.solvers.fit import Status
 
 ORACLES = [LoopyOracle, ConvexOracle]

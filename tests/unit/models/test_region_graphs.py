@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.models.convex_belief_propagation import concave_numbers
+from consilience.models.belief_propagation import concave_numbers, entropy
 from consilience.models.region_graphs import region_graph
-from consilience.models.region_propagation import entropy
 
 SCOPES = st.lists(st.sets(st.integers(0, 5), min_size=1, max_size=4).map(sorted).map(tuple), min_size=1, max_size=7)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience.models.row_kernels import exponential, largest_entry
+from consilience.models.passes import exponential, largest_entry
 
 
 def test_exponentials_are_within_two_units_in_the_last_place() -> None:

@@ -29,8 +29,8 @@ from consilience.kernels.rng import Generator, generator
 from consilience.marginals.table_stacks import Scope
 from consilience.marginals.total_estimate import TotalEstimate, combined_total
 from consilience.measurements import MeasurementSet
-from consilience.models.clique_trees import JunctionTree
 from consilience.models.elimination import CalibratedModel
+from consilience.models.junction_trees import JunctionTree
 from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]

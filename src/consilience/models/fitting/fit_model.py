@@ -20,16 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.models.counted_oracle import CountedOracle, Oracle
-from consilience.models.fitting.accelerated_descent import AcceleratedDescent
-from consilience.models.fitting.direct import Direct
-from consilience.models.fitting.dual_averaging import DualAveraging
-from consilience.models.fitting.mirror_descent import MirrorDescent
-from consilience.models.fitting.model_losses import ConvexLoss, CustomLoss, RowLoss
-from consilience.models.fitting.monitor import Monitor, Progress
-from consilience.models.fitting.optimisers import SmoothSearch
+from consilience.models.fitting.first_order import AcceleratedDescent, Direct, DualAveraging, MirrorDescent
+from consilience.models.fitting.objective import ConvexLoss, CustomLoss, Monitor, Progress, RowLoss, SmoothSearch
 from consilience.models.fitting.proximal_fit import Proximal, ProximalFit
 from consilience.models.fitting.rows import MeasuredRows
+from consilience.models.oracle import CountedOracle, Oracle
 from consilience.solvers.fit import Status
 from consilience.solvers.tables.row_costs import RowCosts
 

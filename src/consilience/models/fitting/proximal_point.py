@@ -25,15 +25,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.models.counted_oracle import CountedOracle
-from consilience.models.fitting.certificate import slack_of
-from consilience.models.fitting.factored_equations import FactoredEquations
-from consilience.models.fitting.monitor import Monitor
-from consilience.models.fitting.price_equations import PriceEquations, inner
-from consilience.models.fitting.reduced_equations import ReducedEquations
+from consilience.models.fitting.newton_equations import FactoredEquations, PriceEquations, ReducedEquations, inner
+from consilience.models.fitting.objective import Monitor, slack_of
 from consilience.models.fitting.rows import MeasuredRows
 from consilience.models.fitting.shared_margins import SharedMargins
-from consilience.models.oracle import Marginals
+from consilience.models.oracle import CountedOracle, Marginals
 from consilience.solvers.fit import Status
 from consilience.solvers.tables.row_costs import NEARLY, Components, RowCosts
 

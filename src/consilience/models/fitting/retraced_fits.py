@@ -19,15 +19,41 @@ sought from where it was found before, relative to the mean of the potentials.
 import math
 from dataclasses import dataclass, replace
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.models.fitting import way_kernels
-from consilience.models.fitting.least_risk import MATCHED, Search
-from consilience.models.fitting.matching import match_marginals
+from consilience.models.fitting.least_risk import MATCHED, Search, match_marginals
 from consilience.models.fitting.rows import MeasuredRows
 from consilience.models.oracle import MarginalOracle
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The vector work of one step of `retraced_fits`, in as few passes as possible.
+
+
+@numba.njit(nogil=True, cache=True)
+def follow(average, marginals, share, next_share, middle):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """The average goes a share of the way to the marginals; from there the middle is the next share of the way."""
+    for i in range(average.size):
+        value = average[i] + share * (marginals[i] - average[i])
+        average[i] = value
+        middle[i] = value + next_share * (marginals[i] - value)
+
+
+@numba.njit(nogil=True, cache=True)
+def descend(potentials, gradient, marginals, curvature, length, mean, share):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """potentials −= length·gradient/(1 + length·share·curvature·marginals); their mean goes a share of the way."""
+    slowed = length * share
+    for i in range(potentials.size):
+        value = potentials[i] - length * gradient[i] / (1.0 + slowed * curvature[i] * marginals[i])
+        potentials[i] = value
+        mean[i] += share * (value - mean[i])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The way that a fit of least risk went, gone again with other noise.
+
 
 Array = NDArray[np.float64]
 
@@ -111,7 +137,7 @@ class RetracedFit:
 
     def _walk(self, way: Way, first: Array) -> tuple[Array, Array] | None:
         """The averages of marginals and of potentials at the end of a way; None where a residual has grown."""
-        announce(way_kernels.descend)
+        announce(descend)
         shares = way.shares
         potentials, mean, marginals = self.start.copy(), self.start.copy(), first
         average, middle, shortest = first.copy(), first.copy(), np.inf
@@ -123,9 +149,9 @@ class RetracedFit:
                 return None
             shortest = min(shortest, size)
             self.rows.adjoint(residual, out=gradient)
-            way_kernels.descend(potentials, gradient, marginals, way.curvature, length, mean, share)
+            descend(potentials, gradient, marginals, way.curvature, length, mean, share)
             marginals = self.oracle.marginals(potentials).values
-            way_kernels.follow(average, marginals, share, next_share, middle)
+            follow(average, marginals, share, next_share, middle)
         return average, mean
 
     def _matched(self, marginals: Array, near: Array) -> Array:

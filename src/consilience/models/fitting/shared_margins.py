@@ -22,12 +22,168 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.models.fitting import price_kernels
-from consilience.models.fitting import shared_margin_kernels as kernels
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Loops over the cells of tables by the value of what the tables share; see `shared_margins` for the layout.
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def sum_cells(cells, scale, index, ends, runs, begins, places, sums):  # pragma: no cover - compiled
+    for e in range(begins.size):
+        value, run = index[ends[e] : ends[e + 1]], runs[e]
+        cell = cells[begins[e] : begins[e] + value.size * run]
+        times = scale[begins[e] : begins[e] + value.size * run]
+        into = sums[places[e] : places[e + 1]]
+        if run == 1:
+            for i in range(value.size):
+                into[value[i]] += cell[i] * times[i]
+        else:
+            for i in range(value.size):
+                some, part = cell[i * run : (i + 1) * run], times[i * run : (i + 1) * run]
+                total = 0.0
+                for j in range(run):
+                    total += some[j] * part[j]
+                into[value[i]] += total
+
+
+@numba.njit(nogil=True, cache=True)
+def spread_margins(sums, index, ends, runs, begins, places, cells):  # pragma: no cover - compiled
+    for e in range(begins.size):
+        value, run = index[ends[e] : ends[e + 1]], runs[e]
+        cell = cells[begins[e] : begins[e] + value.size * run]
+        source = sums[places[e] : places[e + 1]]
+        if run == 1:
+            for i in range(value.size):
+                cell[i] += source[value[i]]
+        else:
+            for i in range(value.size):
+                some, amount = cell[i * run : (i + 1) * run], source[value[i]]
+                for j in range(run):
+                    some[j] += amount
+
+
+@numba.njit(nogil=True, cache=True)
+def solve_margins(sums, resistance, masses, strength, groups, values, places):  # pragma: no cover - compiled
+    # (diag(r) + s·m mᵀ)⁻¹ t = t/r − (m/r)·s·(m·t/r)/(1 + s·m·m/r), value by value; members without resistance stay out.
+    for g in range(values.size):
+        first, last = groups[g], groups[g + 1]
+        for v in range(values[g]):
+            along, length = 0.0, 0.0
+            for e in range(first, last):
+                at = places[e] + v
+                if resistance[at] > 0.0:
+                    along += masses[at] * sums[at] / resistance[at]
+                    length += masses[at] * masses[at] / resistance[at]
+            s = strength[places[first] + v]
+            back = s * along / (1.0 + s * length)
+            for e in range(first, last):
+                at = places[e] + v
+                if resistance[at] > 0.0:
+                    sums[at] = (sums[at] - masses[at] * back) / resistance[at]
+                else:
+                    sums[at] = 0.0
+
+
+@numba.njit(nogil=True, cache=True)
+def balance(potentials, index, ends, runs, begins, groups, values):  # pragma: no cover - compiled
+    for g in range(values.size):
+        first, last = groups[g], groups[g + 1]
+        peaks = np.full((last - first, values[g]), -np.inf)
+        middle = np.zeros(values[g])
+        for e in range(first, last):
+            value, run = index[ends[e] : ends[e + 1]], runs[e]
+            cell = potentials[begins[e] : begins[e] + value.size * run]
+            peak = peaks[e - first]
+            for i in range(value.size):
+                highest = peak[value[i]]
+                for j in range(i * run, (i + 1) * run):
+                    highest = max(highest, cell[j])
+                peak[value[i]] = highest
+            for v in range(values[g]):
+                middle[v] += peak[v] / (last - first)
+        for e in range(first, last):
+            value, run = index[ends[e] : ends[e + 1]], runs[e]
+            cell = potentials[begins[e] : begins[e] + value.size * run]
+            peak = peaks[e - first]
+            for v in range(values[g]):
+                peak[v] = middle[v] - peak[v]
+            for i in range(value.size):
+                change = peak[value[i]]
+                for j in range(i * run, (i + 1) * run):
+                    cell[j] += change
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The vector work of conjugate gradients in as few passes as possible; see `price_equations`.
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def curve(product, rho, stiffness, search):  # pragma: no cover - compiled
+    """product ← ρ·product + stiffness·search; its inner product with the search direction."""
+    bend = 0.0
+    for i in range(product.size):
+        value = rho * product[i] + stiffness[i] * search[i]
+        product[i] = value
+        bend += value * search[i]
+    return bend
+
+
+@numba.njit(nogil=True, cache=True)
+def advance(length, search, curved, solution, remainder):  # pragma: no cover - compiled
+    """solution += length·search, remainder −= length·curved."""
+    for i in range(search.size):
+        solution[i] += length * search[i]
+        remainder[i] -= length * curved[i]
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def settle(lifted, lift, remainder, inverse):  # pragma: no cover - compiled
+    """lifted ← lift·lifted + inverse·remainder; its inner product with the remainder."""
+    slope = 0.0
+    for i in range(lifted.size):
+        value = lift[i] * lifted[i] + inverse[i] * remainder[i]
+        lifted[i] = value
+        slope += value * remainder[i]
+    return slope
+
+
+@numba.njit(nogil=True, cache=True)
+def turn(search, share, scaled):  # pragma: no cover - compiled
+    """search ← scaled + share·search."""
+    for i in range(search.size):
+        search[i] = scaled[i] + share * search[i]
+
+
+# h is the stiffness of a row, w its weight, μ its cell, v its variance under the model. With own = h/w² and models = ρμ
+# the row moves as freely as f = models/(own + models) says; stuck is 1 − f.
+@numba.njit(nogil=True, cache=True)
+def prepare(
+    stiffness, weights, cells, variances, rho, ridge, lift, inverse, freedom, stuck
+):  # pragma: no cover - compiled
+    """Fill in f/w, 1/(h + ρv), f and 1 − f for every row."""
+    for i in range(stiffness.size):
+        firm = rho * variances[i]
+        diagonal = stiffness[i] + firm
+        inverse[i] = 1.0 / diagonal if diagonal > 0.0 else 0.0
+        own = max(stiffness[i], ridge * firm) / (weights[i] * weights[i])
+        models = rho * cells[i]
+        if models > 0.0:
+            freedom[i] = models / (own + models)
+            stuck[i] = own / (own + models)
+        else:
+            freedom[i] = 0.0
+            stuck[i] = 1.0
+        lift[i] = freedom[i] / weights[i]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What measured marginals share: coarse corrections for Newton's equations, and balanced potentials.
+
 
 Array = NDArray[np.float64]
 Attributes = tuple[int, ...]
@@ -76,14 +232,14 @@ class SharedMargins:
 
     def balance(self, potentials: Array) -> None:
         """Make the tables' largest values over all but S equal, S by S: the same model, with smaller potentials."""
-        announce(kernels.balance)
-        kernels.balance(potentials, self.index, self.ends, self.runs, self.begins, self.groups, self.values)
+        announce(balance)
+        balance(potentials, self.index, self.ends, self.runs, self.begins, self.groups, self.values)
 
     def margins(self, cells: Array, scale: Array, out: Array) -> None:
         """Write the sums of cells times scale of each entry, value by value."""
-        announce(kernels.sum_cells)
+        announce(sum_cells)
         out.fill(0.0)
-        kernels.sum_cells(cells, scale, self.index, self.ends, self.runs, self.begins, self.places, out)
+        sum_cells(cells, scale, self.index, self.ends, self.runs, self.begins, self.places, out)
 
 
 class CoarseCorrection:
@@ -104,8 +260,8 @@ class CoarseCorrection:
         self, stiffness: Array, cells: Array, variances: Array, *, rho: float, total: float, ridge: float
     ) -> None:
         """From now on the equations have these stiffnesses h; μ are the rows over their weights, v their variances."""
-        announce(price_kernels.prepare)
-        price_kernels.prepare(
+        announce(prepare)
+        prepare(
             stiffness, self.weights, cells, variances, rho, ridge, self._lift, self._inverse, self._freedom, self._stuck
         )
         shared, margins, masses = self.shared, self._margins, self._masses
@@ -123,10 +279,10 @@ class CoarseCorrection:
         """Write the approximate inverse times the target; its inner product with the target."""
         s, sums = self.shared, self._sums
         s.margins(target, self._lift, sums)
-        kernels.solve_margins(sums, self._resistance, self._masses, self._strength, s.groups, s.values, s.places)
+        solve_margins(sums, self._resistance, self._masses, self._strength, s.groups, s.values, s.places)
         out.fill(0.0)
-        kernels.spread_margins(sums, s.index, s.ends, s.runs, s.begins, s.places, out)
-        return price_kernels.settle(out, self._lift, target, self._inverse)
+        spread_margins(sums, s.index, s.ends, s.runs, s.begins, s.places, out)
+        return settle(out, self._lift, target, self._inverse)
 
 
 class _Containing:
