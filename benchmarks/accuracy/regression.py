@@ -22,7 +22,7 @@ from consilience.domain import Attribute, Domain
 from consilience.estimators.iterate_observations import Observed
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import last_iterate, regress
-from consilience.iterates.logistic_fit import fit_logistic, logistic_loss, signed_records
+from consilience.iterates.logistic_problem import fit_logistic, logistic_loss, signed_records
 from consilience.measurements import MeasurementSet
 from consilience.plans.logistic import Logistic
 from consilience.privacy.measure import measure

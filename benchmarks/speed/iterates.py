@@ -14,9 +14,8 @@ import numpy as np
 
 from benchmarks.problems.points import mixture, s1
 from benchmarks.speed.timing import best_time
-from consilience.iterates.chain import ChainProblem, ChainSettings
+from consilience.iterates.chain import ChainProblem, ChainSettings, run_chains
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
-from consilience.iterates.runs import run_chains
 from consilience.kernels.clustering import cluster_sums, initial_centroids
 from consilience.kernels.regions import Region, RegionKind, lattice_points
 

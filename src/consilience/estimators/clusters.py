@@ -22,12 +22,10 @@ from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, FileFormatError, MeasurementError
 from consilience.estimators.iterate_observations import Observed
 from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics, finite_or_none
-from consilience.iterates.chain import Simulated
+from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
+from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
-from consilience.iterates.contributions import KMEANS
-from consilience.iterates.convergence import effective_sample_size, split_rhat
 from consilience.iterates.kriging import Kriging, statistics_of
-from consilience.iterates.runs import ChainRuns
 from consilience.kernels.clustering import lloyd
 from consilience.kernels.regions import Region, in_original_units
 from consilience.kernels.rng import Generator, generator

@@ -6,7 +6,7 @@ as it makes all released values likely. The algorithm then runs on these dataset
 
 What an algorithm brings along:
 
-    its statistics    φ(x, θ), compiled (iterates/contributions.py says how to add a kind)
+    its statistics    φ(x, θ), compiled (iterates/chain_kernels.py says how to add a kind)
     its problem       target, proposal and starts as arrays, from what it released (numerics/iterates/*_problem.py)
     its refit         the algorithm without noise on simulated records (estimators/clusters.py, estimators/logistic.py)
 
@@ -36,9 +36,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from consilience.errors import DeclarationError
-from consilience.iterates.chain import ChainProblem, ChainSettings
+from consilience.iterates.chain import ChainProblem, ChainRuns, ChainSettings, run_chains
 from consilience.iterates.kriging import Kriging
-from consilience.iterates.runs import ChainRuns, run_chains
 
 Progress = Callable[[str, int, int], None]
 Moves = Literal["all", "jumps"]

@@ -33,8 +33,14 @@ from consilience.errors import ConsilienceError, DeclarationError, FileFormatErr
 from consilience.estimators.iterate_observations import Observed
 from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics
 from consilience.iterates.kriging import Kriging
-from consilience.iterates.logistic_fit import signed_records
-from consilience.iterates.logistic_problem import NoisyGradients, followed, logistic_problem, refit, simulated_size
+from consilience.iterates.logistic_problem import (
+    NoisyGradients,
+    followed,
+    logistic_problem,
+    refit,
+    signed_records,
+    simulated_size,
+)
 from consilience.kernels.regions import Region, RegionKind, middles_and_halves, normalised
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet

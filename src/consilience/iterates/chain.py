@@ -6,11 +6,15 @@ e^u makes the prior of the total flat, and not that of its logarithm.
 """
 
 import math
-from dataclasses import dataclass
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from consilience.iterates.chain_kernels import (
     BEST,
@@ -26,7 +30,7 @@ from consilience.iterates.chain_kernels import (
     settle,
 )
 from consilience.kernels.compilation import announce
-from consilience.kernels.rng import Generator
+from consilience.kernels.rng import Generator, generator
 
 Array = NDArray[np.float64]
 Ratio = Literal["mixture", "component"]
@@ -270,3 +274,174 @@ class Chain:
         self.transfer = float(self.transfer * transfer)
         self._build_proposal()
         self.refresh()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How much a chain's draws are worth, and whether several chains tell the same story.
+#
+# Effective sample size: n draws whose autocorrelations are ρ_k tell as much about their mean as n/τ independent ones,
+#
+#     τ = −1 + 2 Σ_{j ≥ 0} Γ_j,      Γ_j = ρ_{2j} + ρ_{2j+1}.
+#
+# For a reversible chain Γ_j is positive, decreasing and convex in truth. The sum stops before the first estimate that
+# is not positive, and each Γ_j is lowered to the least of those before it: the initial monotone sequence estimator
+# (Geyer 1992, Stat. Sci. 7). Several chains share one variance, of all draws together, so that chains at different
+# places are worth little (Gelman et al. 2013, Bayesian Data Analysis, §11.5).
+#
+# Split R̂: each chain is cut into halves, and R̂ = √((W (h − 1)/h + B/h) / W) with W the mean variance within the
+# halves of length h, and B/h the variance of their means. Near 1 the halves agree; from about 1.1 up they do not.
+
+
+def effective_sample_size(chains: ArrayLike) -> float:
+    """The number of independent draws that the draws of these chains are worth; a row for each chain.
+
+    Draws that are all equal tell nothing new: they are worth one.
+
+    >>> bool(effective_sample_size([[1.0, -1.0] * 50]) > 100)  # each draw makes good for the one before it
+    True
+    """
+    draws = np.atleast_2d(np.asarray(chains, dtype=np.float64))
+    length = draws.shape[1]
+    if length < 4:
+        return float(draws.size)
+    centred = draws - draws.mean(axis=1, keepdims=True)
+    within = _autocovariances(centred).mean(axis=0)
+    between = draws.mean(axis=1).var(ddof=1) if len(draws) > 1 else 0.0
+    whole = within[0] + between
+    if not whole > 1e-300:
+        return 1.0
+    correlations = 1.0 - (within[0] - within) / whole
+    pairs = correlations[: length // 2 * 2].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs <= 0)
+    used = pairs[: negative[0]] if negative.size else pairs
+    inefficiency = -1.0 + 2.0 * float(np.minimum.accumulate(used).sum()) if used.size else 1.0
+    return draws.size / max(inefficiency, 1.0 / np.log10(max(draws.size, 10)))
+
+
+def split_rhat(chains: ArrayLike) -> float:
+    """R̂ of the halves of all chains; 1 where nothing moves, and NaN where a half has less than two draws.
+
+    >>> round(split_rhat([[0.0, 1.0, 0.0, 1.0], [5.0, 6.0, 5.0, 6.0]]), 1)
+    4.1
+    """
+    draws = np.atleast_2d(np.asarray(chains, dtype=np.float64))
+    half = draws.shape[1] // 2
+    if half < 2:
+        return float("nan")
+    halves = np.concatenate([draws[:, :half], draws[:, -half:]])
+    within = float(halves.var(axis=1, ddof=1).mean())
+    between = float(halves.mean(axis=1).var(ddof=1))
+    if within <= 0:
+        return 1.0 if between <= 0 else float("inf")
+    return float(np.sqrt((within * (half - 1) / half + between) / within))
+
+
+def _autocovariances(centred: Array) -> Array:
+    """Σ_i x_i x_{i+k} / n of each row for k = 0 … n − 1, by the Fourier transform of the row padded with zeros."""
+    length = centred.shape[1]
+    padded = 1 << (2 * length - 1).bit_length()
+    spectrum = np.fft.rfft(centred, padded, axis=1)
+    return np.fft.irfft(spectrum * np.conj(spectrum), padded, axis=1)[:, :length] / length
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Several chains at once, and what they say together.
+#
+# Chain i draws from its own stream of random numbers, split off the seed, and starts where the problem says chain i
+# starts: what comes out does not depend on how many threads there are or which of them is fast.
+
+
+MOST_DRAWN = 20_000_000
+"""Draws of all chains together hold at most so many numbers; more would be thinned."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRuns:
+    """Draws from the posterior of datasets, the best dataset, and how the chains went."""
+
+    chains: tuple[ChainRun, ...]
+    settings: ChainSettings
+    seconds: float
+
+    @property
+    def best(self) -> Simulated:
+        """The dataset with the greatest log posterior that any chain met."""
+        return max(self.chains, key=lambda chain: chain.best_log_posterior).best
+
+    @property
+    def best_log_posterior(self) -> float:
+        return max(chain.best_log_posterior for chain in self.chains)
+
+    @property
+    def draws(self) -> tuple[Simulated, ...]:
+        """The draws of all chains, one chain after another."""
+        return tuple(draw for chain in self.chains for draw in chain.draws)
+
+    @property
+    def pooled(self) -> Simulated:
+        """All draws in one dataset, each with its part of the mass: the posterior mean of where records are."""
+        draws = self.draws
+        points = np.concatenate([draw.points for draw in draws])
+        return Simulated(points, np.concatenate([draw.masses for draw in draws]) / len(draws))
+
+    @property
+    def traces(self) -> Array:
+        """The log posterior after each step, a row for each chain."""
+        return np.array([chain.trace for chain in self.chains])
+
+    @property
+    def acceptance(self) -> float:
+        """The share of steps after burn-in that were accepted."""
+        tried = sum(chain.tried.sum() for chain in self.chains)
+        return float(sum(chain.accepted.sum() for chain in self.chains) / max(tried, 1))
+
+    @property
+    def acceptance_by_move(self) -> tuple[float, float, float]:
+        """The same for jumps, walks and transfers; 0 where there were none."""
+        tried = np.sum([chain.tried for chain in self.chains], axis=0)
+        accepted = np.sum([chain.accepted for chain in self.chains], axis=0)
+        jumps, walks, transfers = (accepted / np.maximum(tried, 1)).tolist()
+        return jumps, walks, transfers
+
+    @property
+    def effective_sample_size(self) -> float:
+        """Of the log posterior after burn-in."""
+        return effective_sample_size(self.traces[:, self.settings.burn_in :])
+
+    @property
+    def rhat(self) -> float:
+        """Of the log posterior after burn-in."""
+        return split_rhat(self.traces[:, self.settings.burn_in :])
+
+
+def run_chains(
+    problem: ChainProblem,
+    settings: ChainSettings,
+    *,
+    chains: int = 2,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> ChainRuns:
+    """The same chains for the same seed, on as many cores as there are."""
+    began = time.perf_counter()
+    numbers = problem.mixture.centres.shape[1] + 1
+    room = MOST_DRAWN // (chains * settings.size * numbers)
+    settings = replace(settings, draws=max(1, min(settings.draws, settings.steps - settings.burn_in, room)))
+    streams = generator(seed).spawn(chains)
+
+    def run(index: int) -> ChainRun:
+        return Chain(problem, settings, streams[index], start=index).run()
+
+    found: list[ChainRun] = []
+    with ThreadPoolExecutor(min(chains, _cores()), thread_name_prefix="consilience-chains") as threads:
+        for run_of_chain in threads.map(run, range(chains)):
+            found.append(run_of_chain)
+            if progress is not None:
+                progress("chains", len(found), chains)
+    return ChainRuns(tuple(found), settings, time.perf_counter() - began)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,31 +1,22 @@
-"""Steps of the chain over datasets (Lee and Kifer 2016, §3.3, and two more moves), compiled.
+"""What one record adds to the statistics of a round: the one place where the chain knows the algorithm.
 
-The state is n' points, of which point i stands for m_i records. With S_t = Σ_i m_i φ(x_i, θ_{t−1}) the log posterior is
+An iterative algorithm releases, in round t, noisy sums over the records of φ(x, θ_{t−1}). The chain needs no more of it
+than two compiled functions, which switch on the kind:
 
-    ln π(D) = −Σ_t Σ_p  a_tp |y_tp − S_tp| + c_tp (y_tp − S_tp)²,
+    locate(kind, θ, x)                    the cell of the record: which block of the statistics it touches
+    contribute(kind, θ, x, cell, …)       φ(x, θ), as a short list of places in the statistics and amounts
 
-a = 1/b for Laplace noise of scale b, c = 1/2σ² for Gaussian noise, and −∞ as soon as a point leaves the region: the
-prior is uniform over points of the region and over masses of one total. Records that an algorithm moves into a smaller
-region before it sums them (the L1 ball) are simulated where they were: the prior is then uniform over the box, x stands
-for its image in φ(x, θ), and the surface of the ball has its due weight. Each step is one of three moves, chosen by
-chance alone, and accepted with the probability min{1, ratio}:
+k-means       θ is the K × d centroids, the cell the nearest one (ties to the lowest index), and φ is 1 at place `cell`
+              and x at the d places from K + d·cell on: K counts, then K sums.
+logistic      θ is the coefficients, and below them how gradients are clipped (logistic_gradients.py). There is one
+              cell, and φ is 1 and the clipped gradient of the record's loss.
 
-    jump      a point x is replaced by x', drawn from a fixed mixture q:     ratio π(D')/π(D) · q(x)/q(x')
-    walk      a point is moved by a Gaussian step:                           ratio π(D')/π(D)
-    transfer  a Gaussian amount of mass goes from one point to another,
-              and to none if a mass would become negative:                   ratio π(D')/π(D)
-
-The published chain jumps only. All three are one thing to the sums: some mass leaves one place and arrives at another.
-Where λ = `prior_power` is above 0 a prior in proportion to Π q(x_i)^λ takes the place of the uniform one: the ratio of
-a jump or a walk then has the factor (q(x')/q(x))^λ besides.
-
-Only the two touched blocks of each round change, so that a step costs O(T·K·d).
-
-q(x) is kept for each point. It is either the density of the whole mixture, or that of the one component that the point
-was drawn from (the ratio as it is printed in the paper). The second is the ratio for pairs of a point and a component
-that reaches it, whose target is π times the uniform law of pairs. It is exact for π where as many components reach
-every point, as Gaussians do, but rejects the more the more they overlap. A coordinate of spread 0 takes the
-component's value as it is.
+*Adding a kind.* Give it a number, write its `locate` and `contribute` beside those of k-means, add a branch to each of
+the two switches below and to `statistics_size` and `most_places`. Two laws must hold. Records of different cells touch
+disjoint places, and records of one cell touch the same places in the same order: then a replaced record changes each
+place once. A record's cell and contribution depend on the record and θ alone. An algorithm whose records all touch
+everything has one cell, 0. Coordinates that are no numbers on a scale (a label) go last, and the proposal leaves them
+alone (`Proposal.spreads` of 0): the region bounds the leading coordinates only.
 """
 
 from typing import NamedTuple
@@ -34,10 +25,118 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from consilience.iterates.contributions import contribute, locate
+from consilience.kernels.logistic_gradients import contribute_to_gradient
 from consilience.kernels.regions import BOX, project_rows
 
 Array = NDArray[np.float64]
+
+KMEANS, LOGISTIC = 0, 1
+
+
+@njit(nogil=True, cache=True)
+def nearest_centroid(centroids: Array, point: Array) -> int:
+    """The lowest index of the centroids nearest to the point."""
+    best, least = 0, np.inf
+    for k in range(centroids.shape[0]):
+        distance = 0.0
+        for i in range(centroids.shape[1]):
+            difference = point[i] - centroids[k, i]
+            distance += difference * difference
+        if distance < least:
+            best, least = k, distance
+    return best
+
+
+@njit(nogil=True, cache=True)
+def contribute_to_clusters(theta: Array, point: Array, cell: int, places: NDArray[np.int64], amounts: Array) -> int:
+    """Count 1 and the point's coordinates, at the places of its cluster."""
+    clusters, dimensions = theta.shape
+    places[0], amounts[0] = cell, 1.0
+    for i in range(dimensions):
+        places[i + 1] = clusters + dimensions * cell + i
+        amounts[i + 1] = point[i]
+    return dimensions + 1
+
+
+@njit(nogil=True, cache=True)
+def locate(kind: int, theta: Array, point: Array) -> int:
+    """The cell of the record under θ."""
+    if kind == KMEANS:
+        return nearest_centroid(theta, point)
+    return 0
+
+
+@njit(nogil=True, cache=True)
+def contribute(kind: int, theta: Array, point: Array, cell: int, places: NDArray[np.int64], amounts: Array) -> int:
+    """Write φ(x, θ) to `places` and `amounts`, and return how many of them there are."""
+    if kind == KMEANS:
+        return contribute_to_clusters(theta, point, cell, places, amounts)
+    if kind == LOGISTIC:
+        return contribute_to_gradient(theta, point, places, amounts)
+    return 0
+
+
+@njit(nogil=True, cache=True)
+def fill_statistics(kind: int, theta: Array, points: Array, found: Array) -> None:
+    """Write φ(x, θ) of each point to its column of `found`, which holds zeros."""
+    places, amounts = np.empty(found.shape[0], np.int64), np.empty(found.shape[0])
+    for i in range(points.shape[0]):
+        number = contribute(kind, theta, points[i], locate(kind, theta, points[i]), places, amounts)
+        for j in range(number):
+            found[places[j], i] = amounts[j]
+
+
+def statistics_size(kind: int, theta_shape: tuple[int, ...]) -> int:
+    """How many numbers one round releases.
+
+    >>> statistics_size(KMEANS, (15, 2)), statistics_size(LOGISTIC, (2, 7))
+    (45, 8)
+    """
+    rows, columns = theta_shape
+    return {KMEANS: rows * (1 + columns), LOGISTIC: 1 + columns}[kind]
+
+
+def most_places(kind: int, theta_shape: tuple[int, ...]) -> int:
+    """How many of them one record touches at most.
+
+    >>> most_places(KMEANS, (15, 2))
+    3
+    """
+    return {KMEANS: 1 + theta_shape[1], LOGISTIC: 1 + theta_shape[1]}[kind]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Steps of the chain over datasets (Lee and Kifer 2016, §3.3, and two more moves), compiled.
+#
+# The state is n' points, of which point i stands for m_i records. With S_t = Σ_i m_i φ(x_i, θ_{t−1}) the log posterior
+# is
+#
+#     ln π(D) = −Σ_t Σ_p  a_tp |y_tp − S_tp| + c_tp (y_tp − S_tp)²,
+#
+# a = 1/b for Laplace noise of scale b, c = 1/2σ² for Gaussian noise, and −∞ as soon as a point leaves the region: the
+# prior is uniform over points of the region and over masses of one total. Records that an algorithm moves into a
+# smaller region before it sums them (the L1 ball) are simulated where they were: the prior is then uniform over the
+# box, x stands for its image in φ(x, θ), and the surface of the ball has its due weight. Each step is one of three
+# moves, chosen by chance alone, and accepted with the probability min{1, ratio}:
+#
+#     jump      a point x is replaced by x', drawn from a fixed mixture q:     ratio π(D')/π(D) · q(x)/q(x')
+#     walk      a point is moved by a Gaussian step:                           ratio π(D')/π(D)
+#     transfer  a Gaussian amount of mass goes from one point to another,
+#               and to none if a mass would become negative:                   ratio π(D')/π(D)
+#
+# The published chain jumps only. All three are one thing to the sums: some mass leaves one place and arrives at
+# another. Where λ = `prior_power` is above 0 a prior in proportion to Π q(x_i)^λ takes the place of the uniform one:
+# the ratio of a jump or a walk then has the factor (q(x')/q(x))^λ besides.
+#
+# Only the two touched blocks of each round change, so that a step costs O(T·K·d).
+#
+# q(x) is kept for each point. It is either the density of the whole mixture, or that of the one component that the
+# point was drawn from (the ratio as it is printed in the paper). The second is the ratio for pairs of a point and a
+# component that reaches it, whose target is π times the uniform law of pairs. It is exact for π where as many
+# components reach every point, as Gaussians do, but rejects the more the more they overlap. A coordinate of spread 0
+# takes the component's value as it is.
+
+
 Integers = NDArray[np.int64]
 
 LOG_POSTERIOR, BEST = 0, 1

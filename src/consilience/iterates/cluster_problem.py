@@ -1,7 +1,7 @@
 """K-means as a problem for the chain: the target, the mixture that points are drawn from, and where chains start.
 
 The target is about what was released: raw noisy counts and sums, under the centroids θ_{t−1} that were in force. The
-corrected counts of §3.2 (iterates/consistency.py) give the number of records, the weights of the mixture and
+corrected counts of §3.2 (iterates/cluster_problem.py) give the number of records, the weights of the mixture and
 the start. The paper takes the corrected values in the target too (`target="corrected"`); they no longer scatter around
 the exact ones by the law of the noise.
 
@@ -17,13 +17,117 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.iterates.chain import ChainProblem, Mixture
-from consilience.iterates.chain_kernels import Target
-from consilience.iterates.consistency import Sense, consistent_counts, consistent_sums
-from consilience.iterates.contributions import KMEANS, most_places
+from consilience.iterates.chain_kernels import KMEANS, Target, most_places
 from consilience.kernels.clustering import next_centroids
 from consilience.kernels.regions import BOX, Region
+from consilience.kernels.simplex import project_to_simplex
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Noisy counts and sums of several rounds that agree on what they must (Lee and Kifer 2016, §3.2).
+#
+# The clusters of every round divide the same records, so that the counts n_tk of all rounds t have one total, and so do
+# their sums, coordinate by coordinate. Counts are not negative. The nearest such values, in either of two senses:
+#
+#     absolute   minimise Σ_t a_t Σ_k |n_tk − y_tk|       a_t = 1/b_t, the likelihood of Laplace noise
+#     squares    minimise Σ_t c_t Σ_k (n_tk − y_tk)²      c_t = 1/2σ_t², that of Gaussian noise
+#
+# *Given the total N* the rounds part. The projection of y_t onto {n ≥ 0, Σn = N} is n = max(y_t + λ_t, 0), and it is a
+# minimiser in both senses. Of squares by definition. Of absolute deviations because every feasible n has Σ_k |n_k −
+# y_k| ≥ Σ_k max(−y_k, 0) + |N − P_t| with P_t = Σ_k max(y_tk, 0), which the projection attains: where λ ≥ 0 it lies
+# above max(y, 0) everywhere, and where λ ≤ 0 below.
+#
+# *The total.* In the absolute sense N minimises Σ_t a_t |N − P_t|: a weighted median of the P_t, and where an interval
+# of them is best, its middle. In squares the derivative in N of the distance of round t is 2 λ_t(N), which grows with
+# N, so that N is the root of Σ_t c_t λ_t(N), or 0 where that is positive from the start.
+#
+# Sums have no sign: with the total W fixed, y_t + (W − Σ_k y_tk)/K is a minimiser in both senses, and W is a weighted
+# median or mean of the Σ_k y_tk.
+
 
 Array = NDArray[np.float64]
+Sense = Literal["absolute", "squares"]
+
+
+def consistent_counts(noisy: Array, weights: Array, *, sense: Sense) -> Array:
+    """The nearest non-negative counts with one total; a row for each round, and a weight.
+
+    >>> consistent_counts(np.array([[6.0, 4.0], [9.0, -1.0], [8.0, 4.0]]), np.ones(3), sense="absolute")
+    array([[ 6.,  4.],
+           [10.,  0.],
+           [ 7.,  3.]])
+    """
+    total = _median_total(noisy, weights) if sense == "absolute" else _balanced_total(noisy, weights)
+    return np.array([project_to_simplex(row, total) for row in noisy])
+
+
+def consistent_sums(noisy: Array, weights: Array, *, sense: Sense) -> Array:
+    """The nearest sums with one total for each coordinate; axes are rounds, clusters and coordinates.
+
+    >>> consistent_sums(np.array([[[1.0], [2.0]], [[3.0], [2.0]]]), np.ones(2), sense="squares").sum(axis=1).ravel()
+    array([4., 4.])
+    """
+    totals = noisy.sum(axis=1)
+    if sense == "squares":
+        agreed = weights @ totals / weights.sum()
+    else:
+        agreed = np.array([weighted_median(column, weights) for column in totals.T])
+    return noisy + ((agreed - totals) / noisy.shape[1])[:, None, :]
+
+
+def weighted_median(values: Array, weights: Array) -> float:
+    """The middle of the numbers c with the least Σ w |v − c|.
+
+    >>> weighted_median(np.array([5.0, 1.0, 2.0, 9.0]), np.ones(4))
+    3.5
+    """
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    half = reached[-1] / 2
+    tolerance = 1e-12 * reached[-1]
+    low = int(np.searchsorted(reached, half - tolerance))
+    high = int(np.searchsorted(reached, half + tolerance))
+    return float((values[order][low] + values[order][high]) / 2)
+
+
+def _median_total(noisy: Array, weights: Array) -> float:
+    return weighted_median(np.maximum(noisy, 0.0).sum(axis=1), weights)
+
+
+def _balanced_total(noisy: Array, weights: Array) -> float:
+    """The root of Σ_t c_t λ_t(N), found on the broken line that the sum is, exactly.
+
+    N_t(λ) = Σ_k max(y_tk + λ, 0) bends where λ = −y_tk. Between the totals of all bends of all rounds the sum is a
+    straight line.
+    """
+    bends = np.array([[np.maximum(row + lift, 0.0).sum() for lift in -row] for row in noisy])
+    totals = np.unique(bends)
+    totals = np.append(totals, totals[-1] + np.abs(noisy).sum() + 1.0)
+    slopes = np.array([_weighted_lift(noisy, weights, total) for total in totals])
+    if slopes[0] >= 0:
+        return float(totals[0])
+    above = int(np.searchsorted(slopes > 0, True))
+    low, high = totals[above - 1], totals[above]
+    return float(low - slopes[above - 1] * (high - low) / (slopes[above] - slopes[above - 1]))
+
+
+def _weighted_lift(noisy: Array, weights: Array, total: float) -> float:
+    """Σ_t c_t λ_t(N); at N = 0 the largest λ that leaves nothing."""
+    lifts = [_lift(row, total) for row in noisy]
+    return float(weights @ np.array(lifts))
+
+
+def _lift(row: Array, total: float) -> float:
+    """λ with Σ max(y + λ, 0) = N: only the j largest values count, for the largest j that leaves them positive."""
+    falling = np.sort(row)[::-1]
+    lifts = (total - np.cumsum(falling)) / np.arange(1, row.size + 1)
+    used = max(1, int(np.count_nonzero(falling + lifts > 0)))
+    return float(lifts[used - 1]) if total > 0 else float(-falling[0])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# K-means as a problem for the chain: the target, the mixture that points are drawn from, and where chains start.
+
+
 TargetValues = Literal["released", "corrected"]
 
 ANYWHERE_SPREAD = 0.5

@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.iterates.chain import Simulated
-from consilience.iterates.chain_kernels import Target
-from consilience.iterates.contributions import fill_statistics, statistics_size
+from consilience.iterates.chain_kernels import Target, fill_statistics, statistics_size
 from consilience.kernels.compilation import announce
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import Generator

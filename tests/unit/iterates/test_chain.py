@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from consilience.iterates.chain import Chain, ChainProblem, ChainSettings, Mixture
-from consilience.iterates.chain_kernels import BEST, LOG_POSTERIOR, Target, log_posterior, mixture_log_density
-from consilience.iterates.contributions import KMEANS
-from consilience.iterates.runs import run_chains
+from consilience.iterates.chain import Chain, ChainProblem, ChainSettings, Mixture, run_chains
+from consilience.iterates.chain_kernels import BEST, KMEANS, LOG_POSTERIOR, Target, log_posterior, mixture_log_density
 from consilience.kernels.regions import BALL, BOX
 from consilience.kernels.rng import generator
 
@@ -313,7 +311,7 @@ def test_a_seed_decides_everything_and_chains_differ(monkeypatch):
     problem = random_problem(region=BOX, image=BALL)
     settings = ChainSettings(size=30, steps=3000, burn_in=1000, walk_share=0.3, transfer_share=0.2, draws=5)
     first = run_chains(problem, settings, chains=3, seed=4)
-    monkeypatch.setattr("consilience.iterates.runs._cores", lambda: 1)
+    monkeypatch.setattr("consilience.iterates.chain._cores", lambda: 1)
     again = run_chains(problem, settings, chains=3, seed=4)
     other = run_chains(problem, settings, chains=3, seed=5)
     assert np.array_equal(first.traces, again.traces)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from consilience.iterates.convergence import effective_sample_size, split_rhat
+from consilience.iterates.chain import effective_sample_size, split_rhat
 
 
 def autoregressive(rho, length, chains, seed=0):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from consilience.iterates.chain import Simulated
+from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
-from consilience.iterates.contributions import KMEANS
 from consilience.iterates.kriging import MOST_STATISTICS, Kriging, statistics_of
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError
-from consilience.iterates.logistic_fit import fit_logistic, logistic_loss, signed_records
-from consilience.iterates.logistic_steps import next_coefficients
+from consilience.iterates.logistic_problem import fit_logistic, logistic_loss, next_coefficients, signed_records
 
 
 def drawn(records=400, dimensions=3, seed=0):

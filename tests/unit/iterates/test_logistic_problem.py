@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.iterates.chain import Chain, ChainSettings
-from consilience.iterates.logistic_fit import signed_records
+from consilience.iterates.chain import Chain, ChainSettings, run_chains
 from consilience.iterates.logistic_problem import (
     FEWEST_POINTS,
     MOST_POINTS,
@@ -14,9 +13,9 @@ from consilience.iterates.logistic_problem import (
     followed,
     logistic_problem,
     refit,
+    signed_records,
     simulated_size,
 )
-from consilience.iterates.runs import run_chains
 from consilience.kernels.logistic_gradients import clipped_gradient
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.iterates.logistic_fit import logistic_loss, signed_records
+from consilience.iterates.logistic_problem import logistic_loss, signed_records
 from consilience.kernels.logistic_gradients import clipped_gradient, contribute_to_gradient, gradient_sums
 
 
