@@ -5,7 +5,7 @@ from math import comb
 
 import numpy as np
 
-from consilience.coverings.shipped import LARGEST_BLOCK, LARGEST_POINTS, DesignTable, Key
+from consilience.coverings.designs import LARGEST_BLOCK, LARGEST_POINTS, DesignTable, Key
 
 Candidate = tuple[float, str]
 """Promised size and recipe."""

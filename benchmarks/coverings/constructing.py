@@ -6,8 +6,7 @@ import numpy as np
 
 from benchmarks.coverings.candidates import Candidate, sizes_so_far, split_candidates, weighted_candidates
 from benchmarks.coverings.dependencies import affected_by, leads_to, references
-from consilience.coverings.recipes import SEARCHED, cooked
-from consilience.coverings.shipped import DesignTable, Key, ShippedDesign, packed_bytes
+from consilience.coverings.designs import SEARCHED, DesignTable, Key, ShippedDesign, cooked, packed_bytes
 from consilience.errors import ConsilienceError
 
 MOST_COOKED = {2: 10, 3: 10, 4: 5}

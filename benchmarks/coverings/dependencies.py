@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from benchmarks.coverings.candidates import GEOMETRIES
-from consilience.coverings.shipped import DesignTable, Key
+from consilience.coverings.designs import DesignTable, Key
 
 LINES = {name: (points, block) for name, points, block, _, _ in GEOMETRIES}
 

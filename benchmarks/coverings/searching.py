@@ -9,11 +9,9 @@ from benchmarks.coverings.bounds import schonheim_bound
 from benchmarks.coverings.constructing import enter
 from consilience.coverings.annealing import annealed
 from consilience.coverings.chosen_flats import chosen_flats
-from consilience.coverings.coverage import block_rows, uncovered
-from consilience.coverings.greedy import greedy_rows
-from consilience.coverings.recipes import SEARCHED
-from consilience.coverings.shipped import DesignTable, Key
-from consilience.coverings.tidying import alone_counts
+from consilience.coverings.designs import SEARCHED, DesignTable, Key
+from consilience.coverings.greedy import alone_counts, greedy_rows
+from consilience.coverings.sets import block_rows, uncovered
 
 HEATS = ((0.6, 0.15), (0.3, 0.15), (1.0, 0.1), (0.4, 0.2))
 """First and last temperatures, tried in turn: structure survives a mild one, and a new one needs more."""

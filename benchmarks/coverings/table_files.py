@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from consilience import coverings
-from consilience.coverings.recipes import SEARCHED
-from consilience.coverings.shipped import DesignTable, packed_rows
+from consilience.coverings.designs import SEARCHED, DesignTable, packed_rows
 
 FOLDER = Path(coverings.__file__).parent
 

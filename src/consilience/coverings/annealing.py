@@ -12,10 +12,18 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.coverings.chance import chance, chance_below, chance_state
-from consilience.coverings.set_kernels import among, set_rank, unrank_set
-from consilience.coverings.set_ranks import binomials, places, places_with
-from consilience.coverings.tidying import alone_counts
+from consilience.coverings.greedy import alone_counts
+from consilience.coverings.sets import (
+    among,
+    binomials,
+    chance,
+    chance_below,
+    chance_state,
+    places,
+    places_with,
+    set_rank,
+    unrank_set,
+)
 from consilience.kernels.compilation import announce
 
 MOST_TRIES = 400

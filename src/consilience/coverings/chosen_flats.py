@@ -12,9 +12,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.coverings.chance import chance, chance_below, chance_state
-from consilience.coverings.coverage import Block
 from consilience.coverings.geometries import affine_flats
+from consilience.coverings.sets import Block, chance, chance_below, chance_state
 from consilience.kernels.compilation import announce
 
 

@@ -9,16 +9,277 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, prod
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.coverings import weighted_kernels as kernels
-from consilience.coverings.chance import chance_state
-from consilience.coverings.coverage import Block
 from consilience.coverings.designs import covering
-from consilience.coverings.set_ranks import binomials, unranked
+from consilience.coverings.sets import (
+    Block,
+    among,
+    binomials,
+    chance,
+    chance_below,
+    chance_state,
+    insert,
+    next_places,
+    set_rank,
+    unranked,
+)
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.compilation import announce
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Kernels for blocks bounded by their cells: greedy building, annealing and trimming.
+#
+# A block is an ascending row of points, with its length and its cells (the product of its points' sizes) beside it.
+# `counts` says for each t-set in how many blocks it lies; one that no block may hold is counted once from the start.
+
+
+MOST_TRIES = 40
+"""How many blocks are looked at for one that nearly holds an uncovered set."""
+
+FILLING_TRIES = 3
+"""How many points are tried to fill a changed block up with."""
+
+
+@numba.njit(nogil=True, cache=True)
+def add_sets(row, length, step, strength, coefficients, counts):  # pragma: no cover - compiled
+    """Add a step to the counts of a block's t-sets; returns how many are at 0 on the lower side of the step."""
+    met = 0
+    if length < strength:
+        return met
+    place = np.arange(strength)
+    running = True
+    while running:
+        rank = set_rank(row, place, coefficients)
+        met += counts[rank] == (1 if step < 0 else 0)
+        counts[rank] += step
+        running = next_places(place, length)
+    return met
+
+
+@numba.njit(nogil=True, cache=True)
+def build(sizes, most_cells, order, sets, strength, coefficients, counts, rows, lengths, cells):  # pragma: no cover
+    """Blocks around uncovered sets in a given order, grown by the point with most newly covered sets for its size.
+
+    Returns the number of blocks. The worth of a point of size n is gain / log n: cells multiply, so their logarithms
+    are what a block has to share out.
+    """
+    points = len(sizes)
+    blocks = 0
+    inside = np.zeros(points, dtype=np.uint8)
+    for first in order:
+        if counts[first] > 0:
+            continue
+        row = rows[blocks]
+        inside[:] = 0
+        length, product = 0, 1
+        for point in sets[first]:
+            length = insert(row, length, point)
+            inside[point] = 1
+            product *= sizes[point]
+        growing = True
+        while growing:
+            best, most = -1, 0.0
+            for point in range(points):
+                if inside[point] or product * sizes[point] > most_cells:
+                    continue
+                worth = _gain(row, length, point, strength, coefficients, counts) / np.log(sizes[point] + 0.01)
+                if worth > most:
+                    best, most = point, worth
+            growing = best >= 0
+            if growing:
+                length = insert(row, length, best)
+                inside[best] = 1
+                product *= sizes[best]
+        lengths[blocks], cells[blocks] = length, product
+        add_sets(row, length, 1, strength, coefficients, counts)
+        blocks += 1
+    return blocks
+
+
+@numba.njit(nogil=True, cache=True)
+def _gain(row, length, point, strength, coefficients, counts):  # pragma: no cover - compiled
+    """How many uncovered t-sets a point would complete in a block."""
+    gain = 0
+    place = np.arange(strength - 1)
+    running = length >= strength - 1
+    while running:
+        rank, before = 0, 0
+        for i in range(strength - 1):
+            other = row[place[i]]
+            if other < point:
+                before = i + 1
+                rank += coefficients[other, i + 1]
+            else:
+                rank += coefficients[other, i + 2]
+        gain += counts[rank + coefficients[point, before + 1]] == 0
+        running = strength > 1 and next_places(place, length)
+    return gain
+
+
+@numba.njit(nogil=True, cache=True)
+def anneal(
+    rows, lengths, cells, sizes, most_cells, sets, coefficients, counts, moves, hot, cold, state
+):  # pragma: no cover - compiled
+    """Move points until every set is covered or the moves are used up; returns the sets left uncovered and the moves.
+
+    A move takes an uncovered set and a block that nearly holds it, puts the rest of the set in, and takes out others by
+    chance until the block has few enough cells again.
+    """
+    strength = sets.shape[1]
+    points = len(sizes)
+    open_sets = np.empty(len(counts), dtype=np.int32)
+    where = np.full(len(counts), -1, dtype=np.int32)
+    left = 0
+    for rank in range(len(counts)):
+        if counts[rank] == 0:
+            open_sets[left], where[rank] = rank, left
+            left += 1
+    inside = np.zeros((len(rows), points), dtype=np.uint8)
+    for number in range(len(rows)):
+        for i in range(lengths[number]):
+            inside[number, rows[number, i]] = 1
+    moved = np.empty(rows.shape[1] + strength, dtype=np.int16)
+    temperature = hot
+    cooling = (cold / hot) ** (1000.0 / max(moves, 1))
+    move = 0
+    while move < moves and left > 0:
+        move += 1
+        if move % 1000 == 0:
+            temperature *= cooling
+        chosen = sets[open_sets[chance_below(state, left)]]
+        number = _nearest(chosen, inside, state)
+        length, product = _changed(
+            chosen, rows[number], lengths[number], sizes, cells[number], most_cells, moved, state
+        )
+        lost = add_sets(rows[number], lengths[number], -1, strength, coefficients, counts)
+        won = add_sets(moved, length, 1, strength, coefficients, counts)
+        if lost > won and chance(state) >= np.exp((won - lost) / temperature):
+            add_sets(moved, length, -1, strength, coefficients, counts)
+            add_sets(rows[number], lengths[number], 1, strength, coefficients, counts)
+            continue
+        left = _refresh(rows[number], lengths[number], strength, coefficients, counts, open_sets, where, left)
+        left = _refresh(moved, length, strength, coefficients, counts, open_sets, where, left)
+        for i in range(lengths[number]):
+            inside[number, rows[number, i]] = 0
+        for i in range(length):
+            inside[number, moved[i]] = 1
+        rows[number, :length] = moved[:length]
+        lengths[number], cells[number] = length, product
+    return left, move
+
+
+@numba.njit(nogil=True, cache=True)
+def _nearest(chosen, inside, state):  # pragma: no cover - compiled
+    """Of some blocks met by chance, one that holds most of a set."""
+    best, most = 0, -1
+    for _ in range(MOST_TRIES):
+        number = chance_below(state, len(inside))
+        held = 0
+        for point in chosen:
+            held += inside[number, point]
+        if held > most:
+            best, most = number, held
+            if held >= len(chosen) - 1:
+                break
+    return best
+
+
+@numba.njit(nogil=True, cache=True)
+def _changed(chosen, row, length, sizes, product, most_cells, moved, state):  # pragma: no cover - compiled
+    """A block with a set put in and others taken out until it fits; returns its length and its cells."""
+    moved[:length] = row[:length]
+    for point in chosen:
+        if not among(moved[:length], point):
+            length = insert(moved, length, point)
+            product *= sizes[point]
+    while product > most_cells:
+        place = chance_below(state, length)
+        if sizes[moved[place]] > 1 and not among(chosen, moved[place]):
+            product //= sizes[moved[place]]
+            length -= 1
+            for i in range(place, length):
+                moved[i] = moved[i + 1]
+    for _ in range(FILLING_TRIES):
+        point = chance_below(state, len(sizes))
+        if product * sizes[point] <= most_cells and not among(moved[:length], point):
+            length = insert(moved, length, point)
+            product *= sizes[point]
+    return length, product
+
+
+@numba.njit(nogil=True, cache=True)
+def _refresh(row, length, strength, coefficients, counts, open_sets, where, left):  # pragma: no cover - compiled
+    """Put the block's sets on the list of uncovered ones or take them off it, as their counts say."""
+    if length < strength:
+        return left
+    place = np.arange(strength)
+    running = True
+    while running:
+        rank = set_rank(row, place, coefficients)
+        if counts[rank] == 0 and where[rank] < 0:
+            open_sets[left], where[rank] = rank, left
+            left += 1
+        elif counts[rank] > 0 and where[rank] >= 0:
+            left -= 1
+            last = open_sets[left]
+            open_sets[where[rank]], where[last] = last, where[rank]
+            where[rank] = -1
+        running = next_places(place, length)
+    return left
+
+
+@numba.njit(nogil=True, cache=True)
+def alone(rows, lengths, strength, coefficients, counts):  # pragma: no cover - compiled
+    """For each block, the number of its sets that lie in no other."""
+    result = np.zeros(len(rows), dtype=np.int64)
+    for number in range(len(rows)):
+        result[number] = add_sets(rows[number], lengths[number], -1, strength, coefficients, counts)
+        add_sets(rows[number], lengths[number], 1, strength, coefficients, counts)
+    return result
+
+
+@numba.njit(nogil=True, cache=True)
+def trim(rows, lengths, cells, sizes, order, strength, coefficients, counts):  # pragma: no cover - compiled
+    """Take points out of blocks, in their order, where every set that they complete lies in another block too."""
+    for number in order:
+        row = rows[number]
+        for point in row[: lengths[number]].copy():
+            length = 0
+            kept = np.empty(lengths[number], dtype=np.int16)
+            for i in range(lengths[number]):
+                if row[i] != point:
+                    kept[length] = row[i]
+                    length += 1
+            add_sets(row, lengths[number], -1, strength, coefficients, counts)
+            add_sets(kept, length, 1, strength, coefficients, counts)
+            if _all_covered(row, lengths[number], strength, coefficients, counts):
+                row[:length] = kept[:length]
+                lengths[number] = length
+                cells[number] //= sizes[point]
+            else:
+                add_sets(kept, length, -1, strength, coefficients, counts)
+                add_sets(row, lengths[number], 1, strength, coefficients, counts)
+
+
+@numba.njit(nogil=True, cache=True)
+def _all_covered(row, length, strength, coefficients, counts):  # pragma: no cover - compiled
+    if length < strength:
+        return True
+    place = np.arange(strength)
+    running = True
+    while running:
+        if counts[set_rank(row, place, coefficients)] == 0:
+            return False
+        running = next_places(place, length)
+    return True
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Coverings whose blocks are bounded by their cells, the product of their attributes' sizes.
+
 
 MOST_SETS = 2_000_000
 LARGEST_BOUND = 1 << 40
@@ -40,7 +301,7 @@ class _Blocks:
         """The others; the counts follow."""
         counts = self.counts.copy()
         for number in numbers:
-            kernels.add_sets(self.rows[number], self.lengths[number], -1, strength, coefficients, counts)
+            add_sets(self.rows[number], self.lengths[number], -1, strength, coefficients, counts)
         kept = np.delete(np.arange(len(self.rows)), numbers)
         return _Blocks(self.rows[kept], self.lengths[kept], self.cells[kept], counts)
 
@@ -99,11 +360,11 @@ def _searched(sizes: NDArray[np.int64], most_cells: int, strength: int, seed: in
     sets = unranked(np.arange(comb(len(sizes), strength)), len(sizes), strength)
     set_cells = np.prod(sizes[sets].astype(float), axis=1)
     own = set_cells > most_cells
-    announce(kernels.anneal)
+    announce(anneal)
     blocks = _greedy(sizes, most_cells, sets, own, np.argsort(-set_cells, kind="stable"), coefficients)
     blocks = _fewer(blocks, sizes, most_cells, sets, coefficients, seed)
     order = np.argsort(-blocks.cells, kind="stable")
-    kernels.trim(blocks.rows, blocks.lengths, blocks.cells, sizes, order, strength, coefficients, blocks.counts)
+    trim(blocks.rows, blocks.lengths, blocks.cells, sizes, order, strength, coefficients, blocks.counts)
     kept = [
         row[:length].tolist() for row, length in zip(blocks.rows, blocks.lengths, strict=True) if length >= strength
     ]
@@ -129,7 +390,7 @@ def _greedy(
         own.astype(np.int32),
     )
     arrays = blocks.counts, blocks.rows, blocks.lengths, blocks.cells
-    number = int(kernels.build(sizes, most_cells, order, sets, sets.shape[1], coefficients, *arrays))
+    number = int(build(sizes, most_cells, order, sets, sets.shape[1], coefficients, *arrays))
     return _Blocks(
         blocks.rows[:number].copy(), blocks.lengths[:number].copy(), blocks.cells[:number].copy(), blocks.counts
     )
@@ -150,12 +411,12 @@ def _fewer(
     share = budget // (2 * ATTEMPTS)
     step, failures = max(1, len(blocks.rows) // 30), 0
     while failures < ATTEMPTS and len(blocks.rows) > step and budget > 0:
-        worth = kernels.alone(blocks.rows, blocks.lengths, strength, coefficients, blocks.counts)
+        worth = alone(blocks.rows, blocks.lengths, strength, coefficients, blocks.counts)
         # After a failure other blocks are taken out, so that it is not simply repeated.
         first = min(failures, len(worth) - step)
         out = np.argsort(worth, kind="stable")[first : first + step]
         tried = blocks.without(out, strength, coefficients)
-        left, used = kernels.anneal(
+        left, used = anneal(
             tried.rows,
             tried.lengths,
             tried.cells,

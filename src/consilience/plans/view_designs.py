@@ -28,8 +28,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from consilience.coverings.coverage import coverage
 from consilience.coverings.designs import covering, covering_size
+from consilience.coverings.sets import coverage
 from consilience.coverings.weighted import weighted_covering
 from consilience.errors import DeclarationError, TooLarge
 from consilience.privacy.budgets import Budget

@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 from consilience.coverings.annealing import annealed, fewer_blocks
 from consilience.coverings.chosen_flats import chosen_flats, few_holders
-from consilience.coverings.combinations import Group, split_rows, spread_weights, weighted_rows
-from consilience.coverings.coverage import block_rows, row_blocks, uncovered
+from consilience.coverings.designs import Group, split_rows, spread_weights, trivial_rows, weighted_rows
 from consilience.coverings.geometries import affine_flats, inversive_plane
-from consilience.coverings.greedy import greedy_rows
-from consilience.coverings.set_ranks import places_with, ranked, unranked
-from consilience.coverings.shipped import trivial_rows
-from consilience.coverings.tidying import alone_counts, tidied
+from consilience.coverings.greedy import alone_counts, greedy_rows, tidied
+from consilience.coverings.sets import block_rows, places_with, ranked, row_blocks, uncovered, unranked
 
 
 def small_design(points: int, block: int, strength: int):

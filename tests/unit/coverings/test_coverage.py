@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.coverings.coverage import coverage, uncovered
+from consilience.coverings.sets import coverage, uncovered
 from consilience.errors import DeclarationError, TooLarge
 
 

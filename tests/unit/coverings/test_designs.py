@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.coverings.coverage import uncovered
-from consilience.coverings.designs import covering, covering_size
-from consilience.coverings.recipes import cooked
-from consilience.coverings.shipped import packed_bytes, packed_rows, shipped_table, unpacked_rows
+from consilience.coverings.designs import (
+    cooked,
+    covering,
+    covering_size,
+    packed_bytes,
+    packed_rows,
+    shipped_table,
+    unpacked_rows,
+)
+from consilience.coverings.sets import uncovered
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 
 PROMISED = {
@@ -75,7 +81,7 @@ def test_more_points_or_smaller_blocks_never_take_fewer_blocks() -> None:
 
 
 def test_sizes_are_known_without_building(monkeypatch) -> None:
-    monkeypatch.setattr("consilience.coverings.shipped.cooked", None)
+    monkeypatch.setattr("consilience.coverings.designs.cooked", None)
     assert covering_size(61, 7, 4) > 0
 
 

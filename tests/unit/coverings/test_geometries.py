@@ -6,8 +6,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from consilience.coverings.finite_fields import finite_field
-from consilience.coverings.geometries import affine_flats, gaussian_binomial, inversive_plane, octads, projective_flats
+from consilience.coverings.geometries import (
+    affine_flats,
+    finite_field,
+    gaussian_binomial,
+    inversive_plane,
+    octads,
+    projective_flats,
+)
 from consilience.errors import DeclarationError, TooLarge
 
 ORDERS = (2, 3, 4, 5, 7, 8, 9, 16, 25, 27, 49, 64, 81)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consilience.coverings.coverage import uncovered
 from consilience.coverings.designs import covering
+from consilience.coverings.sets import uncovered
 from consilience.coverings.weighted import weighted_covering
 from consilience.errors import DeclarationError, TooLarge
 
