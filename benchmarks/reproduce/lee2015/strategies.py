@@ -22,10 +22,9 @@ from consilience.estimators.base import Estimator
 from consilience.kernels.linear_maps import AllRangesMap
 from consilience.privacy.measure import Plan, measure
 from consilience.solvers.matrices.matrix_fit import fit_matrix
-from consilience.strategies.grams import gram_matrix
+from consilience.strategies.attribute_strategies import p_identity, semidefinite_strategy
 from consilience.strategies.low_rank import low_rank_factors
-from consilience.strategies.p_identity import p_identity
-from consilience.strategies.semidefinite import semidefinite_strategy
+from consilience.strategies.workload_grams import gram_matrix
 
 Array = NDArray[np.float64]
 BINS = 1024

@@ -24,8 +24,8 @@ from benchmarks.reproduce.figures import Claim, Picture, publish
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, PrefixMap, SparseMap
 from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import MarginalOracle
-from consilience.strategies.grams import gram_matrix
-from consilience.strategies.p_identity import p_identity
+from consilience.strategies.attribute_strategies import p_identity
+from consilience.strategies.workload_grams import gram_matrix
 
 NAME = "mckenna2019-figure-3"
 PICTURE = Picture(

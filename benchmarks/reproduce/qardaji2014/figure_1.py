@@ -40,8 +40,8 @@ from consilience.plans.published.expected_errors import normalised_error
 from consilience.plans.published.fourier import Fourier as FourierPlan
 from consilience.plans.published.learning import Learning
 from consilience.privacy.measure import Plan, measure
-from consilience.strategies.eigen_design import eigen_design
-from consilience.strategies.expected_error import strategy_error
+from consilience.strategies.attribute_strategies import eigen_design
+from consilience.strategies.workload_grams import strategy_error
 
 NAME = "qardaji2014-figure-1"
 PICTURE = Candlesticks(

@@ -22,11 +22,8 @@ from consilience.errors import DeclarationError
 from consilience.plans.strategy_queries import AttributeWorkload, strategy_query
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
-from consilience.strategies.eigen_design import eigen_design
-from consilience.strategies.expected_error import strategy_error
-from consilience.strategies.marginal_grams import marginal_workload_gram
-from consilience.strategies.p_identity import p_identity
-from consilience.strategies.semidefinite import semidefinite_strategy
+from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy
+from consilience.strategies.workload_grams import marginal_workload_gram, strategy_error
 
 STRATEGIES = ("auto", "p-identity", "eigen", "yuan")
 

@@ -18,10 +18,8 @@ from consilience.domain.queries import RELATIVE_LATTICE_BITS, SHARED_LATTICE_BIT
 from consilience.domain.workloads import Workload
 from consilience.errors import TooLarge
 from consilience.kernels.linear_maps import SumMap
-from consilience.strategies.expected_error import Norm
-from consilience.strategies.grams import gram_matrix
-from consilience.strategies.product_strategies import ProductStrategy
-from consilience.strategies.product_workloads import ProductTerm, ProductWorkload
+from consilience.strategies.high_dimensional import ProductStrategy
+from consilience.strategies.workload_grams import Norm, ProductTerm, ProductWorkload, gram_matrix
 
 MOST_VALUES = 4096
 """Strategies are found for attributes of up to so many values: the time grows with the cube of their number."""

@@ -3,7 +3,7 @@
 The marginals of a workload are made of residuals, and strategies/residual_noise.py finds how precisely each of
 those is to be told. Xiao et al. measure differences between values with correlated noise. The Gate's noise is
 independent, so other queries of whole numbers are measured, whose answers have the same information at the same price
-(strategies/residual_queries.py): where that serves, marginals themselves; else tables in which the counts of
+(strategies/residual_noise.py): where that serves, marginals themselves; else tables in which the counts of
 an attribute of n values are multiplied by s n + 1, each less s times their sum. Least squares gives every marginal of
 the workload with the variance that the closed form says, when records are added or removed.
 
@@ -29,8 +29,13 @@ from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
-from consilience.strategies.residual_noise import Objective, ResidualNoise, residual_noise
-from consilience.strategies.residual_queries import difference_matrix, residual_queries
+from consilience.strategies.residual_noise import (
+    Objective,
+    ResidualNoise,
+    difference_matrix,
+    residual_noise,
+    residual_queries,
+)
 
 MOST_ATTRIBUTES = 12
 """The most attributes of one marginal: it has 2^k residuals."""

@@ -10,7 +10,7 @@ from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload, named_workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.strategies.grams import gram_matrix
+from consilience.strategies.workload_grams import gram_matrix
 
 MOST_CELLS = 4096
 """Optimising takes time with the cube of the number of values: minutes for this many."""

@@ -5,16 +5,11 @@ ranges of a thousand values are a matrix of a thousand columns and not of half a
 attributes are unions of products, known by the Gram matrices of their factors.
 """
 
-from consilience.strategies.eigen_design import eigen_design
-from consilience.strategies.expected_error import strategy_error
-from consilience.strategies.grams import gram_matrix, gram_root
+from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy
 from consilience.strategies.high_dimensional import ChosenStrategy, best_strategy
 from consilience.strategies.low_rank import LowRankFactors, low_rank_factors
-from consilience.strategies.p_identity import p_identity
-from consilience.strategies.product_workloads import ProductTerm, ProductWorkload
-from consilience.strategies.residual_noise import ResidualNoise, residual_noise
-from consilience.strategies.residual_queries import ResidualQueries, residual_queries
-from consilience.strategies.semidefinite import semidefinite_strategy
+from consilience.strategies.residual_noise import ResidualNoise, ResidualQueries, residual_noise, residual_queries
+from consilience.strategies.workload_grams import ProductTerm, ProductWorkload, gram_matrix, gram_root, strategy_error
 
 __all__ = [
     "ChosenStrategy",

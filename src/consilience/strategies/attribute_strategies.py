@@ -10,11 +10,250 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import minimize
 
-from consilience.strategies.expected_error import Norm, column_norm
-from consilience.strategies.grams import ROUNDING, Matrix, checked_gram
-from consilience.strategies.p_identity import p_identity
-from consilience.strategies.semidefinite import semidefinite_strategy
+from consilience.errors import DeclarationError
+from consilience.kernels.rng import generator
+from consilience.strategies.workload_grams import ROUNDING, Matrix, Norm, asked_cells, checked_gram, column_norm
+
+# ----------------------------------------------------------------------------------------------------------------------
+# p-identity strategies: every cell, and p further queries that the optimiser finds (McKenna et al. 2018, OPT₀).
+#
+# For a matrix Θ ≥ 0 of p rows let tⱼ = 1 + Σₖ Θₖⱼ and A(Θ) = [I; Θ] diag(t)⁻¹: every column has L1 norm 1 whatever Θ.
+# With G = WᵀW and the matrix inversion lemma,
+#
+#     tr(G (AᵀA)⁻¹) = tr(G′ X),   G′ = diag(t) G diag(t),   X = (I + ΘᵀΘ)⁻¹ = I − Y Θ,   Y = Θᵀ K,  K = (I_p + ΘΘᵀ)⁻¹.
+#
+# With P = G diag(t) Θᵀ, the one product of n²p operations, and H = diag(t) P = G′Θᵀ,
+#
+#     objective = Σⱼ tⱼ² Gⱼⱼ − ⟨H, Y⟩
+#     gradient  = −2 (Kᵀ Hᵀ − (Kᵀ HᵀY) Θ)  +  2 (tⱼ Gⱼⱼ − Σₖ Pⱼₖ Yⱼₖ) on every row   (through Θ, and through t).
+#
+# The problem is not convex. The starts are seeded, so that a workload has one strategy.
+
+
+def p_identity(
+    gram: ArrayLike, *, rows: int | None = None, restarts: int = 1, seed: int = 0, max_steps: int = 500
+) -> Matrix:
+    """The strategy of cells and `rows` more queries with the least error found, of L1 sensitivity 1.
+
+    By default there is one further query for every 16 cells (ibid., §8), at least one. The first start is a tree of
+    intervals, further ones are random; the best result is kept, and the cells alone where nothing is better.
+
+    >>> p_identity(np.eye(3), rows=1).round(3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    workload = checked_gram(gram)
+    size = len(workload)
+    count = max(1, round(size / 16)) if rows is None else rows
+    if count < 1 or restarts < 1:
+        raise DeclarationError(
+            f"a p-identity strategy with {count} more rows and {restarts} starts was asked for; both are from 1 up"
+        )
+    scaled = workload / np.trace(workload)
+    found = [_optimised_rows(scaled, start, max_steps) for start in _starts(count, size, restarts, seed)]
+    best, theta = min(found, key=lambda pair: pair[0])
+    if best >= 1.0 - 1e-9:  # the error of the cells alone, in these units
+        return np.eye(size)
+    theta = theta[theta.max(axis=1) > 1e-9]
+    return np.concatenate([np.eye(size), theta]) / (1.0 + theta.sum(axis=0))
+
+
+def _starts(rows: int, size: int, restarts: int, seed: int) -> list[Matrix]:
+    """A first guess with intervals of halving lengths, and random ones."""
+    rng = generator(seed)
+    return [_intervals(rows, size)] + [rng.random((rows, size)) for _ in range(restarts - 1)]
+
+
+def _intervals(rows: int, size: int) -> Matrix:
+    """Row k = 2^l + r − 1 marks the r-th of 2^l equal intervals; a little of everything else keeps it free to move."""
+    start = np.full((rows, size), 0.01)
+    for row in range(rows):
+        level = (row + 1).bit_length() - 1
+        place = row + 1 - 2**level
+        start[row, place * size // 2**level : (place + 1) * size // 2**level] = 1.0
+    return start
+
+
+def _optimised_rows(gram: Matrix, start: Matrix, max_steps: int) -> tuple[float, Matrix]:
+    """The least objective that L-BFGS-B reaches from a start, and its Θ."""
+
+    def evaluate(flat: Matrix) -> tuple[float, Matrix]:
+        value, gradient = objective_and_gradient(gram, flat.reshape(start.shape))
+        return value, gradient.ravel()
+
+    result = minimize(
+        evaluate,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, None)] * start.size,
+        options={"maxiter": max_steps, "maxfun": 2 * max_steps, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-9},
+    )
+    return float(result.fun), np.asarray(result.x, dtype=np.float64).reshape(start.shape)
+
+
+def objective_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
+    """tr(WᵀW (AᵀA)⁻¹) of A(Θ), and its derivative in Θ, as the module's head has them."""
+    scale = 1.0 + theta.sum(axis=0)
+    factor = cho_factor(np.eye(len(theta)) + theta @ theta.T)
+    inner = np.asarray(cho_solve(factor, theta)).T
+    product = gram @ (scale * theta).T
+    scaled = scale[:, None] * product
+    diagonal = np.diag(gram)
+    value = float((scale**2 * diagonal).sum() - (scaled * inner).sum())
+    lifted = np.asarray(cho_solve(factor, scaled.T))
+    through_theta = lifted - (lifted @ inner) @ theta
+    through_scale = scale * diagonal - (product * inner).sum(axis=1)
+    return value, 2.0 * (through_scale - through_theta)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Eigen-design: the workload's own eigenvectors as strategy, with the best weights (Li, Miklau 2012).
+#
+# Let G = WᵀW = Σᵢ sᵢ² qᵢ qᵢᵀ. The strategy has the rows λᵢ qᵢᵀ, whose error is Σᵢ sᵢ²/λᵢ² times the squared
+# sensitivity. With p = 1 for Laplace and 2 for Gaussian noise, and uᵢ = λᵢᵖ, the best weights solve the convex problem
+#
+#     minimise Σᵢ cᵢ uᵢ^(−a)   over u > 0 with B u ≤ 1,       cᵢ = sᵢ², a = 2/p, Bⱼᵢ = |qᵢⱼ|ᵖ.
+#
+# Given multipliers v ≥ 0 and s = Bᵀv the minimiser is uᵢ = (a cᵢ/sᵢ)^(1/(1+a)), and the dual function is a sum of
+# multiples of sᵢ^θ, θ = a/(1 + a), less Σ vⱼ. By the concavity of t ↦ t^θ, sᵢ^θ ≥ Σⱼ (Bⱼᵢvⱼ/sᵢ) sᵢ^θ (v′ⱼ/vⱼ)^θ;
+# maximising that lower bound gives v′ⱼ = vⱼ (B u)ⱼ^(1+a), a step that never lowers the dual. u / maxⱼ (B u)ⱼ is
+# feasible and tells how far the optimum can be.
+#
+# Columns whose norm stays below the largest get a row of their own for the difference, which costs no privacy (ibid.,
+# §4.1, step 4).
+
+
+MOST_STEPS = 2000
+
+
+def eigen_design(gram: ArrayLike, *, norm: Norm = 1, tolerance: float = 1e-4) -> Matrix:
+    """The best weighting of the workload's eigenvectors for L1 or L2 noise, scaled to that sensitivity 1.
+
+    >>> abs(eigen_design(np.ones((3, 3)))).round(6).tolist()
+    [[1.0, 1.0, 1.0]]
+    """
+    workload = checked_gram(gram)
+    values, vectors = np.linalg.eigh(workload)
+    kept = values > ROUNDING * values[-1]
+    weights = _weights(values[kept], np.abs(vectors[:, kept]) ** norm, 2.0 / norm, tolerance) ** (1.0 / norm)
+    designed = (weights * vectors[:, kept]).T
+    completed = _completed(designed / column_norm(designed, norm=norm), asked_cells(workload), norm)
+    return completed / column_norm(completed, norm=norm)
+
+
+def _weights(costs: Matrix, shares: Matrix, power: float, tolerance: float) -> Matrix:
+    """The u of the module's head."""
+    touched = shares.sum(axis=1) > ROUNDING
+    shares = shares[touched]
+    multipliers = np.full(len(shares), costs.sum() / len(shares))
+    best_bound, weights = 0.0, np.ones_like(costs)
+    for _ in range(MOST_STEPS):
+        pressure = np.maximum(shares.T @ multipliers, 1e-300)
+        weights = (power * costs / pressure) ** (1.0 / (1.0 + power))
+        used = shares @ weights
+        objective = float((costs * weights**-power).sum())
+        best_bound = max(best_bound, objective + float(pressure @ weights) - float(multipliers.sum()))
+        reachable = objective * float(used.max()) ** power
+        if reachable - best_bound <= tolerance * reachable:
+            break
+        multipliers = np.maximum(multipliers * used ** (1.0 + power), 1e-14 * float(multipliers.max()))
+    return weights
+
+
+def _completed(strategy: Matrix, asked: NDArray[np.bool_], norm: Norm) -> Matrix:
+    """The strategy with a row for each asked cell whose column is shorter than the longest, filling it up."""
+    room = np.where(asked, 1.0 - (np.abs(strategy) ** norm).sum(axis=0), 0.0)
+    short = np.flatnonzero(room > 1e-6)
+    rows = np.zeros((len(short), strategy.shape[1]))
+    rows[np.arange(len(short)), short] = room[short] ** (1.0 / norm)
+    return np.concatenate([strategy, rows])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The best strategy for noise of L2 sensitivity, in the semidefinite form of Li et al. 2010 and Yuan et al. 2012.
+#
+# Write M = AᵀA. The squared L2 sensitivity of A is the largest diagonal entry of M, and the error of a workload with
+# Gram matrix G is maxᵢ Mᵢᵢ · tr(G M⁻¹): with the scale of M fixed, a convex problem,
+#
+#     minimise tr(G M⁻¹)   over M ≻ 0 with Mᵢᵢ ≤ 1.                                                  (P)
+#
+# For Laplace noise the sensitivity is the L1 norm, which is no function of M. Yuan et al. 2012 (their implementation of
+# the matrix mechanism) solve the L2 problem in its place, take A = M^½, and pay A's L1 norm. They smooth the maximum
+# and descend along projected gradients. The same optimum is reached faster through the dual. With multipliers v > 0 and
+# D = diag(v), stationarity is M D M = G, so that M = D^(−½) (D^½ G D^½)^½ D^(−½), and the dual function is
+#
+#     d(v) = 2 tr (D^½ G D^½)^½ − Σ vᵢ = 2 ‖R D^½‖_* − Σ vᵢ,      G = RᵀR.
+#
+# The nuclear norm is the largest inner product with a matrix of spectral norm 1. Taking the polar factor of R D^½ at
+# the current v for that matrix gives the lower bound d(v′) ≥ Σᵢ (2 Mᵢᵢ √(vᵢ v′ᵢ) − v′ᵢ), with equality at v′ = v, whose
+# maximum is v′ᵢ = vᵢ Mᵢᵢ². That is the iteration: d never falls, and M / maxᵢ Mᵢᵢ is feasible with value Σ vᵢ Mᵢᵢ ·
+# maxᵢ Mᵢᵢ, so that every step knows its distance from the optimum. (Denisov, McMahan et al. 2022 use vᵢ Mᵢᵢ for the
+# same problem.)
+
+
+MOST_SEMIDEFINITE_STEPS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class SemidefiniteStrategy:
+    """A strategy, the L2 error it has (Gaussian noise at ρ = ½), and a proven lower bound on that of every strategy."""
+
+    strategy: Matrix
+    objective: float
+    lower_bound: float
+    steps: int
+
+
+def semidefinite_strategy(gram: ArrayLike, *, tolerance: float = 1e-6) -> SemidefiniteStrategy:
+    """The strategy of least error under L2 noise, symmetric, scaled to L1 sensitivity 1.
+
+    `tolerance` is the relative distance from the optimum at which it stops. Cells that no query touches are not
+    measured.
+
+    >>> semidefinite_strategy(np.eye(2)).strategy.round(6).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    workload = checked_gram(gram)
+    asked = asked_cells(workload)
+    found = _solve(workload[np.ix_(asked, asked)], tolerance)
+    strategy = np.zeros_like(workload)
+    strategy[np.ix_(asked, asked)] = found.strategy
+    return SemidefiniteStrategy(
+        strategy / column_norm(strategy, norm=1), found.objective, found.lower_bound, found.steps
+    )
+
+
+def _solve(gram: Matrix, tolerance: float) -> SemidefiniteStrategy:
+    """The iteration of the module's head, from multipliers that balance the diagonal of G."""
+    multipliers = np.sqrt(np.diag(gram))
+    best_bound, steps = 0.0, 0
+    while True:
+        roots = np.sqrt(multipliers)
+        values, vectors = np.linalg.eigh(roots[:, None] * gram * roots)
+        singular = np.sqrt(np.maximum(values, 0.0))
+        middle = (vectors * singular) @ vectors.T
+        diagonal = np.diag(middle) / multipliers
+        best_bound = max(best_bound, 2.0 * float(singular.sum()) - float(multipliers.sum()))
+        objective = float(singular.sum()) * float(diagonal.max())
+        steps += 1
+        if objective - best_bound <= tolerance * objective or steps >= MOST_SEMIDEFINITE_STEPS:
+            return SemidefiniteStrategy(_root(middle / np.outer(roots, roots)), objective, best_bound, steps)
+        multipliers = np.maximum(multipliers * diagonal**2, 1e-14 * float(multipliers.max()))
+
+
+def _root(matrix: Matrix) -> Matrix:
+    """The symmetric square root."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# OPT₀: the strategy for the queries of one attribute, by the noise at hand (McKenna et al. 2018).
+
 
 DIGITS = 12
 """Gram matrices that agree in so many digits have the same strategy, found once."""

@@ -4,16 +4,171 @@ The expected total squared error is the noise's variance times the cost tr(WᵀW
 2/ε² for Laplace noise, 1/(2ρ) for Gaussian noise.
 """
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+
 from consilience.errors import DeclarationError, TooLarge
-from consilience.strategies.attribute_strategies import AttributeStrategy
-from consilience.strategies.expected_error import Norm
+from consilience.strategies.attribute_strategies import AttributeStrategy, attribute_strategy
 from consilience.strategies.marginal_strategies import MOST_ATTRIBUTES, marginal_strategy
-from consilience.strategies.product_strategies import ProductStrategy, product_strategy, union_strategy
-from consilience.strategies.product_workloads import ProductWorkload
+from consilience.strategies.workload_grams import Matrix, Norm, ProductTerm, ProductWorkload
+
+# ----------------------------------------------------------------------------------------------------------------------
+# OPT_⊗ and OPT_+: products of strategies for single attributes, and several of them side by side.
+#
+# *OPT_⊗* (McKenna et al. 2018). For a union of products the cost of ⊗ A_i is a sum of products over attributes.
+# With all strategies but that of attribute i fixed it is tr(Ĝ_i (A_iᵀA_i)⁻¹), the cost of one attribute with
+#
+#     Ĝ_i = Σ_j w_j (Π_{k≠i} tr(G_jk (A_kᵀA_k)⁻¹)) G_ji.
+#
+# So attributes are improved in turn until nothing gains. One product needs one turn.
+#
+# *OPT_+* (ibid.). Terms in groups g, each with its own product strategy and the share s_g of the budget. Laplace
+# noise on a share s has the variance 1/s² of that on the whole, Gaussian noise 1/s. With costs E_g the best shares are
+#
+#     s_g ∝ E_g^(1/3), in all (Σ E_g^(1/3))³    (Laplace)        s_g ∝ E_g^(1/2), in all (Σ E_g^(1/2))²    (Gaussian).
+#
+# Each group is taken to be answered by itself; least squares over all of them can only be better. Groups start as the
+# terms of one scope, and two are joined while that lowers the total.
+
+
+MOST_TURNS = 8
+GAIN = 1e-3
+"""A turn through all attributes that gains less than this part is the last one."""
+
+MOST_JOINED = 16
+"""Up to so many groups are tried in pairs."""
+
+HOPELESS = 1.2
+"""A pair that costs so many times as much, before it is optimised together, is not tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProductStrategy:
+    """⊗ A_i over the attributes named, of sensitivity 1; the others are summed over."""
+
+    strategies: Mapping[int, AttributeStrategy]
+
+    def cost(self, workload: ProductWorkload) -> float:
+        """tr(WᵀW (AᵀA)⁺)."""
+        return math.fsum(term.weight * math.prod(self._costs(term).values()) for term in workload.terms)
+
+    def _costs(self, term: ProductTerm) -> dict[int, float]:
+        return {place: each.cost(term.grams.get(place)) for place, each in self.strategies.items()}
+
+    def seen_by(self, place: int, workload: ProductWorkload) -> Matrix:
+        """Ĝ of one attribute while the others stay."""
+        size = workload.sizes[place]
+        found = np.zeros((size, size))
+        for term in workload.terms:
+            others = math.prod(cost for other, cost in self._costs(term).items() if other != place)
+            gram = term.grams.get(place)
+            found += term.weight * others * (1.0 if gram is None else gram)
+        return found
+
+
+def product_strategy(workload: ProductWorkload, *, norm: Norm, restarts: int = 1, seed: int = 0) -> ProductStrategy:
+    """The best product of strategies found for all terms together."""
+    strategies = {place: AttributeStrategy(workload.sizes[place]) for place in workload.scope}
+    current = ProductStrategy(strategies)
+    cost = current.cost(workload)
+    for _ in range(1 if len(workload.terms) == 1 else MOST_TURNS):
+        for place in workload.scope:
+            found = attribute_strategy(current.seen_by(place, workload), norm=norm, restarts=restarts, seed=seed)
+            moved = ProductStrategy({**current.strategies, place: found})
+            current = moved if moved.cost(workload) < current.cost(workload) else current
+        before, cost = cost, current.cost(workload)
+        if cost > (1.0 - GAIN) * before:
+            break
+    return current
+
+
+@dataclass(frozen=True, eq=False)
+class UnionStrategy:
+    """Product strategies side by side, with their shares of the budget."""
+
+    parts: tuple[ProductStrategy, ...]
+    shares: tuple[float, ...]
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Terms that are answered together, and how."""
+
+    workload: ProductWorkload
+    strategy: ProductStrategy
+    cost: float
+
+
+def union_strategy(
+    workload: ProductWorkload, *, norm: Norm, most_cells: int, restarts: int = 1, seed: int = 0
+) -> UnionStrategy:
+    """Groups of terms with the best shares; scopes are joined to no more than `most_cells` cells."""
+    known: dict[frozenset[int], _Group] = {}
+
+    def solved(group: ProductWorkload) -> _Group:
+        key = frozenset(id(term) for term in group.terms)
+        if key not in known:
+            found = product_strategy(group, norm=norm, restarts=restarts, seed=seed)
+            known[key] = _Group(group, found, found.cost(group))
+        return known[key]
+
+    groups = [solved(each) for each in workload.by_scope()]
+    while len(groups) <= MOST_JOINED:
+        joined = _joined_once(groups, solved, norm, most_cells)
+        if joined is None:
+            break
+        groups = joined
+    costs = [group.cost for group in groups]
+    return UnionStrategy(tuple(group.strategy for group in groups), _shares(costs, norm), _shared_cost(costs, norm))
+
+
+def _joined_once(
+    groups: list[_Group], solved: Callable[[ProductWorkload], _Group], norm: Norm, most_cells: int
+) -> list[_Group] | None:
+    """The groups with the best pair joined; None where no pair gains."""
+    least, best = (1.0 - GAIN) * _shared_cost([group.cost for group in groups], norm), None
+    for one, two in itertools.combinations(groups, 2):
+        together = one.workload.joined(two.workload)
+        rest = [group for group in groups if group is not one and group is not two]
+        costs = [group.cost for group in rest]
+        if together.cells > most_cells or _shared_cost([*costs, _rough_cost(one, two)], norm) > HOPELESS * least:
+            continue
+        candidate = solved(together)
+        cost = _shared_cost([*costs, candidate.cost], norm)
+        if cost < least:
+            least, best = cost, [*rest, candidate]
+    return best
+
+
+def _rough_cost(one: _Group, two: _Group) -> float:
+    """What both groups cost through one product of the strategies that they have already."""
+    together = one.workload.joined(two.workload)
+    merged = (
+        {**one.strategy.strategies, **two.strategy.strategies},
+        {**two.strategy.strategies, **one.strategy.strategies},
+    )
+    return min(ProductStrategy(strategies).cost(together) for strategies in merged)
+
+
+def _shares(costs: Sequence[float], norm: Norm) -> tuple[float, ...]:
+    roots = [cost ** (1.0 / 3.0 if norm == 1 else 0.5) for cost in costs]
+    return tuple(root / math.fsum(roots) for root in roots)
+
+
+def _shared_cost(costs: Sequence[float], norm: Norm) -> float:
+    power = 3.0 if norm == 1 else 2.0
+    return math.fsum(cost ** (1.0 / power) for cost in costs) ** power
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# OPT_HDMM: the strategy of least expected error among products, unions of them and marginals (McKenna et al. 2018).
+
 
 Operator = Literal["product", "union", "marginals"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)

@@ -31,9 +31,8 @@ from scipy.linalg import cho_factor, cho_solve
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 from consilience.kernels.rng import generator
-from consilience.strategies.expected_error import column_norm
-from consilience.strategies.grams import Matrix, gram_root
-from consilience.strategies.p_identity import p_identity
+from consilience.strategies.attribute_strategies import p_identity
+from consilience.strategies.workload_grams import Matrix, column_norm, gram_root
 
 RANK_FACTOR = 1.2
 STAGES = (1e-1, 1e-2, 1e-3)

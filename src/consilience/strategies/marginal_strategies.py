@@ -27,8 +27,7 @@ from scipy.optimize import minimize
 from consilience.errors import TooLarge
 from consilience.kernels.rng import generator
 from consilience.marginals.table_stacks import Scope
-from consilience.strategies.expected_error import Norm
-from consilience.strategies.product_workloads import ProductTerm, ProductWorkload
+from consilience.strategies.workload_grams import Norm, ProductTerm, ProductWorkload
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,7 @@ from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.source import open_table
-from consilience.strategies.expected_error import strategy_error
-from consilience.strategies.grams import gram_matrix
+from consilience.strategies.workload_grams import gram_matrix, strategy_error
 
 SIZE = 16
 DOMAIN = Domain.from_sizes({"a": SIZE, "b": 2}, name="pair")

@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
 from consilience.strategies.attribute_strategies import AttributeStrategy, attribute_strategy
-from consilience.strategies.expected_error import column_norm, strategy_error
-from consilience.strategies.grams import gram_matrix
-from consilience.strategies.high_dimensional import best_strategy
+from consilience.strategies.high_dimensional import ProductStrategy, best_strategy, product_strategy, union_strategy
 from consilience.strategies.marginal_strategies import _Problem, energies, marginal_strategy
-from consilience.strategies.product_strategies import ProductStrategy, product_strategy, union_strategy
-from consilience.strategies.product_workloads import ProductTerm, ProductWorkload
 from consilience.strategies.residual_noise import residual_noise
+from consilience.strategies.workload_grams import ProductTerm, ProductWorkload, column_norm, gram_matrix, strategy_error
 
 # Root mean squared errors under Gaussian noise at ρ = ½ that the authors of HDMM give with their software, n = 256: the
 # cells, the binary tree, the Haar wavelet, their optimised strategy, and the lower bound by singular values.

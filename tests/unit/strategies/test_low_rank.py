@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import PrefixMap
 from consilience.kernels.simplex import project_to_simplex
-from consilience.strategies.expected_error import column_norm, strategy_error
-from consilience.strategies.grams import gram_matrix, gram_root
 from consilience.strategies.low_rank import low_rank_factors, project_columns, value_and_gradient
+from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root, strategy_error
 
 
 @settings(max_examples=20, deadline=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.strategies.marginal_grams import marginal_workload_gram
+from consilience.strategies.workload_grams import marginal_workload_gram
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 4), (3, 1, 2)])

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError
-from consilience.strategies.marginal_grams import marginal_workload_gram
-from consilience.strategies.residual_noise import residual_noise
-from consilience.strategies.residual_queries import difference_matrix, residual_queries
-from consilience.strategies.semidefinite import semidefinite_strategy
+from consilience.strategies.attribute_strategies import semidefinite_strategy
+from consilience.strategies.residual_noise import difference_matrix, residual_noise, residual_queries
+from consilience.strategies.workload_grams import marginal_workload_gram
 
 SIZES = {
     "CPS": [50, 100, 7, 4, 2],

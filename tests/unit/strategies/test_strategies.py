@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, PrefixMap, SparseMap, SumMap
-from consilience.strategies.eigen_design import eigen_design
-from consilience.strategies.expected_error import column_norm, strategy_error
-from consilience.strategies.grams import gram_matrix, gram_root
-from consilience.strategies.p_identity import objective_and_gradient, p_identity
-from consilience.strategies.semidefinite import semidefinite_strategy
+from consilience.strategies.attribute_strategies import (
+    eigen_design,
+    objective_and_gradient,
+    p_identity,
+    semidefinite_strategy,
+)
+from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root, strategy_error
 
 
 def tree(size: int, branching: int) -> np.ndarray:

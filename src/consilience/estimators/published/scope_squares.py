@@ -20,7 +20,7 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
-from consilience.strategies.grams import ROUNDING, gram_matrix
+from consilience.strategies.workload_grams import ROUNDING, gram_matrix
 
 Array = NDArray[np.float64]
 
