@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.problems.labelled_points import LabelledPoints, labelled_points
 from consilience.domain import Attribute, Domain
-from consilience.estimators.iterate_observations import Observed
-from consilience.estimators.iterates import Iterates
+from consilience.estimators.iterates import Iterates, Observed
 from consilience.estimators.logistic import last_iterate, regress
 from consilience.iterates.logistic_problem import fit_logistic, logistic_loss, signed_records
 from consilience.measurements import MeasurementSet

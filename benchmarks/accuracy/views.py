@@ -22,7 +22,7 @@ from benchmarks.problems.records import NamedRecords, named_records
 from consilience.domain import Domain, Query
 from consilience.errors import TooLarge
 from consilience.estimators import Estimator, Graphical, Residual, Views
-from consilience.estimators.published.spread_negatives import spread_negatives
+from consilience.estimators.published.fourier import spread_negatives
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.plans.view_designs import ViewDesign, choose_design
 from consilience.privacy.budgets import budget

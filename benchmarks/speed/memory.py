@@ -27,8 +27,8 @@ import numpy as np
 from benchmarks.speed.timing import in_own_process, peak_megabytes
 from consilience.domain import Domain, Query, factors
 from consilience.estimators.base import Estimate
+from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.refits import Refits
-from consilience.estimators.registry import ESTIMATORS
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 

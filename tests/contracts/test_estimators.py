@@ -9,12 +9,12 @@ import pytest
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.errors import ConsilienceError
 from consilience.estimators.base import Estimate, Estimator
+from consilience.estimators.choose import ESTIMATES
+from consilience.estimators.choose import ESTIMATORS as NAMED
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights
 from consilience.estimators.refits import estimator_of, noisy_answers, refit, simulated
-from consilience.estimators.registry import ESTIMATES
-from consilience.estimators.registry import ESTIMATORS as NAMED
 from consilience.estimators.residual import Residual
 from consilience.estimators.table import Table
 from consilience.estimators.tree import Tree

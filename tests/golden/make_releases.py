@@ -16,11 +16,11 @@ from consilience.cli.domain import draft
 from consilience.domain import Attribute, Domain, Query, Workload, factors
 from consilience.domain.domains import PublicFacts
 from consilience.estimators.base import Estimate
+from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
 from consilience.estimators.published.learning import Learning
-from consilience.estimators.registry import ESTIMATORS
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet
 from consilience.plans import DualQuery, Flat, Fourier, KMeans, Logistic, Marginals
 from consilience.privacy import ledger as ledgers

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reproduce.qardaji2014.asked import Asked
-from consilience.estimators.published.spread_negatives import spread_negatives
+from consilience.estimators.published.fourier import spread_negatives
 from consilience.plans.published.expected_errors import flat_error, fourier_coefficients, normalised_error
 from consilience.solvers.marginal_tables.marginal_basis import walsh_transform
 

@@ -6,25 +6,23 @@ Estimators are imported when they are first used: a command that needs one does 
 from typing import TYPE_CHECKING
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
-from consilience.estimators.choose import Choice, choose, estimate, restore
-from consilience.estimators.verdicts import judged
+from consilience.estimators.choose import Choice, choose, estimate, judged, restore
 from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
+    from consilience.estimators.base import MarginalLoss
     from consilience.estimators.clusters import ClusterEstimate, cluster
     from consilience.estimators.graphical import Graphical
     from consilience.estimators.iterates import Iterates
     from consilience.estimators.logistic import RegressionEstimate, regress
-    from consilience.estimators.marginal_loss import MarginalLoss
     from consilience.estimators.matrix import Matrix
     from consilience.estimators.published.bayesian_network import BayesianNetwork
     from consilience.estimators.published.dual_query import DualQuery
     from consilience.estimators.published.dual_query_model import DualQueryModel
-    from consilience.estimators.published.factored_weights import FactoredWeights
     from consilience.estimators.published.fourier import Fourier
     from consilience.estimators.published.learning import Learning
     from consilience.estimators.published.local_squares import LocalSquares
-    from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights
+    from consilience.estimators.published.multiplicative_weights import FactoredWeights, MultiplicativeWeights
     from consilience.estimators.published.uniform import Uniform
     from consilience.estimators.residual import Residual
     from consilience.estimators.table import Table
@@ -68,13 +66,13 @@ _HOMES = {
     "ClusterEstimate": "clusters",
     "DualQuery": "published.dual_query",
     "DualQueryModel": "published.dual_query_model",
-    "FactoredWeights": "published.factored_weights",
+    "FactoredWeights": "published.multiplicative_weights",
     "Fourier": "published.fourier",
     "Graphical": "graphical",
     "Iterates": "iterates",
     "Learning": "published.learning",
     "LocalSquares": "published.local_squares",
-    "MarginalLoss": "marginal_loss",
+    "MarginalLoss": "base",
     "Matrix": "matrix",
     "MultiplicativeWeights": "published.multiplicative_weights",
     "RegressionEstimate": "logistic",

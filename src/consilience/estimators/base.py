@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError, all_or_unanswered, refused
+from consilience.errors import DeclarationError, FileFormatError, MeasurementError, all_or_unanswered, refused
 from consilience.kernels.rng import Generator
 from consilience.measurements import MeasurementSet
 from consilience.measurements.basis import Basis, basis
-from consilience.solvers.fit import Status
+from consilience.models.layout import TableLayout
+from consilience.solvers.fit import Status, shares_of_rows
 
 Progress = Callable[[str, int, int], None]
 """Told (what is going on, how much of it is done, out of how much)."""
@@ -145,3 +146,123 @@ def check_rows(rows: int) -> int:
     if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
         raise DeclarationError(f"{rows!r} synthetic rows were asked for; ask for a whole number from 0 up")
     return int(rows)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# An estimate as the counts of the full table, whatever estimator found them.
+
+
+@dataclass(frozen=True, eq=False)
+class FullTableEstimate(Estimate):
+    """An estimate that holds the count of every cell; `Tree`, `Table` and `Matrix` return it."""
+
+    counts: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.counts.shape != self.domain.shape:
+            raise MeasurementError(
+                f"the estimated table has shape {self.counts.shape}, the domain {self.domain.shape}; they must agree"
+            )
+
+    def marginal(self, *attributes: str) -> NDArray[np.float64]:
+        for name in attributes:
+            if attributes.count(name) > 1:
+                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        names = self.domain.counted_names
+        axes = [names.index(self._counted(name)) for name in attributes]
+        away = tuple(axis for axis in range(len(names)) if axis not in axes)
+        kept = sorted(axes)
+        return np.asarray(self.counts.sum(axis=away)).transpose([kept.index(axis) for axis in axes])
+
+    def _counted(self, name: str) -> str:
+        self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
+        return name
+
+    def arrays(self) -> Mapping[str, NDArray[np.float64]]:
+        return {"counts": self.counts}
+
+    @classmethod
+    def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "FullTableEstimate":
+        if set(saved.arrays) != {"counts"}:
+            raise FileFormatError(
+                f"a model of the full table holds 'counts', found {sorted(saved.arrays)}; write the bundle anew"
+            )
+        method = saved.method
+        if method.get("method") == "table":
+            # Tables that were saved before totals were held are fitted again as they were.
+            method = {"hold_total": False, **method}
+        return cls(measured, method, saved.status, saved.stats, saved.arrays["counts"])
+
+    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        counts = shares_of_rows(np.maximum(self.counts, 0.0).ravel(), check_rows(rows), rng)
+        cells = np.repeat(np.arange(counts.size), counts)
+        rng.shuffle(cells)
+        return np.stack(np.unravel_index(cells, self.domain.shape), axis=1).astype(np.int64)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A convex loss of marginals that the user wrote, with its gradient.
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MarginalLoss:
+    """Any convex function of some marginals, such as the log-likelihood of a mechanism that adds no noise to counts.
+
+    `marginals` names the attributes of each marginal. `evaluate` is given these marginals in counts, one array each
+    with its axes in the order named, and returns the loss and its gradient, one array of the same shape for each.
+    """
+
+    marginals: tuple[tuple[str, ...], ...]
+    evaluate: Callable[[Sequence[Array]], tuple[float, Sequence[Array]]]
+
+    def __post_init__(self) -> None:
+        named = tuple((each,) if isinstance(each, str) else tuple(each) for each in self.marginals)
+        object.__setattr__(self, "marginals", named)
+        if not named or not all(named):
+            raise DeclarationError("a loss of marginals names at least one marginal, and an attribute in each")
+        if len({frozenset(each) for each in named}) < len(named):
+            raise DeclarationError(f"the loss names a marginal twice among {list(named)}; name each once")
+
+    def scopes(self, domain: Domain) -> tuple[tuple[int, ...], ...]:
+        """The places of the attributes of each marginal, ascending."""
+        names = domain.counted_names
+        return tuple(tuple(sorted(names.index(name) for name in domain.ordered(each))) for each in self.marginals)
+
+    def of_layout(self, layout: TableLayout, domain: Domain) -> "FlatLoss":
+        """The loss as a function of flat marginals."""
+        names = domain.counted_names
+        orders = [tuple(np.argsort([names.index(name) for name in each])) for each in self.marginals]
+        places = [layout.scopes.index(scope) for scope in self.scopes(domain)]
+        return FlatLoss(self, layout, places, orders)
+
+
+@dataclass(frozen=True, eq=False)
+class FlatLoss:
+    """A loss of named marginals on the flat marginals of a layout."""
+
+    loss: MarginalLoss
+    layout: TableLayout
+    places: list[int]
+    orders: list[tuple[int, ...]]
+    """For each marginal the axes of its own order, ascending by attribute."""
+
+    def value_and_gradient(self, answers: Array) -> tuple[float, Array]:
+        tables = self.layout.unpack(answers)
+        asked = [
+            tables[place].transpose(np.argsort(order)) for place, order in zip(self.places, self.orders, strict=True)
+        ]
+        value, gradients = self.loss.evaluate(asked)
+        if len(gradients) != len(asked):
+            raise DeclarationError(f"the loss has {len(asked)} marginals and returned {len(gradients)} gradients")
+        flat = [np.zeros(self.layout.shape(k)) for k in range(len(self.layout.scopes))]
+        for place, order, table, gradient in zip(self.places, self.orders, asked, gradients, strict=True):
+            found = np.asarray(gradient, dtype=np.float64)
+            if found.shape != table.shape:
+                raise DeclarationError(
+                    f"a gradient of the loss has shape {found.shape} and its marginal {table.shape}; they must agree"
+                )
+            flat[place] = found.transpose(order)
+        return float(value), self.layout.pack(flat)

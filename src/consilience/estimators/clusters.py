@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from consilience.domain.declarations import Declaration
 from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, FileFormatError, MeasurementError
-from consilience.estimators.iterate_observations import Observed
-from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics, finite_or_none
+from consilience.estimators.iterates import Iterates, Observed, Progress, check_level, diagnostics, finite_or_none
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
 from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem

@@ -34,10 +34,9 @@ from consilience.errors import (
     readable_bytes,
     readable_count,
 )
-from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.base import MarginalLoss, Progress, Suitability
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import Fitting
-from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.measured_model import MeasuredModel, known_tree, known_tree_within
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.retraced_fits import Way

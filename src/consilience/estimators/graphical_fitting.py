@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.estimators.base import Progress
+from consilience.estimators.base import MarginalLoss, Progress
 from consilience.estimators.graphical_estimate import GraphicalEstimate
-from consilience.estimators.marginal_loss import MarginalLoss
 from consilience.estimators.measured_model import MeasuredModel
 from consilience.kernels.linear_maps import Kronecker
 from consilience.marginals.table_stacks import stored_order

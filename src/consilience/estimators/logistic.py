@@ -30,8 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.domain.declarations import Declaration
 from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
-from consilience.estimators.iterate_observations import Observed
-from consilience.estimators.iterates import Iterates, Progress, check_level, diagnostics
+from consilience.estimators.iterates import Iterates, Observed, Progress, check_level, diagnostics
 from consilience.iterates.kriging import Kriging
 from consilience.iterates.logistic_problem import (
     NoisyGradients,

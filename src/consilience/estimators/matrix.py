@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.errors import TooLarge, readable_bytes, readable_count
-from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.base import FullTableEstimate, Progress, Suitability
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
     Array,
@@ -38,7 +38,6 @@ from consilience.estimators.evidence import (
     chosen_loss,
     gather,
 )
-from consilience.estimators.full_table import FullTableEstimate
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.total_estimate import combined_total, total_of_answers

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
-from consilience.estimators.evidence import GAUSSIAN_LAWS, Evidence, gather, noise_scale, refuse_nothing_to_fit
-from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope
+from consilience.estimators.evidence import (
+    GAUSSIAN_LAWS,
+    Evidence,
+    QueryOnScope,
+    gather,
+    marginal_scope,
+    noise_scale,
+    refuse_nothing_to_fit,
+)
 from consilience.kernels.linear_maps import IdentityMap, LinearMap
 from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.least_squares import (

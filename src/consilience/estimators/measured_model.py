@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.estimators.evidence import GAUSSIAN_LAWS, LossChoice, noise_variance, refuse_nothing_to_fit
+from consilience.estimators.evidence import (
+    GAUSSIAN_LAWS,
+    LossChoice,
+    QueryOnScope,
+    marginal_scope,
+    noise_variance,
+    refuse_nothing_to_fit,
+    scope_of,
+)
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers, exact_answers, noisy_answers
-from consilience.estimators.query_on_scope import QueryOnScope, marginal_scope, scope_of
 from consilience.kernels.linear_maps import Kronecker
 from consilience.marginals.table_stacks import Scope
 from consilience.marginals.total_estimate import NoisyProduct, TotalEstimate, combined_total, total_of_answers

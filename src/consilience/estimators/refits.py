@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query
 from consilience.errors import MeasurementError
 from consilience.estimators.base import Estimate, Estimator
-from consilience.estimators.registry import ESTIMATORS
+from consilience.estimators.choose import ESTIMATORS
 from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, Measurement, MeasurementSet
 
@@ -138,7 +138,7 @@ def asking_for(fitted: Estimate, queries: Sequence[Query]) -> Asking:
     """How this estimate and its refits are best asked these queries."""
     model = _model(estimator_of(fitted), fitted)
     if model is not None:
-        from consilience.estimators.model_answers import ModelAnswers
+        from consilience.estimators.graphical_estimate import ModelAnswers
 
         prepared = ModelAnswers.of(model[1], queries)
         if prepared is not None:

@@ -29,7 +29,7 @@ from consilience.domain import factors
 from consilience.domain.attributes import Attribute
 from consilience.domain.factors import Factor, Identity, Intervals, Total
 from consilience.errors import DeclarationError, TooLarge, readable_count
-from consilience.estimators.base import Progress, Suitability
+from consilience.estimators.base import FullTableEstimate, Progress, Suitability
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
     Array,
@@ -39,7 +39,6 @@ from consilience.estimators.evidence import (
     chosen_loss,
     gather,
 )
-from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Infeasible
 from consilience.solvers.trees.fit import fit_forest, fit_tree

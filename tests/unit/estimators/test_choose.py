@@ -7,8 +7,8 @@ import pytest
 
 from consilience.domain import Domain, Query
 from consilience.errors import TooLarge, Unanswered
+from consilience.estimators.base import FullTableEstimate
 from consilience.estimators.choose import check_answers
-from consilience.estimators.full_table import FullTableEstimate
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.solvers.fit import Status
 

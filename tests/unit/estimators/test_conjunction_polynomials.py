@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 
 from consilience.errors import DeclarationError
-from consilience.estimators.published.conjunction_polynomials import best_polynomial, least_polynomial
+from consilience.estimators.published.learning import best_polynomial, least_polynomial
 
 
 def by_exchange(literals: int, degree: int, *, exact_at_zero: bool) -> float:

@@ -14,10 +14,8 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargi
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, FileFormatError, MeasurementError, ModelTooLarge
 from consilience.estimators import choose, estimate
-from consilience.estimators.published.dual_query import DualQuery, SyntheticRecords
-from consilience.estimators.published.dual_query_loss import draws_loss
-from consilience.estimators.published.dual_query_model import DualQueryModel, DualQueryModelEstimate
-from consilience.estimators.published.dual_query_run import DualQueryRun
+from consilience.estimators.published.dual_query import DualQuery, DualQueryRun, SyntheticRecords
+from consilience.estimators.published.dual_query_model import DualQueryModel, DualQueryModelEstimate, draws_loss
 from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.published.dual_query import DualQuery as DualQueryPlan

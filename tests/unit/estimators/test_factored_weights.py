@@ -7,8 +7,12 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
 from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.published.factored_weights import FactoredEstimate, FactoredWeights, components
-from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights
+from consilience.estimators.published.multiplicative_weights import (
+    FactoredEstimate,
+    FactoredWeights,
+    MultiplicativeWeights,
+    components,
+)
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Measurement, MeasurementSet, PrivacyStatement
 

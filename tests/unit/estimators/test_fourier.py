@@ -9,10 +9,8 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.domain.domains import PublicFacts, PublicMargin
 from consilience.domain.factors import Matrix, Prefix, Total
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
-from consilience.estimators.base import SavedModel
-from consilience.estimators.full_table import FullTableEstimate
-from consilience.estimators.published.fourier import Fourier, FourierEstimate
-from consilience.estimators.published.spread_negatives import spread_negatives
+from consilience.estimators.base import FullTableEstimate, SavedModel
+from consilience.estimators.published.fourier import Fourier, FourierEstimate, spread_negatives
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.plans.published.fourier import Fourier as FourierPlan

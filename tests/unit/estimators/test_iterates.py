@@ -7,8 +7,7 @@ import pytest
 
 from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.estimators.iterate_observations import Observed
-from consilience.estimators.iterates import Iterates
+from consilience.estimators.iterates import Iterates, Observed
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Exact, Laplace, Measurement, MeasurementSet
 
 DOMAIN = Domain(

@@ -6,8 +6,13 @@ import pytest
 from consilience.domain import Domain, Query, factors
 from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.published.local_squares import LocalSquares, LocalSquaresEstimate
-from consilience.estimators.published.scope_squares import ScopeAnswers, marginal_variance, solve_scope
+from consilience.estimators.published.local_squares import (
+    LocalSquares,
+    LocalSquaresEstimate,
+    ScopeAnswers,
+    marginal_variance,
+    solve_scope,
+)
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap, SumMap
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement

@@ -3,7 +3,7 @@
 import numpy as np
 
 from consilience.domain import Domain, Query
-from consilience.estimators.measured_operator import MeasuredOperator
+from consilience.estimators.measured_table import MeasuredOperator
 
 
 def test_the_written_matrix_is_the_operator_on_every_cell():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.estimators.published.networks import Conditional, Network, conditional_of_counts
+from consilience.estimators.published.bayesian_network import Conditional, Network, conditional_of_counts
 from consilience.kernels.rng import generator
 from consilience.models.elimination import CalibratedModel
 

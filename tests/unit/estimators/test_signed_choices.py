@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError
-from consilience.estimators.published.signed_choices import SignedChoices
+from consilience.estimators.published.dual_query_model import SignedChoices
 
 
 def drawn_choices(seed: int, *, rows: int = 5, steps: int = 6, draws: int = 4, rate: float = 0.7) -> SignedChoices:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from consilience.errors import ConsilienceError
-from consilience.estimators.published.spread_negatives import spread_negatives
+from consilience.estimators.published.fourier import spread_negatives
 
 
 def by_passes(table: np.ndarray, passes: int = 20_000) -> np.ndarray:

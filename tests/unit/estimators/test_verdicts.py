@@ -13,8 +13,7 @@ from consilience.cli.main import app
 from consilience.domain import Domain, Query, factors
 from consilience.errors import ConsilienceError, PoorFit
 from consilience.estimators import Graphical, Table, estimate, judged
-from consilience.estimators.registry import ESTIMATORS
-from consilience.estimators.verdicts import PUBLISHED, misfit
+from consilience.estimators.choose import ESTIMATORS, PUBLISHED, misfit
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication import open_release
 from consilience.solvers.fit import Infeasible, Status

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.estimators.published.walsh import nearest_table, table_of, walsh_transform
+from consilience.estimators.published.fourier import nearest_table, table_of, walsh_transform
 from consilience.solvers.fit import Infeasible
 
 

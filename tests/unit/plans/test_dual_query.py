@@ -12,7 +12,7 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
 from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError
-from consilience.estimators.published.dual_query_run import DualQueryRun
+from consilience.estimators.published.dual_query import DualQueryRun
 from consilience.plans.published.dual_query import DualQuery
 from consilience.plans.published.dual_query_schedule import MOST_ROUNDS, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget

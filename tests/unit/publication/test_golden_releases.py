@@ -9,9 +9,9 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.estimators import restore
+from consilience.estimators.choose import ESTIMATES
 from consilience.estimators.clusters import ClusterEstimate
 from consilience.estimators.logistic import RegressionEstimate
-from consilience.estimators.registry import ESTIMATES
 from consilience.measurements import MeasurementSet
 from consilience.publication import open_release
 from consilience.publication.models import load_model

@@ -24,7 +24,7 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQuery as PublishedRecords
-from consilience.estimators.published.dual_query_run import selections
+from consilience.estimators.published.dual_query import selections
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload

@@ -33,7 +33,7 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.published.factored_weights import FactoredWeights, components
+from consilience.estimators.published.multiplicative_weights import FactoredWeights, components
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload
 from consilience.plans.buckets import mean_absolute_noise

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog, nnls
 
 from consilience.domain import Domain, Query, factors
-from consilience.estimators.measured_operator import MeasuredOperator
+from consilience.estimators.measured_table import MeasuredOperator
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.tables.measured_fit import Facts, fit_measured_table
 from consilience.solvers.tables.row_costs import RowCosts, RowProducts, Rows, are_affordable
