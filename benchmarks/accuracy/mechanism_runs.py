@@ -62,8 +62,8 @@ def _release_choice(module: Any, domain: Any, workload: Any) -> Any:
 
 
 MECHANISMS: dict[str, Mechanism] = {
-    "independent": Mechanism("consilience.plans.independent", lambda plans, _, workload: plans.Independent(workload)),
-    "MST": Mechanism("consilience.plans.mst", lambda plans, _, workload: plans.Mst(workload)),
+    "independent": Mechanism("consilience.plans.marginals", lambda plans, _, workload: plans.Independent(workload)),
+    "MST": Mechanism("consilience.plans.forest", lambda plans, _, workload: plans.Mst(workload)),
     "forest": Mechanism("consilience.plans.forest", lambda plans, _, workload: plans.Forest(workload)),
     "AIM": Mechanism("consilience.plans.aim", lambda plans, _, workload: plans.Aim(workload)),
     "AIM on residual": Mechanism(

@@ -24,7 +24,7 @@ from consilience.errors import TooLarge
 from consilience.estimators import Estimator, Graphical, Residual, Views
 from consilience.estimators.published.fourier import spread_negatives
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.plans.view_designs import ViewDesign, choose_design
+from consilience.plans.views import ViewDesign, choose_design
 from consilience.privacy.budgets import budget
 
 Row = dict[str, Any]

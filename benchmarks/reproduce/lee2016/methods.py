@@ -16,9 +16,7 @@ from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.kernels.clustering import lloyd, wcss
 from consilience.plans.kmeans import KMeans
-from consilience.plans.published.cluster_grid import ClusterGrid
-from consilience.plans.published.hybrid_clusters import HybridClusters
-from consilience.plans.published.sample_and_aggregate import SampleAndAggregate
+from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
 from consilience.privacy.measure import measure
 
 DPKM = "DP-KMEANS, last iterate"

@@ -35,10 +35,9 @@ from consilience import plans
 from consilience.domain import Domain, Workload
 from consilience.estimators import Estimator, Residual
 from consilience.estimators.published.fourier import Fourier
-from consilience.plans.published.data_cube import DataCube
 from consilience.plans.published.expected_errors import normalised_error
-from consilience.plans.published.fourier import Fourier as FourierPlan
-from consilience.plans.published.learning import Learning
+from consilience.plans.published.marginals import DataCube, Learning
+from consilience.plans.published.marginals import Fourier as FourierPlan
 from consilience.privacy.measure import Plan, measure
 from consilience.strategies.attribute_strategies import eigen_design
 from consilience.strategies.workload_grams import strategy_error

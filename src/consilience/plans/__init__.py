@@ -11,30 +11,20 @@ if TYPE_CHECKING:
     from consilience.plans.aim import Aim
     from consilience.plans.best_buy import BestBuy
     from consilience.plans.chosen import chosen_plan
-    from consilience.plans.forest import Forest
+    from consilience.plans.forest import Forest, Mst
     from consilience.plans.hdmm import Hdmm
     from consilience.plans.histogram import Histogram
-    from consilience.plans.independent import Independent
     from consilience.plans.kmeans import KMeans
     from consilience.plans.logistic import Logistic
-    from consilience.plans.marginals import Direct, Flat, Marginals
-    from consilience.plans.matrix_mechanism import MatrixMechanism
-    from consilience.plans.mst import Mst
-    from consilience.plans.published.cluster_grid import ClusterGrid
-    from consilience.plans.published.data_cube import DataCube
-    from consilience.plans.published.dawa import Dawa
+    from consilience.plans.marginals import Direct, Flat, Independent, Marginals
+    from consilience.plans.matrix_mechanism import LowRank, MatrixMechanism
+    from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
-    from consilience.plans.published.efpa import Efpa
-    from consilience.plans.published.fourier import Fourier
-    from consilience.plans.published.hybrid_clusters import HybridClusters
-    from consilience.plans.published.learning import Learning
-    from consilience.plans.published.low_rank import LowRank
+    from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
+    from consilience.plans.published.marginals import DataCube, Fourier, Learning
     from consilience.plans.published.mwem import Mwem
     from consilience.plans.published.mwem_models import MwemModels
-    from consilience.plans.published.php import Php
     from consilience.plans.published.privbayes import PrivBayes
-    from consilience.plans.published.sample_and_aggregate import SampleAndAggregate
-    from consilience.plans.published.wavelet import Wavelet
     from consilience.plans.residual_planner import ResidualPlanner
     from consilience.plans.texts import plan_from_text
     from consilience.plans.views import Views
@@ -77,34 +67,34 @@ __all__ = [
 _HOMES = {
     "Aim": "aim",
     "BestBuy": "best_buy",
-    "ClusterGrid": "published.cluster_grid",
-    "DataCube": "published.data_cube",
-    "Dawa": "published.dawa",
+    "ClusterGrid": "published.clusters",
+    "DataCube": "published.marginals",
+    "Dawa": "published.histograms",
     "Direct": "marginals",
     "DualQuery": "published.dual_query",
-    "Efpa": "published.efpa",
+    "Efpa": "published.histograms",
     "Flat": "marginals",
     "Forest": "forest",
-    "Fourier": "published.fourier",
+    "Fourier": "published.marginals",
     "Hdmm": "hdmm",
     "Histogram": "histogram",
-    "HybridClusters": "published.hybrid_clusters",
-    "Independent": "independent",
+    "HybridClusters": "published.clusters",
+    "Independent": "marginals",
     "KMeans": "kmeans",
-    "Learning": "published.learning",
+    "Learning": "published.marginals",
     "Logistic": "logistic",
-    "LowRank": "published.low_rank",
+    "LowRank": "matrix_mechanism",
     "Marginals": "marginals",
     "MatrixMechanism": "matrix_mechanism",
-    "Mst": "mst",
+    "Mst": "forest",
     "Mwem": "published.mwem",
     "MwemModels": "published.mwem_models",
-    "Php": "published.php",
+    "Php": "published.histograms",
     "PrivBayes": "published.privbayes",
     "ResidualPlanner": "residual_planner",
-    "SampleAndAggregate": "published.sample_and_aggregate",
+    "SampleAndAggregate": "published.clusters",
     "Views": "views",
-    "Wavelet": "published.wavelet",
+    "Wavelet": "published.histograms",
     "chosen_plan": "chosen",
     "plan_from_text": "texts",
 }

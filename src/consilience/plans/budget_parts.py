@@ -1,11 +1,13 @@
 """One budget in two parts that sum to the whole, to the last digit, and a gate whose plan has one of them."""
 
+import math
 from collections.abc import Sequence
 
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError
-from consilience.measurements import Measurement
+from consilience.errors import DeclarationError, MeasurementError
+from consilience.measurements import Measurement, MeasurementSet
 from consilience.privacy.budgets import Budget, budget, exact_difference
+from consilience.privacy.cluster_statistics import GridCounts, declared_bounds
 from consilience.privacy.gate import Candidate, Gate
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.record_statistics import RecordStatistic
@@ -63,3 +65,87 @@ class PartialGate:
 
     def keep(self, selections: Measurement) -> None:
         self._gate.keep(selections)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What plans with private buckets share: the price of a bucket, and the least number of them.
+
+
+def mean_absolute_noise(budget: Budget) -> float:
+    """E|noise| on each of some disjoint counts that are measured with this budget, one record per unit, add-remove.
+
+    Under ε the noise is Laplace of scale 1/ε, and its mean absolute value is that scale; under ρ it is Gaussian of
+    stddev 1/√(2ρ), with √(2/π) times that.
+
+    >>> from consilience.privacy.budgets import budget
+    >>> mean_absolute_noise(budget(epsilon=0.5)), round(mean_absolute_noise(budget(rho=0.5)), 4)
+    (2.0, 0.7979)
+    """
+    amount = float(budget.amount)
+    return 1.0 / amount if budget.additive_unit == "epsilon" else 1.0 / math.sqrt(math.pi * amount)
+
+
+def at_least_two(starts: Sequence[int], size: int) -> tuple[int, ...]:
+    """The buckets, or the two halves of the only one.
+
+    A single bucket would measure nothing but the total.
+
+    >>> at_least_two((0, 3), 8), at_least_two((0,), 8), at_least_two((0,), 1)
+    ((0, 3), (0, 4), (0,))
+    """
+    return tuple(starts) if len(starts) > 1 or size == 1 else (0, size // 2)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How many records there are, for plans whose choices depend on it, and what a budget buys for a count.
+
+
+TOTAL_SHARE = 0.05
+
+
+def count_records(
+    gate: Gate, names: tuple[str, ...], budget: Budget, share: float
+) -> tuple[float, tuple[Measurement, ...], Budget]:
+    """The number of records, how it was measured, and what is left of the budget.
+
+    A public number costs nothing; else it is measured with this share. A noisy number below 1 is taken for 1.
+    """
+    if gate.domain.public.total is not None:
+        return float(gate.domain.public.total), (), budget
+    part, rest = in_two_parts(budget, share)
+    everything = GridCounts(names, declared_bounds(gate.domain, names), "box", 1)
+    found = gate.sum_records([everything], part)
+    return max(1.0, float(found[0].values[0])), found, rest
+
+
+def measured_total(counts: Sequence[Measurement]) -> float:
+    """The number of records from measurements that each count all of them: their sums, weighted by their noise.
+
+    With n counts of variance v each, a sum has the variance n·v; weights in inverse proportion leave the least.
+    """
+    weights = [1.0 / (each.values.size * each.noise.variance) for each in counts]
+    sums = [float(each.values.sum()) for each in counts]
+    return math.fsum(weight * total for weight, total in zip(weights, sums, strict=True)) / math.fsum(weights)
+
+
+def equivalent_epsilon(budget: Budget) -> float:
+    """The ε whose Laplace noise on a count has the variance that this budget buys: ε, or 2√ρ.
+
+    >>> from consilience.privacy.budgets import budget
+    >>> equivalent_epsilon(budget(epsilon=0.5)), equivalent_epsilon(budget(rho=0.25))
+    (0.5, 1.0)
+    """
+    amount = float(budget.amount)
+    return amount if budget.additive_unit == "epsilon" else 2.0 * math.sqrt(amount)
+
+
+def measured_sums(measured: MeasurementSet, algorithm: str, part: str) -> tuple[Measurement, ...]:
+    """The measurements of this part of an algorithm, in their order; refused where there is none."""
+    found = tuple(
+        each
+        for each in measured.measurements
+        if (about := each.statistic) is not None and (about.get("algorithm"), about.get("part")) == (algorithm, part)
+    )
+    if not found:
+        raise MeasurementError(f"the measurements hold no {part} of {algorithm!r}; give what such a plan measured")
+    return found

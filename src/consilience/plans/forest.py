@@ -1,28 +1,18 @@
-"""Forest: one-way marginals and the pairs that are worth their noise, joined as finely as the records allow.
+"""MST: one-way marginals, then the pairs of a spanning tree that is selected privately (McKenna, Miklau, Sheldon 2021).
 
-The outline is that of MST (McKenna, Miklau, Sheldon 2021; plans/mst.py): one-way marginals, a private selection of
-pairs without a cycle, their measurement. Four things differ, and all follow from what noise costs.
+A third of the budget measures all one-way marginals. The second third grows a tree: each of d − 1 selections takes,
+among the pairs that join two components, the one whose counts are farthest in L1 distance from what independence would
+lead one to expect, as with Kruskal's algorithm for the greatest spanning tree (privacy/scores.py proves the
+sensitivity). The last third measures the pairs of the tree.
 
-*Shares.* One-way marginals get `one_way_share` of the budget, divided so that noise is balanced (plans/independent.py).
-A selection tells totals of hundreds of records apart and needs little: `selection_share` for all. The rest is for
-pairs, again balanced by their cells.
+Rare values. For selecting and measuring pairs the values of an attribute whose noisy count is below `rare` standard
+deviations of its noise are joined into one. How they divide is then known from the one-way marginals alone.
 
-*Cells.* With σ the noise to expect of a pair's cells and N the estimated number of records, a pair is measured with at
-most N/(2σ) cells: rare values are joined (plans/value_groups.py).
-
-*Scores.* A difference from independence that is smaller than σ would be lost in noise. A pair's score adds up, over
-its joined cells, what the differences exceed σ by; the sensitivity is that of the L1 distance (privacy/scores.py).
-
-*Worth.* Measuring one more pair of n cells takes its share from the others. With k pairs of n cells each, noise adds up
-to k·n·E|noise| ∝ k^(3/2) under ρ, so that one more costs half of its own noise again: ½ n E|noise|, times `care`. That
-is the penalty of its score, and "nothing", with a score of 0, is a candidate: a forest may end before it is a tree.
-What the selections left is spent on what was selected.
-
-Weights. A pair counts by how much of the workload names both attributes. Pairs with which the model would take hours
-to answer some query of the workload are not selected.
+The paper has ρ; with a pure ε the same thirds buy Laplace noise. `plans.Forest` spends the same budget with more care.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -38,13 +28,118 @@ from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, answering_sizes
 from consilience.plans.budget_parts import check_share
-from consilience.plans.independent import attribute_importance, balanced_shares, one_way_cells
-from consilience.plans.mst import tree_sentences
-from consilience.plans.spanning_pairs import OneWayCounts, Pair, grow_forest, joined_tables, mean_absolute, pair_weights
-from consilience.plans.value_groups import Joining, joined_table
+from consilience.plans.marginals import attribute_importance, balanced_shares, one_way_cells
+from consilience.plans.spanning_pairs import (
+    Joining,
+    OneWayCounts,
+    Pair,
+    grow_forest,
+    joined_below,
+    joined_table,
+    joined_tables,
+    mean_absolute,
+    pair_weights,
+    separate,
+)
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.scores import JoinedTable, JoinedValues
+
+THIRD = Fraction(1, 3)
+
+
+@dataclass(frozen=True)
+class Mst(AnswersWorkload):
+    """One-way marginals and the pairs of a private spanning tree, a third of the budget for each step.
+
+    `workload` bounds the attributes to those it names, and the tree to one that answers its queries within memory and
+    minutes, which may leave it in parts; it is not used otherwise, and without it all attributes are taken. `rare` is
+    how many standard deviations of its noise a count has at least whose value is not joined with others; 0 joins none.
+
+    >>> Mst().to_json()
+    {'plan': 'mst', 'workload': None, 'rare': 3.0}
+    """
+
+    workload: Workload | None = None
+    rare: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.rare) and self.rare >= 0):
+            raise DeclarationError(
+                f"values are joined below {self.rare} deviations; give a number from 0 up, such as 3"
+            )
+
+    def run(self, gate: Gate) -> None:
+        names = tuple(attribute_importance(self.workload, gate.domain))
+        if len(names) == 1:
+            OneWayCounts.measure(gate, names, Fraction(1), [1.0])
+            return
+        known = OneWayCounts.measure(gate, names, THIRD, [1.0] * len(names))
+        groups = self._groups(known)
+        pairs = pair_weights(None, gate.domain, names)
+        values = {pair: JoinedValues((groups[pair[0]], groups[pair[1]])) for pair in pairs}
+        tables = joined_tables(gate.domain, known, values, _as_scored)
+        sizes = answering_sizes(self.workload, gate.domain)
+        chosen, _ = grow_forest(gate, names, tables, THIRD / max(1, len(names) - 1), nothing=None, sizes=sizes)
+        gate.measure([known.query(gate.domain, pair, values[pair]) for pair in chosen], gate.budget.scaled(THIRD))
+
+    def _groups(self, known: OneWayCounts) -> dict[str, NDArray[np.intp]]:
+        if not (known.told and self.rare):
+            return {name: separate(len(known.counts[name])) for name in known.names}
+        least = self.rare * known.stddev(float(THIRD) / len(known.names))
+        return {name: joined_below(known.counts[name], least) for name in known.names}
+
+    def estimator(self) -> Graphical:
+        """The graphical model of the tree."""
+        return Graphical()
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """What is measured, in sentences."""
+        return tree_sentences(example)
+
+    def to_json(self) -> dict[str, Any]:
+        workload = None if self.workload is None else self.workload.to_json()
+        return {"plan": "mst", "workload": workload, "rare": self.rare}
+
+
+def _as_scored(_pair: Pair, values: JoinedValues, expected: NDArray[np.float64]) -> JoinedTable:
+    return JoinedTable(values, expected)
+
+
+def tree_sentences(example: MeasurementSet) -> tuple[str, ...]:
+    """How many one-way marginals and pairs such measurements hold."""
+    attributes: Sequence[str] = [each.query.attributes[0] for each in example if len(each.query.attributes) == 1]
+    pairs = sum(len(each.query.attributes) == 2 for each in example)
+    return (
+        f"the one-way marginals of {len(set(attributes))} attributes, then up to {pairs} pairs that join them without "
+        "a cycle; which pairs is selected privately, so that those shown here stand for others",
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Forest: one-way marginals and the pairs that are worth their noise, joined as finely as the records allow.
+#
+# The outline is that of MST (McKenna, Miklau, Sheldon 2021; plans/forest.py): one-way marginals, a private selection of
+# pairs without a cycle, their measurement. Four things differ, and all follow from what noise costs.
+#
+# *Shares.* One-way marginals get `one_way_share` of the budget, divided so that noise is balanced
+# (plans/marginals.py). A selection tells totals of hundreds of records apart and needs little: `selection_share` for
+# all. The rest is for pairs, again balanced by their cells.
+#
+# *Cells.* With σ the noise to expect of a pair's cells and N the estimated number of records, a pair is measured with
+# at most N/(2σ) cells: rare values are joined (plans/spanning_pairs.py).
+#
+# *Scores.* A difference from independence that is smaller than σ would be lost in noise. A pair's score adds up, over
+# its joined cells, what the differences exceed σ by; the sensitivity is that of the L1 distance (privacy/scores.py).
+#
+# *Worth.* Measuring one more pair of n cells takes its share from the others. With k pairs of n cells each, noise adds
+# up to k·n·E|noise| ∝ k^(3/2) under ρ, so that one more costs half of its own noise again: ½ n E|noise|, times `care`.
+# That is the penalty of its score, and "nothing", with a score of 0, is a candidate: a forest may end before it is a
+# tree. What the selections left is spent on what was selected.
+#
+# Weights. A pair counts by how much of the workload names both attributes. Pairs with which the model would take hours
+# to answer some query of the workload are not selected.
+
 
 CELLS_ABOVE_NOISE = 2.0
 """A joined cell holds at least about this many standard deviations of its noise, in the mean."""

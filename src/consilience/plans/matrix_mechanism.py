@@ -17,13 +17,70 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.workloads import Workload
-from consilience.errors import DeclarationError
-from consilience.plans.strategy_queries import AttributeWorkload, strategy_query
+from consilience.domain.factors import Matrix
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload, named_workload
+from consilience.errors import DeclarationError, TooLarge
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
 from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy
-from consilience.strategies.workload_grams import marginal_workload_gram, strategy_error
+from consilience.strategies.low_rank import low_rank_factors
+from consilience.strategies.workload_grams import gram_matrix, marginal_workload_gram, strategy_error
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What plans that optimise a strategy for one attribute share: the Gram matrix, and the strategy as a query.
+
+
+MOST_CELLS = 4096
+"""Optimising takes time with the cube of the number of values: minutes for this many."""
+
+
+@dataclass(frozen=True)
+class AttributeWorkload:
+    """Queries about one attribute, with how much the squared error of each counts."""
+
+    attribute: str
+    workload: Workload
+
+    @staticmethod
+    def of(workload: Workload | str, attribute: str | None) -> "AttributeWorkload":
+        """The workload that a name and an attribute give, or one whose queries all name the same attribute."""
+        if isinstance(workload, str):
+            if attribute is None:
+                raise DeclarationError(f"the workload {workload!r} is given by name; name its attribute too")
+            return AttributeWorkload(attribute, named_workload(workload, attribute))
+        named = dict.fromkeys(name for query in workload.queries for name in query.attributes)
+        if len(named) != 1 or (attribute is not None and attribute not in named):
+            raise DeclarationError(
+                f"the workload names the attributes {', '.join(named) or 'none'}; a strategy is found for the queries "
+                "of one attribute: give a workload about that one"
+            )
+        return AttributeWorkload(next(iter(named)), workload)
+
+    def gram(self, domain: Domain) -> NDArray[np.float64]:
+        """Σ_q w_q F_qᵀF_q over the attribute's values; the total, which names no attribute, is a row of ones."""
+        size = domain[self.attribute].size
+        if size > MOST_CELLS:
+            raise TooLarge(
+                f"attribute {self.attribute!r} has {size:,} values, and a strategy is optimised for up to "
+                f"{MOST_CELLS:,}; use a histogram plan, or coarser bins"
+            )
+        found = np.zeros((size, size))
+        for query, weight in self.workload:
+            maps = query.bind(domain).maps
+            found += weight * (gram_matrix(maps[0]) if maps else np.ones((size, size)))
+        return found
+
+
+def strategy_query(attribute: str, strategy: NDArray[np.float64]) -> Query:
+    """The rows of a strategy as one query; entries that the lattice could not hold are left out."""
+    kept = np.where(np.abs(strategy) >= 2.0**-21 * np.abs(strategy).max(), strategy, 0.0)
+    return Query.of({attribute: Matrix.of(kept[np.any(kept != 0, axis=1)])})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The matrix mechanism: measure a strategy that suits the workload, answer the workload from it (Li et al. 2010).
+
 
 STRATEGIES = ("auto", "p-identity", "eigen", "yuan")
 
@@ -139,3 +196,59 @@ def expected_marginal_error(sizes: Sequence[int], ways: int, *, strategy: str = 
 def _digest(strategy: NDArray[np.float64]) -> dict[str, Any]:
     digest = hashlib.sha256(np.ascontiguousarray(strategy).tobytes()).hexdigest()
     return {"shape": list(strategy.shape), "sha256": digest}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# LRM, the low-rank mechanism: measure few rows L from which the workload follows as W = B L (Yuan et al. 2012).
+#
+# The factors depend on the workload and the attribute's declared size alone. They are found for Laplace noise, whose
+# sensitivity is the L1 norm; with other budgets the same rows are measured. Answering W by B times the noisy answers, B
+# = W L⁺, is W x̂ with x̂ the least-squares counts of least norm: `estimators.Matrix(loss="l2", nonnegative=False)`.
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """The rows L of a factorisation of a workload about one attribute.
+
+    The workload is a `Workload`, or "identity", "prefix" or "ranges" with the `attribute`. `rank` is the number of
+    rows; by default 1.2 times the workload's rank, as the authors have it, or the values themselves where those serve
+    better.
+    """
+
+    workload: Workload | str
+    attribute: str | None = None
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        self._target()
+        if self.rank is not None and (not isinstance(self.rank, int) or self.rank < 1):
+            raise DeclarationError(f"a rank of {self.rank!r} was asked for; ask for a whole number from 1 up")
+
+    def matrix(self, domain: Domain) -> NDArray[np.float64]:
+        """L for a domain, before it is rounded to the lattice."""
+        return _rows(self._target().gram(domain).tobytes(), self.rank)
+
+    def run(self, gate: Gate) -> None:
+        gate.measure(strategy_query(self._target().attribute, self.matrix(gate.domain)), gate.budget)
+
+    def to_json(self) -> dict[str, Any]:
+        target = self._target()
+        return {
+            "plan": "low-rank",
+            "attribute": target.attribute,
+            "workload": target.workload.to_json(),
+            "rank": self.rank,
+        }
+
+    def _target(self) -> AttributeWorkload:
+        return AttributeWorkload.of(self.workload, self.attribute)
+
+
+@lru_cache(maxsize=8)
+def _rows(gram: bytes, rank: int | None) -> NDArray[np.float64]:
+    """L for a Gram matrix, kept for the next run: a plan runs twice, once to tell its price."""
+    flat = np.frombuffer(gram)
+    size = round(len(flat) ** 0.5)
+    found = low_rank_factors(flat.reshape(size, size), rank=rank).strategy
+    found.setflags(write=False)
+    return found

@@ -1,23 +1,280 @@
 """Views: a few mid-sized marginals from which any marginal can be put together (PriView; Qardaji, Yang, Li 2014).
 
-Every pair of attributes, or triple, or quadruple, is part of at least one view. plans/view_designs.py has the
+Every pair of attributes, or triple, or quadruple, is part of at least one view. plans/views.py has the
 mathematics of the choice, `estimators.Views` the reconstruction. The choice looks at the attributes' sizes, the budget
 and a rough number of records. That number is public, or given, or measured first with a small share of the budget.
 """
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
+from consilience.coverings.designs import covering, covering_size
+from consilience.coverings.sets import coverage
+from consilience.coverings.weighted import weighted_covering
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError
+from consilience.errors import DeclarationError, TooLarge
 from consilience.measurements import MeasurementSet
 from consilience.plans.budget_parts import check_share, in_two_parts
-from consilience.plans.view_designs import WAYS, Bounds, Considered, ViewDesign, choose_design, considered_designs
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Which views to measure: sets of attributes that together hold every pair, triple or quadruple of attributes.
+#
+# Qardaji, Yang, Li 2014, §4.5 and §4.7. With w views measured together a cell has the variance σ²(w): 2w²/ε² for a pure
+# budget, w/(2ρ) for a concentrated one. A marginal that is summed from view V has the expected squared error σ² ·
+# cells(V), and averaging over all views that hold it divides by their number. Over all sets of j attributes the mean
+# number of such views, each counted by 1/cells(V), is
+#
+#     precision(j) = Σ_V C(|V|, j) / cells(V) / C(d, j),        error(j) = √(σ²(w) / precision(j)) / N:
+#
+# the paper's equation (5) for j = 2 and views of ℓ flags, where cells(V) = 2^ℓ.
+#
+# More attributes to a view mean fewer views, but more cells to sum. Among the view sizes that are considered the one
+# with the least product of error(2) and error(3) is taken: for flags, 2^ℓ / (ℓ² (ℓ−1)² (ℓ−2)) is least at ℓ = 8, the
+# paper's advice, as far as designs exist that hold every set about equally often. Holding all triples or quadruples
+# asks for more views. The largest t of 2, 3, 4 is taken whose error(2) stays at 0.001: the low end of the paper's 0.001
+# to 0.003, and where pairs and triples were equally good on Kosarak (`python -m benchmarks.reproduce
+# qardaji2014-figure-6`).
+#
+# Attributes with more values: a view is bounded by its cells s. The paper's ranges, 100–1000 for 2 values to 250–5000
+# for 5, are about 50b to 200b² for b values; b is the geometric mean of the sizes here, and some s from that range are
+# tried.
+
+
+TARGET_ERROR = 0.001
+"""The noise error of a pair, in parts of the number of records, up to which covering larger sets is worth it."""
+
+BLOCKS = range(6, 11)
+"""How many flags a view may have."""
+
+WAYS = (2, 3, 4)
+CELL_BOUNDS = 5
+"""How many bounds on a view's cells are tried for attributes of several values."""
+
+MOST_CELLS = 2**28
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How large a design is: for each kind of view the attributes it has, its cells, and how many there are."""
+
+    attributes: int
+    kinds: tuple[tuple[int, int, int], ...]
+
+    @property
+    def views(self) -> int:
+        """How many views there are."""
+        return sum(count for _, _, count in self.kinds)
+
+    @property
+    def cells(self) -> int:
+        """The cells of all views together."""
+        return sum(cells * count for _, cells, count in self.kinds)
+
+    def precision(self, ways: int) -> float:
+        """How many views hold a set of so many attributes on average, each counted by 1 / its cells."""
+        held = math.fsum(count * math.comb(length, ways) / cells for length, cells, count in self.kinds)
+        return held / math.comb(self.attributes, ways)
+
+    def noise_error(self, ways: int, *, variance: float, records: float) -> float:
+        """The expected L2 error from noise of a marginal of so many attributes, in parts of the number of records."""
+        precision = self.precision(min(ways, self.attributes))
+        if records <= 0 or precision <= 0:
+            return math.inf
+        return math.sqrt(variance / precision) / records
+
+    def typical_noise(self, budget: Budget) -> float:
+        """The geometric mean of the noise errors of pairs and triples, for one record."""
+        variance = cell_variance(budget, self.views)
+        return math.sqrt(math.prod(self.noise_error(ways, variance=variance, records=1.0) for ways in (2, 3)))
+
+    def needed_records(self, budget: Budget) -> int:
+        """From how many records on the noise error of a pair is at most what covering larger sets is worth."""
+        variance = cell_variance(budget, self.views)
+        return math.ceil(self.noise_error(2, variance=variance, records=1.0) / TARGET_ERROR)
+
+
+@dataclass(frozen=True)
+class ViewDesign:
+    """Views, as places of attributes, over attributes of these sizes."""
+
+    sizes: tuple[int, ...]
+    views: tuple[tuple[int, ...], ...]
+    ways: int | None
+    """Every set of this many attributes is part of a view; None where the views were named by the user."""
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The cells of each view."""
+        return tuple(math.prod(self.sizes[place] for place in view) for view in self.views)
+
+    @property
+    def extent(self) -> Extent:
+        kinds = Counter((len(view), cells) for view, cells in zip(self.views, self.cells, strict=True))
+        return Extent(len(self.sizes), tuple((*kind, count) for kind, count in sorted(kinds.items())))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The attributes in no view."""
+        return tuple(sorted(set(range(len(self.sizes))) - {place for view in self.views for place in view}))
+
+    def covered(self, ways: int) -> float:
+        """The share of sets of so many attributes that are part of a view."""
+        return coverage(self.views, len(self.sizes), ways)
+
+
+def cell_variance(budget: Budget, views: int) -> float:
+    """The variance of the noise on each cell when so many views share a budget.
+
+    >>> from consilience.privacy.budgets import budget
+    >>> cell_variance(budget(epsilon=1), 20)
+    800.0
+    """
+    amount = float(budget.amount)
+    return 2.0 * views**2 / amount**2 if budget.additive_unit == "epsilon" else views / (2.0 * amount)
+
+
+def choose_design(
+    sizes: Sequence[int],
+    budget: Budget,
+    records: float,
+    *,
+    ways: int | None = None,
+    attributes_per_view: int | None = None,
+    most_cells: int | None = None,
+) -> ViewDesign:
+    """The views for attributes of these sizes, a budget, and a rough number of records; what is given is kept to.
+
+    >>> from consilience.privacy.budgets import budget
+    >>> design = choose_design((2,) * 32, budget(epsilon=0.1), 900_000, attributes_per_view=8)
+    >>> design.ways, len(design.views)
+    (2, 20)
+    """
+    shape = tuple(int(size) for size in sizes)
+    asked = Bounds(ways, attributes_per_view, most_cells)
+    asked.check(shape)
+    considered = considered_designs(shape, budget, asked)
+    affordable = [each for each in considered if each.extent.needed_records(budget) <= records]
+    return (affordable[-1] if affordable else considered[0]).built()
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the user asks of a design; None for what is left to the choice."""
+
+    ways: int | None = None
+    attributes_per_view: int | None = None
+    most_cells: int | None = None
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse what no design can do."""
+        least = min(self.ways or 2, len(shape))
+        if not shape:
+            raise DeclarationError("the domain has no counted attribute, so there is nothing to view; add attributes")
+        if self.ways is not None and not 1 <= self.ways <= WAYS[-1]:
+            raise DeclarationError(
+                f"views that cover all sets of {self.ways} attributes were asked for; ask for 1 to {WAYS[-1]}"
+            )
+        if self.attributes_per_view is not None and self.most_cells is not None:
+            raise DeclarationError(
+                "both attributes_per_view and most_cells were given; give the one that should bound the views"
+            )
+        if self.attributes_per_view is not None and self.attributes_per_view < least:
+            raise DeclarationError(
+                f"views of {self.attributes_per_view} attributes cannot cover all sets of {least}; give at least as "
+                "many attributes to a view"
+            )
+        if self.most_cells is not None and self.most_cells < 2:
+            raise DeclarationError(
+                f"views of at most {self.most_cells} cells were asked for; give a bound from 2 up, such as 1000"
+            )
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A design whose size is known and which is built only when it is chosen."""
+
+    shape: tuple[int, ...]
+    ways: int
+    attributes_per_view: int | None
+    """None where the views were found by a search over cells."""
+    found: tuple[tuple[int, ...], ...]
+    extent: Extent
+
+    def built(self) -> ViewDesign:
+        """The design itself."""
+        if self.extent.cells > MOST_CELLS:
+            raise TooLarge(
+                f"the views have {self.extent.cells:,} cells together, and {MOST_CELLS:,} are allowed; cover fewer "
+                "ways, ask for fewer attributes to a view, or measure coarser attributes"
+            )
+        views = self.found
+        if self.attributes_per_view is not None:
+            views = covering(len(self.shape), self.attributes_per_view, self.ways)
+        return ViewDesign(self.shape, views, self.ways)
+
+
+def considered_designs(shape: tuple[int, ...], budget: Budget, asked: Bounds) -> list[Considered]:
+    """The least noisy design for each size of sets that may be covered, pairs first.
+
+    Larger sets than pairs are weighed where attributes are flags, or views are bounded by attributes; §4.7 advises
+    pairs otherwise. One view of everything covers all sets at once.
+    """
+    whole = _equal_design(shape, min(2, len(shape)), len(shape))
+    several = asked.attributes_per_view is not None or (set(shape) == {2} and asked.most_cells is None)
+    if len(shape) <= (asked.attributes_per_view or (BLOCKS[-1] if several else 1)):
+        return [whole]
+    if math.prod(shape) <= (asked.most_cells or 0):
+        return [whole]
+    wanted = (asked.ways,) if asked.ways is not None else WAYS if several else WAYS[:1]
+    least_noisy: list[Considered] = []
+    for ways in wanted:
+        candidates = _candidates(shape, min(ways, len(shape)), asked.attributes_per_view, asked.most_cells)
+        least_noisy.append(min(candidates, key=lambda each: each.extent.typical_noise(budget)))
+    return least_noisy
+
+
+@lru_cache(maxsize=64)
+def _candidates(shape: tuple[int, ...], ways: int, block: int | None, most_cells: int | None) -> tuple[Considered, ...]:
+    """One design for each view size that is considered; kept, because a plan runs twice."""
+    if block is not None:
+        return (_equal_design(shape, ways, block),)
+    if set(shape) == {2} and most_cells is None:
+        return tuple(_equal_design(shape, ways, each) for each in BLOCKS if ways <= each <= len(shape))
+    bounds = [most_cells] if most_cells is not None else _cell_bounds(shape)
+    found = [ViewDesign(shape, weighted_covering(shape, bound, ways), ways) for bound in bounds]
+    return tuple(Considered(shape, ways, None, each.views, each.extent) for each in found)
+
+
+def _equal_design(shape: tuple[int, ...], ways: int, block: int) -> Considered:
+    """The best known design with so many attributes to a view; built only to count its cells, where sizes differ."""
+    length = min(block, len(shape))
+    if len(set(shape)) > 1:
+        built = ViewDesign(shape, covering(len(shape), length, ways), ways)
+        return Considered(shape, ways, None, built.views, built.extent)
+    count = covering_size(len(shape), length, ways)
+    return Considered(shape, ways, length, (), Extent(len(shape), ((length, shape[0] ** length, count),)))
+
+
+def _cell_bounds(shape: tuple[int, ...]) -> list[int]:
+    """Bounds on the cells of a view from the paper's range, evenly spaced on a logarithmic scale."""
+    typical = math.exp(math.fsum(math.log(max(size, 2)) for size in shape) / len(shape))
+    bounds = np.geomspace(50 * typical, 200 * typical**2, CELL_BOUNDS)
+    return sorted({round(bound) for bound in bounds.tolist()})
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Views: a few mid-sized marginals from which any marginal can be put together (PriView; Qardaji, Yang, Li 2014).
+
 
 TOTAL_SHARE = 0.005
 

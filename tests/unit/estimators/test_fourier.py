@@ -13,7 +13,7 @@ from consilience.estimators.base import FullTableEstimate, SavedModel
 from consilience.estimators.published.fourier import Fourier, FourierEstimate, spread_negatives
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.plans.published.fourier import Fourier as FourierPlan
+from consilience.plans.published.marginals import Fourier as FourierPlan
 
 NAMES = "abcd"
 FLAGS = Domain.from_sizes(dict.fromkeys(NAMES, 2), name="flags")

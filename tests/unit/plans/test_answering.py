@@ -14,13 +14,18 @@ from consilience.measurements import MeasurementSet
 from consilience.models import elimination_plans
 from consilience.models.junction_trees import junction_tree
 from consilience.plans.aim import Aim
-from consilience.plans.answering import CAREFUL, AnswersWorkload, _most_work, answering_sizes, asked_queries
+from consilience.plans.answering import (
+    CAREFUL,
+    AnswersWorkload,
+    _most_work,
+    answering_sizes,
+    answering_work,
+    asked_queries,
+)
 from consilience.plans.best_buy import BestBuy
 from consilience.plans.chosen import chosen_plan
-from consilience.plans.forest import Forest
-from consilience.plans.independent import Independent
-from consilience.plans.model_sizes import answering_work
-from consilience.plans.mst import Mst
+from consilience.plans.forest import Forest, Mst
+from consilience.plans.marginals import Independent
 from consilience.plans.published.privbayes import PrivBayes
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger

@@ -9,10 +9,8 @@ import pytest
 from consilience.domain import Attribute, Domain
 from consilience.domain.factors import Intervals
 from consilience.errors import DeclarationError
-from consilience.plans.branching import branching_for, levels_of
-from consilience.plans.published.dawa import Dawa
-from consilience.plans.published.greedy_hierarchy import WeightedRanges, greedy_shares_and_error
-from consilience.plans.published.php import Php
+from consilience.plans.histogram import WeightedRanges, branching_for, greedy_shares_and_error, levels_of
+from consilience.plans.published.histograms import Dawa, Php
 from consilience.privacy.measure import measure
 from consilience.source import open_table
 

@@ -13,8 +13,7 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargi
 from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun
-from consilience.plans.published.dual_query import DualQuery
-from consilience.plans.published.dual_query_schedule import MOST_ROUNDS, bought_rate, draw_costs, schedule
+from consilience.plans.published.dual_query import MOST_ROUNDS, DualQuery, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger

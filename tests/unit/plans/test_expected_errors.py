@@ -22,8 +22,7 @@ from consilience.plans.published.expected_errors import (
     unit_variance,
     view_noise_error,
 )
-from consilience.plans.published.fourier import Fourier
-from consilience.plans.published.learning import Learning, learning_noise_error
+from consilience.plans.published.marginals import Fourier, Learning, learning_noise_error
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 

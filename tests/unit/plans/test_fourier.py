@@ -9,7 +9,7 @@ import pytest
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.published.fourier import Fourier as FourierEstimator
-from consilience.plans.published.fourier import Fourier
+from consilience.plans.published.marginals import Fourier
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger

@@ -14,8 +14,7 @@ from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.published.local_squares import LocalSquares
-from consilience.plans.hdmm import Hdmm
-from consilience.plans.product_queries import on_lattice, product_workload
+from consilience.plans.hdmm import Hdmm, on_lattice, product_workload
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger

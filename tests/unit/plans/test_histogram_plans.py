@@ -12,10 +12,7 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
 from consilience.plans.budget_parts import in_two_parts
 from consilience.plans.histogram import Histogram
-from consilience.plans.published.dawa import Dawa
-from consilience.plans.published.efpa import Efpa
-from consilience.plans.published.php import Php
-from consilience.plans.published.wavelet import Wavelet
+from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure

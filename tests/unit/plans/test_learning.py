@@ -10,7 +10,7 @@ import pytest
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
 from consilience.plans.published.expected_errors import direct_error
-from consilience.plans.published.learning import Learning, learning_noise_error
+from consilience.plans.published.marginals import Learning, learning_noise_error
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger

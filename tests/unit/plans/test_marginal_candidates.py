@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from consilience.domain import Domain, Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.plans.marginal_candidates import CandidateLimits, candidates_of_ways, candidates_of_workload
+from consilience.plans.aim import CandidateLimits, candidates_of_ways, candidates_of_workload
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3, "c": 4, "d": 5, "e": 1})
 OPEN = CandidateLimits(most_attributes=5, most_cells=10**9, most_candidates=10**6)

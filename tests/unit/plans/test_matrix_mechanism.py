@@ -8,9 +8,7 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.workloads import Workload, random_predicates, random_signs
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
-from consilience.plans.matrix_mechanism import MatrixMechanism
-from consilience.plans.published.low_rank import LowRank
-from consilience.plans.strategy_queries import AttributeWorkload
+from consilience.plans.matrix_mechanism import AttributeWorkload, LowRank, MatrixMechanism
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.measure import measure

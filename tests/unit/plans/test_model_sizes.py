@@ -9,7 +9,7 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import Gaussian, Measurement, MeasurementSet
-from consilience.plans.model_sizes import ModelSizes
+from consilience.plans.answering import ModelSizes
 
 PLAIN = Domain.from_sizes({"a": 2, "b": 3, "c": 4, "d": 5, "e": 2})
 RULED = Domain(

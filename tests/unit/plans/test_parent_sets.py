@@ -7,8 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.kernels.rng import generator
-from consilience.plans.published.network_candidates import CandidateLimits, candidate_families
-from consilience.plans.published.parent_sets import all_maximal_sets, sets_of_degree, some_maximal_sets
+from consilience.plans.published.privbayes import (
+    CandidateLimits,
+    all_maximal_sets,
+    candidate_families,
+    sets_of_degree,
+    some_maximal_sets,
+)
 
 SIZES = st.lists(st.integers(1, 6), max_size=6)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.kernels.rng import generator
-from consilience.plans.published.record_search.conjunctions import Conjunction
-from consilience.plans.published.record_search.searching import best_record
+from consilience.plans.published.record_search import Conjunction, best_record
 
 
 def weight_of(codes, conjunctions: list[Conjunction]) -> float:

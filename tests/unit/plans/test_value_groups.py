@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain, Query
-from consilience.plans.value_groups import Joining, group_factor, joined_below, joined_table, joined_to, separate
+from consilience.plans.spanning_pairs import Joining, group_factor, joined_below, joined_table, joined_to, separate
 
 COUNTS = st.lists(st.floats(0, 1000), min_size=1, max_size=30).map(np.array)
 

@@ -13,7 +13,7 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.plans import Views
 from consilience.plans.published.expected_errors import view_noise_error
 from consilience.plans.texts import plan_from_text
-from consilience.plans.view_designs import Extent, cell_variance, choose_design
+from consilience.plans.views import Extent, cell_variance, choose_design
 from consilience.privacy.budgets import budget
 from consilience.privacy.measure import measure, price
 from consilience.source import open_table

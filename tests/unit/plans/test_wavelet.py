@@ -8,7 +8,7 @@ import pytest
 
 from consilience.domain import Attribute, Domain, factors
 from consilience.errors import DeclarationError
-from consilience.plans.published.wavelet import Wavelet
+from consilience.plans.published.histograms import Wavelet
 from consilience.privacy.measure import measure
 from consilience.source import open_table
 

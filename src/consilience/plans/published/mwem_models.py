@@ -35,11 +35,9 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.published.multiplicative_weights import FactoredWeights, components
 from consilience.measurements import MeasurementSet
-from consilience.plans.answering import AnswersWorkload
-from consilience.plans.buckets import mean_absolute_noise
-from consilience.plans.budget_parts import check_share
-from consilience.plans.independent import attribute_importance
-from consilience.plans.model_sizes import ModelSizes
+from consilience.plans.answering import AnswersWorkload, ModelSizes
+from consilience.plans.budget_parts import check_share, mean_absolute_noise
+from consilience.plans.marginals import attribute_importance
 from consilience.plans.published.mwem import MOST_ROUNDS, TOTAL_SHARE
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.plans.spanning_pairs import best_selector

@@ -19,11 +19,14 @@ Attributes enter as they are declared: the paper's taxonomies, which would let p
 "vanilla" encoding).
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
+
+import numpy as np
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
@@ -32,14 +35,181 @@ from consilience.errors import DeclarationError
 from consilience.estimators.published.bayesian_network import LARGEST_TREE, BayesianNetwork
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.plans.answering import AnswersWorkload
+from consilience.plans.answering import AnswersWorkload, ModelSizes
 from consilience.plans.budget_parts import check_share
-from consilience.plans.model_sizes import ModelSizes
-from consilience.plans.published.network_candidates import CandidateLimits, Families, candidate_families
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.network_scores import LONGEST_LADDER, MOST_CELLS, Dependence, Family, FamilyDependence
 from consilience.privacy.selection import Selector
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Whom an attribute may depend on: sets of parents that are as large as a table may be (Zhang et al. 2017, section 5).
+#
+# A set of parents is *maximal* when its combinations of values are no more than a limit, and no attribute can be added
+# to it. All maximal sets are listed where they are few. Where they are many, some are drawn: attributes in random
+# order, each taken that still fits, which always ends in a maximal set.
+
+
+ParentSet = tuple[int, ...]
+
+TRIES_FOR_EACH = 4
+"""How often a set is drawn for each that is wanted, at most: the same set may come again."""
+
+ORDERS_AT_ONCE = 256
+
+
+def all_maximal_sets(
+    sizes: Sequence[int], limit: float, *, most: int, degree: int | None = None
+) -> list[ParentSet] | None:
+    """Every maximal set of attributes with at most `limit` combinations; None where there are more than `most`.
+
+    `sizes` are those of the attributes to choose from, and the sets hold their places. With a `degree`, sets have at
+    most so many attributes. Where nothing fits, the empty set is the one maximal set.
+
+    >>> all_maximal_sets([2, 3, 4], 8, most=10)
+    [(0, 1), (0, 2)]
+    """
+    found: list[ParentSet] = []
+    # Smallest first: the first attribute that a set leaves out and could take tells that the set is not maximal.
+    order = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    deepest = len(sizes) if degree is None else min(degree, len(sizes))
+    visits = 0
+    waiting: list[tuple[ParentSet, int, int, int | None]] = [((), 0, 1, None)]
+    while waiting:
+        chosen, place, cells, smallest_left = waiting.pop()
+        visits += 1
+        if len(found) > most or visits > 50 * (most + len(sizes) + 1):
+            return None
+        full = len(chosen) == deepest
+        if full or place == len(order) or cells * sizes[order[place]] > limit:
+            if full or smallest_left is None or cells * smallest_left > limit:
+                found.append(tuple(sorted(chosen)))
+            continue
+        size = sizes[order[place]]
+        if smallest_left is None or cells * smallest_left <= limit:
+            left = size if smallest_left is None else smallest_left
+            waiting.append((chosen, place + 1, cells, left))
+        waiting.append(((*chosen, order[place]), place + 1, cells * size, smallest_left))
+    return found if len(found) <= most else None
+
+
+def some_maximal_sets(
+    sizes: Sequence[int], limit: float, *, count: int, rng: Generator, degree: int | None = None
+) -> list[ParentSet]:
+    """Up to `count` different maximal sets, drawn at random."""
+    deepest = len(sizes) if degree is None else min(degree, len(sizes))
+    smallest = min(sizes, default=1)
+    found: dict[ParentSet, None] = {}
+    for order in _random_orders(len(sizes), TRIES_FOR_EACH * count, rng):
+        chosen: list[int] = []
+        cells = 1
+        for place in order:
+            if len(chosen) == deepest or cells * smallest > limit:
+                break
+            if cells * sizes[place] <= limit:
+                chosen.append(place)
+                cells *= sizes[place]
+        found[tuple(sorted(chosen))] = None
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def sets_of_degree(attributes: int, degree: int, *, most: int, rng: Generator) -> list[ParentSet]:
+    """Every set of `degree` of so many attributes, or `most` different ones drawn at random where there are more."""
+    if math.comb(attributes, degree) <= most:
+        return list(itertools.combinations(range(attributes), degree))
+    found: dict[ParentSet, None] = {}
+    for order in _random_orders(attributes, TRIES_FOR_EACH * most, rng):
+        found[tuple(sorted(order[:degree]))] = None
+        if len(found) == most:
+            break
+    return list(found)
+
+
+def _random_orders(attributes: int, count: int, rng: Generator) -> Iterator[list[int]]:
+    """So many random orders of attributes, drawn some hundreds at a time."""
+    for begin in range(0, count, ORDERS_AT_ONCE):
+        keys = rng.random((min(ORDERS_AT_ONCE, count - begin), attributes))
+        yield from np.argsort(keys, axis=1).tolist()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The families, a child with parents among the attributes placed so far, that a network may grow by.
+
+
+Families = list[tuple[int, ParentSet]]
+
+
+@dataclass(frozen=True)
+class CandidateLimits:
+    """What is declared about the families of a round: how large a table may be, how many there are, and together.
+
+    With a `degree` sets of parents have at most so many attributes; `exactly` takes sets of just that many.
+    """
+
+    cells: float
+    families: int
+    cells_together: int
+    degree: int | None = None
+    exactly: bool = False
+
+
+def candidate_families(
+    sizes: Sequence[int], placed: Sequence[int], waiting: Sequence[int], limits: CandidateLimits, rng: Generator
+) -> Families:
+    """Families for every waiting child, as many for each: all that are maximal, or as many drawn as are allowed.
+
+    Where the tables together have too many cells, a random part of them is kept.
+
+    >>> from consilience.kernels.rng import generator
+    >>> limits = CandidateLimits(cells=12, families=10, cells_together=1000)
+    >>> candidate_families([2, 3, 2, 9], [0, 1], [2, 3], limits, generator(0))
+    [(2, (0, 1)), (3, ())]
+    """
+    each = max(1, limits.families // max(1, len(waiting)))
+    known: dict[int, list[ParentSet] | None] = {}
+    found: Families = []
+    for child in waiting:
+        for parents in _parent_sets(sizes, placed, sizes[child], limits, each, rng, known):
+            found.append((child, tuple(placed[place] for place in parents)))
+    return _within(found, sizes, limits.cells_together, rng)
+
+
+def _parent_sets(
+    sizes: Sequence[int],
+    placed: Sequence[int],
+    child_size: int,
+    limits: CandidateLimits,
+    most: int,
+    rng: Generator,
+    known: dict[int, list[ParentSet] | None],
+) -> list[ParentSet]:
+    if limits.exactly and limits.degree is not None:
+        return sets_of_degree(len(placed), min(limits.degree, len(placed)), most=most, rng=rng)
+    own, room = [sizes[place] for place in placed], limits.cells / child_size
+    if child_size not in known:
+        known[child_size] = all_maximal_sets(own, room, most=most, degree=limits.degree)
+    listed = known[child_size]
+    return some_maximal_sets(own, room, count=most, rng=rng, degree=limits.degree) if listed is None else listed
+
+
+def _within(found: Families, sizes: Sequence[int], most_cells: int, rng: Generator) -> Families:
+    """The families, or some of them whose tables have at most so many cells together; one at least."""
+    cells = [sizes[child] * math.prod(sizes[place] for place in parents) for child, parents in found]
+    if sum(cells) <= most_cells:
+        return found
+    kept, used = [], 0
+    for place in rng.permutation(len(found)).tolist():
+        if used + cells[place] <= most_cells or not kept:
+            kept.append(place)
+            used += cells[place]
+    return [found[place] for place in sorted(kept)]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# PrivBayes: a Bayesian network chosen privately, and the tables of its families (Zhang et al. 2017).
+
 
 STRUCTURE_SHARE = 0.3
 USEFULNESS = 4.0

@@ -1,0 +1,266 @@
+"""DAWA: a histogram of private buckets, measured by a tree over them (Li, Hay, Miklau, Wang 2014)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from consilience.domain.attributes import Attribute, Numeric
+from consilience.domain.factors import Factor, Fourier, Haar, Intervals, Nominal
+from consilience.domain.queries import Query
+from consilience.errors import DeclarationError
+from consilience.kernels.transforms import most_frequencies, rows_of
+from consilience.plans.budget_parts import at_least_two, check_share, in_two_parts, mean_absolute_noise
+from consilience.plans.histogram import WeightedRanges, branching_for, greedy_level_shares, levels_of
+from consilience.privacy.budgets import AdditiveUnit, Budget
+from consilience.privacy.gate import Gate
+from consilience.privacy.network_scores import SpectralTail
+from consilience.privacy.partitions import Bisection, IntervalFamily, LeastCostPartition
+
+
+@dataclass(frozen=True)
+class Dawa:
+    """The counts of a tree over buckets of neighbouring values, cut privately where counts differ.
+
+    Stage 1 spends `partition_share` on a partition of least noisy cost, where a bucket costs Σ|count − median| and
+    the noise on its total (`privacy.partitions` has the mechanism and its proof). `intervals` are the
+    buckets it may use: "dyadic", with lengths that are powers of two, or "all", for few values. If all values stay in
+    one bucket its halves take its place. Where the noise on costs is large against the costs, the least sum is one of
+    many small buckets.
+
+    Stage 2 measures a tree of counts over the buckets with the rest. Without `ranges` all levels get the same share,
+    and the `branching` is by default that of `branching_for`. With `ranges`, pairs of labels from and to, that people
+    will ask for, levels get shares by GreedyH for these ranges, in a binary tree unless a branching is given; a level
+    with no share is left out. Least squares of least norm spreads a bucket evenly over its values.
+
+    A range that consists of whole buckets has the variance of the tree over them; in a bucket that it cuts, an error
+    of at most that bucket's Σ|count − mean| joins.
+    """
+
+    attribute: str
+    partition_share: float = 0.25
+    intervals: IntervalFamily = "dyadic"
+    branching: int | None = None
+    ranges: Sequence[tuple[str, str]] | None = None
+
+    def __post_init__(self) -> None:
+        check_share(self.partition_share, "the partition")
+        if self.branching is not None and self.branching < 2:
+            raise DeclarationError(f"a branching of {self.branching} makes no tree; use 2 or more")
+        if self.ranges is not None:
+            object.__setattr__(self, "ranges", tuple((str(low), str(high)) for low, high in self.ranges))
+            if not self.ranges:
+                raise DeclarationError("the list of ranges is empty; name at least one, or leave it out for all alike")
+
+    def run(self, gate: Gate) -> None:
+        attribute = gate.domain[self.attribute]
+        asked = self._codes(attribute)
+        partition, rest = in_two_parts(gate.budget, self.partition_share)
+        rule = LeastCostPartition(self.attribute, mean_absolute_noise(rest), self.intervals)
+        starts = at_least_two(gate.partition(rule, partition), attribute.size)
+        levels = self._levels(starts, attribute, asked, gate.budget.additive_unit)
+        queries = [Query.of({self.attribute: Intervals.from_codes(attribute, starts[::width])}) for width, _ in levels]
+        gate.measure(queries, rest, shares=[share for _, share in levels])
+
+    def _levels(
+        self, starts: Sequence[int], attribute: Attribute, asked: list[tuple[int, int]], unit: AdditiveUnit
+    ) -> list[tuple[int, float]]:
+        """How many buckets a node of each level spans, and the level's share; root first."""
+        buckets = len(starts)
+        branching = self.branching or (2 if asked else branching_for(buckets, unit=unit))
+        height = levels_of(buckets, branching)
+        shares = [1.0] * height
+        if asked:
+            ranges = WeightedRanges.of_codes(asked, starts, attribute.size)
+            shares = greedy_level_shares(ranges, buckets, branching, unit=unit)
+        widths = [branching ** (height - 1 - level) for level in range(height)]
+        return [(width, share) for width, share in zip(widths, shares, strict=True) if share > 0]
+
+    def _codes(self, attribute: Attribute) -> list[tuple[int, int]]:
+        """The first and last code of each range asked for."""
+        found = [attribute.codes_between(low, high) for low, high in self.ranges or ()]
+        return [(codes[0], codes[-1]) for codes in found]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "dawa",
+            "attribute": self.attribute,
+            "partition_share": self.partition_share,
+            "intervals": self.intervals,
+            "branching": self.branching,
+            "ranges": None if self.ranges is None else [list(ends) for ends in self.ranges],
+        }
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# P-HP: a histogram of buckets that private bisection found (Acs, Castelluccia, Chen 2012).
+
+
+MOST_LEVELS = 12
+
+
+@dataclass(frozen=True)
+class Php:
+    """The totals of buckets of neighbouring values, cut by private bisection where counts differ.
+
+    A share of the budget chooses the buckets: on each of `levels` levels every bucket is cut in two, or kept, so as to
+    lower Σ|count − median of its bucket| (`privacy.partitions` has the rule and its proof). The rest measures
+    the bucket totals; least squares of least norm spreads each evenly. By default there are ⌊log₂ n⌋ levels as in the
+    paper, and no more than 12. If all values stay in one bucket its two halves are measured. The mean absolute error
+    of a bucket of w values is then at most D/w + E|noise|/w, with D the sum of absolute deviations from its mean.
+    """
+
+    attribute: str
+    partition_share: float = 0.5
+    levels: int | None = None
+
+    def __post_init__(self) -> None:
+        check_share(self.partition_share, "the partition")
+        if self.levels is not None and self.levels < 1:
+            raise DeclarationError(f"{self.levels} levels of bisection were asked for; use 1 or more")
+
+    def run(self, gate: Gate) -> None:
+        attribute = gate.domain[self.attribute]
+        levels = self.levels or max(1, min(attribute.size.bit_length() - 1, MOST_LEVELS))
+        partition, rest = in_two_parts(gate.budget, self.partition_share)
+        rule = Bisection(self.attribute, levels, mean_absolute_noise(rest))
+        starts = at_least_two(gate.partition(rule, partition), attribute.size)
+        gate.measure(Query.of({self.attribute: Intervals.from_codes(attribute, starts)}), rest)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "php",
+            "attribute": self.attribute,
+            "partition_share": self.partition_share,
+            "levels": self.levels,
+        }
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# EFPA: a histogram through as many low frequencies as are worth their noise (Acs, Castelluccia, Chen 2012).
+
+
+@dataclass(frozen=True)
+class Efpa:
+    """The Fourier coefficients of one attribute's counts, up to a frequency that is chosen privately.
+
+    With the counts' coefficients c₀, c₁, … in an orthonormal basis, keeping the first k leaves out the norm of the
+    others and adds the norm of the noise. A share of the budget selects the number of frequencies by
+
+        ‖(c_k, c_{k+1}, …)‖₂ + √(k · variance of one coefficient's noise),
+
+    the rest measures the coefficients kept (paper, section IV). Two things are better than as published:
+
+    - *The noise.* The paper takes the L1 sensitivity of k coefficients to be √k, by ‖·‖₁ ≤ √k ‖·‖₂ and the L2
+      sensitivity 1 of the whole histogram. A column of the first k rows has the squared L2 norm k/n, so that its L1
+      norm is at most k/√n ≤ √k. The gate takes the largest column norm of the rows as they are, rounded to their
+      lattice, which is at most that up to the rounding. For k much smaller than n, where EFPA is used, this is less
+      noise by √(n/k).
+    - *The selection.* Candidates end with `largest` frequencies, and what lies beyond counts for none of them: it is
+      lost whichever is chosen, so no choice should depend on it. They begin with frequencies 0 and 1, because frequency
+      0 alone is nothing but the total.
+    """
+
+    attribute: str
+    selection_share: float = 0.5
+    largest: int = 2048
+
+    def __post_init__(self) -> None:
+        check_share(self.selection_share, "the selection")
+        if self.largest < 2:
+            raise DeclarationError(f"at most {self.largest} frequencies were asked for; allow 2 or more")
+
+    def run(self, gate: Gate) -> None:
+        size = gate.domain[self.attribute].size
+        fewest = min(2, most_frequencies(size))
+        candidates = range(fewest, max(fewest, min(most_frequencies(size), self.largest)) + 1)
+        selection, rest = in_two_parts(gate.budget, self.selection_share)
+        penalties = tuple(noise_norm(size, frequencies, rest) for frequencies in candidates)
+        # In zCDP the exponential mechanism costs a quarter of what permute-and-flip does at the same ε.
+        selector = "permute-and-flip" if gate.budget.additive_unit == "epsilon" else "exponential"
+        chosen = gate.select(SpectralTail(self.attribute, size, penalties, fewest), selection, selector=selector)
+        gate.measure(Query.of({self.attribute: Fourier(chosen)}), rest)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "efpa",
+            "attribute": self.attribute,
+            "selection_share": self.selection_share,
+            "largest": self.largest,
+        }
+
+
+def noise_norm(size: int, frequencies: int, budget: Budget) -> float:
+    """The expected norm (root of the mean square) of the noise on the counts that these frequencies bring.
+
+    With k rows of squared norm n, equal noise of variance v on each puts a squared norm of k·v/n on the counts. Under
+    ρ the L2 sensitivity is √k and v = k/(2ρ). Under ε it is v = 2(S/ε)², with S ≈ 1 + (4√2/π) · pairs: the mean of
+    √2(|cos| + |sin|) over all angles. One record per unit and add-remove are taken for granted; the choice is public
+    either way, and other units scale all candidates alike.
+
+    >>> from consilience.privacy.budgets import budget
+    >>> noise_norm(2, 1, budget(epsilon=2)), noise_norm(64, 5, budget(rho=0.5))
+    (0.5, 1.125)
+    """
+    rows = rows_of(size, frequencies)
+    amount = float(budget.amount)
+    if budget.additive_unit == "rho":
+        return math.sqrt(rows * rows / (2 * amount) / size)
+    sensitivity = 1 + 4 * math.sqrt(2) / math.pi * (rows - 1) / 2
+    return math.sqrt(2 * rows / size) * sensitivity / amount
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Privlet: the wavelet transform of a table, each coefficient with the same noise (Xiao, Wang, Gehrke 2011).
+
+
+@dataclass(frozen=True)
+class Wavelet:
+    """The wavelet coefficients of the table over some attributes (by default all), in one query.
+
+    Numeric attributes get the Haar wavelet, hierarchies and categorical attributes the nominal one; several attributes
+    their Kronecker product (the paper's "standard decomposition").
+
+    *Equal noise on these rows is Privlet.* The paper adds noise of scale λ/W(c) to the coefficient c. Haar: c is half
+    the difference between the averages of the two halves of an interval of m bins, and W(c) = m, so
+
+        W(c) · c = m · (S_left/(m/2) − S_right/(m/2)) / 2 = S_left − S_right,
+
+    and W = n for the average of all n bins gives their sum: the ±1 rows of `Haar` are the weighted coefficients.
+    Nominal: c is a node's sum less the average over its f siblings, and W(c) = f/(2f − 2), so W(c) · c = (f·s_v −
+    s_p)/(2(f − 1)), the rows of `Nominal` up to a factor that all of them share. Scaling rows and their noise alike
+    changes nothing. In a product weights multiply, and so do rows.
+
+    *Sensitivity.* A record is in 1 + ⌈log₂ n⌉ rows of `Haar` with ±1, and adds at most 1 in absolute value per level
+    to the weighted rows of `Nominal`; products multiply (the paper's Theorem 2). The gate computes it from the columns.
+
+    *Variance.* Let n = 2^l and let each row have noise of variance σ². The rows are orthogonal, so least squares
+    inverts them, and a range with the indicator r has the variance
+
+        σ² · [ (|r|/n)² + Σ over intervals h of m bins of ((r ∩ left) − (r ∩ right))² / m² ]  ≤  σ² · (1 + l/2),
+
+    because a range cuts at most two intervals of each size, each with a difference of at most m/2, and only one of the
+    largest. A nominal row group of f siblings sums to zero, and least squares takes the mean of their noise away, as
+    the paper's "mean subtraction" does. Other lengths are padded with zeros that nobody needs to measure.
+    """
+
+    attributes: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.attributes is None:
+            return
+        names = (self.attributes,) if isinstance(self.attributes, str) else tuple(self.attributes)
+        object.__setattr__(self, "attributes", names)
+        if not names:
+            raise DeclarationError("a wavelet of no attributes was asked for; name at least one, or None for all")
+
+    def run(self, gate: Gate) -> None:
+        names = gate.domain.counted_names if self.attributes is None else self.attributes
+        gate.measure(Query.of({name: _wavelet_of(gate.domain[name]) for name in names}), gate.budget)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"plan": "wavelet", "attributes": None if self.attributes is None else list(self.attributes)}
+
+
+def _wavelet_of(attribute: Attribute) -> Factor:
+    return Haar() if isinstance(attribute, Numeric) else Nominal()
