@@ -16,7 +16,7 @@ from consilience.domain import Domain, Query
 from consilience.estimators import Graphical
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
-from consilience.publication.replicates import replicates
+from consilience.publication.intervals import replicates
 
 Row = dict[str, Any]
 

@@ -28,8 +28,8 @@ from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
 from consilience.privacy.reservations import Owner
 from consilience.publication import release, write_synthetic
+from consilience.publication.bundle import save_model
 from consilience.publication.clusters import publish_clusters
-from consilience.publication.models import save_model
 from consilience.source import open_table
 
 FOLDER = Path(__file__).parent

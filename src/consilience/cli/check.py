@@ -115,7 +115,7 @@ def _ledger(path: Path) -> Finding:
 
 def _parquet(path: Path, ledger: Path | None) -> Finding:
     from consilience.measurements import MeasurementSet
-    from consilience.publication.models import is_model
+    from consilience.publication.bundle import is_model
     from consilience.publication.record_files import synthetic_file
 
     if is_model(path):
@@ -155,7 +155,7 @@ def _changed(measured: "MeasurementSet", ledger: Path | None) -> str:
 
 
 def _model(path: Path) -> Finding:
-    from consilience.publication.models import load_model
+    from consilience.publication.bundle import load_model
 
     saved = load_model(path)
     summary = f"fitted by {saved.method.get('method')}, status {saved.status.value}."
@@ -183,7 +183,7 @@ def _toml(path: Path) -> Finding:
 
 def _other_file(path: Path, start: bytes) -> Finding:
     """A table, known by its mark or by the bundle that it is in."""
-    from consilience.publication.simulated_tables import is_marked
+    from consilience.publication.answers import is_marked
 
     if is_marked(start):
         return Finding("comma-separated table", "Its first column says that the noise was simulated.", private=False)

@@ -42,8 +42,7 @@ def estimate_command(
 
 def check_wishes(level: float, refits: int) -> None:
     """Refuse error bars that nobody can make, before anything is spent or fitted."""
-    from consilience.publication.intervals import check_level
-    from consilience.publication.replicates import check_refits
+    from consilience.publication.intervals import check_level, check_refits
 
     check_level(level)
     check_refits(refits)

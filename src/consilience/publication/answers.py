@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
@@ -23,10 +24,42 @@ from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.measurements.basis import Basis
-from consilience.publication.simulated_tables import cell, heading
 
 if TYPE_CHECKING:
     from consilience.publication.intervals import Interval
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Comma-separated text has no place for a privacy statement: of simulated noise its first column says so.
+
+
+HEADING = "NOT PRIVATE"
+CELL = "simulated noise"
+_MARKED = re.compile(rb'(\xef\xbb\xbf)?"?' + HEADING.encode() + rb'"?[,;\t\r\n]')
+
+
+def heading(*, private: bool) -> list[str]:
+    """What stands first in the header: nothing where the noise is real."""
+    return [] if private else [HEADING]
+
+
+def cell(*, private: bool) -> list[str]:
+    """What stands first in every other line."""
+    return [] if private else [CELL]
+
+
+def is_marked(start: bytes) -> bool:
+    """Whether a file that begins so is comma-separated text of simulated noise.
+
+    >>> is_marked(b"NOT PRIVATE,age,estimate"), is_marked(b"age,estimate")
+    (True, False)
+    """
+    return _MARKED.match(start) is not None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Answers as people read them: labels, the estimate with its error bars, what it stands on, the noisy measurement.
+
 
 WIDE = "interval wider than the answer"
 SHOWN_ROWS = 60

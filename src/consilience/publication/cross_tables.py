@@ -20,8 +20,15 @@ from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.measurements.basis import BASES, Basis, BasisName
-from consilience.publication.answers import AnswerTable, CsvWriter, described_basis, described_interval, outward
-from consilience.publication.simulated_tables import cell, heading
+from consilience.publication.answers import (
+    AnswerTable,
+    CsvWriter,
+    cell,
+    described_basis,
+    described_interval,
+    heading,
+    outward,
+)
 
 TOTAL = "Total"
 MARK = "*"

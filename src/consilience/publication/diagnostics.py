@@ -19,7 +19,6 @@ from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.kernels.rng import generator
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.publication.contrasts import contrasts
 from consilience.publication.noise_checks import (
     FEWEST_CONTRASTS,
     NoiseCheck,
@@ -27,6 +26,7 @@ from consilience.publication.noise_checks import (
     check_contrasts,
     check_depth,
     check_zeros,
+    contrasts,
     is_of_sums,
 )
 

@@ -12,8 +12,7 @@ from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.parquet_sizes import check_contents
-from consilience.publication.answers import CsvWriter
-from consilience.publication.simulated_tables import cell, heading
+from consilience.publication.answers import CsvWriter, cell, heading
 from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
 
 if TYPE_CHECKING:

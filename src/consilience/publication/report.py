@@ -15,9 +15,8 @@ from consilience.estimators.base import Progress
 from consilience.publication import report_numbers, report_sections
 from consilience.publication.bundle import Release, add_to_bundle, open_release
 from consilience.publication.drawing import Picture, check_pictures
-from consilience.publication.intervals import check_level
+from consilience.publication.intervals import check_level, check_refits
 from consilience.publication.pictures import draw_associations, draw_margin, draw_moved, draw_quantiles
-from consilience.publication.replicates import check_refits
 from consilience.publication.report_facts import ReportFacts, Settings, gather
 from consilience.publication.report_page import page
 

@@ -20,7 +20,7 @@ from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.published.dual_query import DualQuery as DualQueryPlan
 from consilience.privacy.measure import measure
-from consilience.publication.models import load_model, save_model
+from consilience.publication.bundle import load_model, save_model
 from consilience.source import open_table
 
 RULE = ImpossibleCells((("x", (1,)), ("z", (0,))))

@@ -25,9 +25,8 @@ from consilience.measurements import (
 from consilience.plans import Direct
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
-from consilience.publication.contrasts import _of_queries, contrasts
 from consilience.publication.diagnostics import LEVEL, check_noise, diagnose
-from consilience.publication.noise_checks import _at_least_as_far, check_depth, check_zeros
+from consilience.publication.noise_checks import _at_least_as_far, _of_queries, check_depth, check_zeros, contrasts
 from consilience.source import open_table
 
 SIZES = {"a": 3, "b": 4, "c": 5, "one": 1}

@@ -20,7 +20,7 @@ from consilience.estimators import Estimate, estimate, restore
 from consilience.measurements import DiscreteLaplace, Laplace, MeasurementSet, from_long_table
 from consilience.measurements.measurement_set import MarginalKey
 from consilience.publication import answer_table, cross_table, open_release, release
-from consilience.publication.models import load_model, save_model
+from consilience.publication.bundle import load_model, save_model
 from consilience.publication.record_files import write_synthetic
 from consilience.source import open_table
 

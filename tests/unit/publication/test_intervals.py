@@ -10,7 +10,7 @@ from consilience.domain import Domain, Query
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Residual, Table, Tree
 from consilience.measurements import Exact, Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication import replicates
+from consilience.publication import intervals as replicates
 from consilience.publication.intervals import ADAPTIVE, MODELLED, NEXT_TO_ZERO, SPENDS_NOTHING, interval, intervals
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 2}, name="intervals")

@@ -17,7 +17,7 @@ from consilience.publication import open_release, release
 from consilience.publication import report_facts as report_facts_module
 from consilience.publication.bundle import add_to_bundle, check_bundle
 from consilience.publication.report import report, write_report
-from consilience.publication.report_words import budget_in_words
+from consilience.publication.report_sections import budget_in_words
 
 HOSTILE = "<script>alert('x')</script>\"&"
 DOMAIN = Domain(

@@ -20,8 +20,7 @@ from consilience.estimators import Estimate, estimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import synthesize, synthetic, write_synthetic
-from consilience.publication.row_margins import nearest_shares, settle_margins
-from consilience.publication.synthetic import numbers_in_bins
+from consilience.publication.synthetic import nearest_shares, numbers_in_bins, settle_margins
 from consilience.source import open_table
 from consilience.source.coding import coder_of
 
