@@ -28,7 +28,7 @@ def evaluate_command(
     """Tell the error of a release against the confidential table. NOT PRIVATE: do not publish what it prints."""
     from consilience.domain import Domain, Workload
     from consilience.evaluation import evaluate
-    from consilience.evaluation.errors import NOTICE
+    from consilience.evaluation.evaluate import NOTICE
 
     wanted = Workload.load(workload)
     for line in wanted.notes:

@@ -4,7 +4,6 @@ It is for people who may see the records: to compare methods, or to judge a rele
 that they are not private wherever they are shown, and none of them may be published or used to choose what is.
 """
 
-from consilience.evaluation.errors import Evaluation, QueryError
-from consilience.evaluation.evaluate import evaluate
+from consilience.evaluation.evaluate import Evaluation, QueryError, evaluate
 
 __all__ = ["Evaluation", "QueryError", "evaluate"]
