@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from consilience.cli.answer_texts import parts
+from consilience.cli.answer import parts
 from consilience.cli.main import app
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge

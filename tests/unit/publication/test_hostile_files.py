@@ -178,7 +178,7 @@ def test_scopes_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_json_and_messages_show_control_characters_and_do_not_obey_them(tmp_path: Path, capsys) -> None:
-    from consilience.cli.answer_texts import print_answers
+    from consilience.cli.answer import print_answers
     from consilience.cli.console import note, print_json
 
     odd = "red\x1b[31m\x9b2J\u202egnp"
