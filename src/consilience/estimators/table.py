@@ -50,6 +50,9 @@ Marginals = Mapping[tuple[int, ...], ExactAnswers]
 BYTES_PER_CELL = 105
 """What a cell takes at the peak of a fit without facts (`python -m benchmarks memory`)."""
 
+BYTES_PER_CELL_WITH_TOTAL = 190
+"""The same where the total is held."""
+
 EXACTLY = 1e-9
 """The relative gap that `fit_table` is asked for: it costs no more than a larger one."""
 
@@ -63,13 +66,13 @@ def fits_as_cells(table: MeasuredTable) -> bool:
     )
 
 
-def predicted_bytes_as_cells(table: MeasuredTable) -> int:
+def predicted_bytes_as_cells(table: MeasuredTable, *, total_held: bool = False) -> int:
     """The memory of `fit_table`: the marginals' values bound the number of independent ones.
 
     Without facts every cell is fitted by itself.
     """
     if not table.facts:
-        return BYTES_PER_CELL * table.domain.cells
+        return (BYTES_PER_CELL_WITH_TOTAL if total_held else BYTES_PER_CELL) * table.domain.cells
     return predicted_table_bytes(table.domain.cells, sum(fact.values.size for fact in table.facts))
 
 
@@ -208,7 +211,7 @@ class Table:
 
     def _predicted_bytes(self, table: MeasuredTable) -> int:
         if fits_as_cells(table):
-            return predicted_bytes_as_cells(table)
+            return predicted_bytes_as_cells(table, total_held=self.hold_total and self.nonnegative)
         rows = sum(each.values.size for each in (*table.noisy, *table.other_facts))
         factored = rows <= row_products.MOST_ROWS and not _is_plain(table)
         return predicted_bytes(table.domain.cells, rows) + (row_products.predicted_bytes(rows) if factored else 0)
