@@ -6,9 +6,9 @@ from time import monotonic
 import numpy as np
 
 from benchmarks.coverings.bounds import schonheim_bound
+from benchmarks.coverings.chosen_flats import chosen_flats
 from benchmarks.coverings.constructing import enter
 from consilience.coverings.annealing import annealed
-from consilience.coverings.chosen_flats import chosen_flats
 from consilience.coverings.designs import SEARCHED, DesignTable, Key
 from consilience.coverings.greedy import alone_counts, greedy_rows
 from consilience.coverings.sets import block_rows, uncovered

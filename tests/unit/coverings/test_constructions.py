@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.coverings.chosen_flats import chosen_flats, few_holders
 from consilience.coverings.annealing import annealed, fewer_blocks
-from consilience.coverings.chosen_flats import chosen_flats, few_holders
 from consilience.coverings.designs import Group, split_rows, spread_weights, trivial_rows, weighted_rows
 from consilience.coverings.geometries import affine_flats, inversive_plane
 from consilience.coverings.greedy import alone_counts, greedy_rows, tidied
