@@ -1,19 +1,9 @@
-"""Marginals through their residuals: least squares in closed form, then local non-negativity.
+"""Marginals through their residuals: least squares in closed form, then local non-negativity; and views.
 
-`Decomposition` turns residuals into marginals and back, `fit_residuals` finds the residuals of least squares, and
-`fit_locally` the consistent, non-negative marginals near them. No step is exponential in the number of attributes.
+    table_stacks ──► decomposition: residuals to marginals and back ──► least_squares: the residuals that fit best
+                                    ──► level_fits, nonnegative_marginals: consistent and non-negative, near them
+    consistency ──► nonnegativity, nearest_views: the same for overlapping views (Qardaji et al. 2014)
+    margins ──► reconstruction: any other marginal, by greatest entropy, least squares or a linear programme
+
+No step is exponential in the number of attributes.
 """
-
-from consilience.marginals.decomposition import Decomposition
-from consilience.marginals.least_squares import KnownTable, NoisyTable, fit_residuals, known_residuals
-from consilience.marginals.level_fits import LocalProblem, fit_locally
-
-__all__ = [
-    "Decomposition",
-    "KnownTable",
-    "LocalProblem",
-    "NoisyTable",
-    "fit_locally",
-    "fit_residuals",
-    "known_residuals",
-]

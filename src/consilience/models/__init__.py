@@ -1,16 +1,8 @@
-"""Graphical models on plain arrays: junction trees, and the marginals of a model by belief propagation."""
+"""Graphical models on plain arrays: junction trees, and the marginals of a model by belief propagation.
 
-from consilience.models.junction_trees import JunctionTree, WorstClique, junction_tree, predicted_bytes, worst_cliques
-from consilience.models.layout import TableLayout
-from consilience.models.oracle import MarginalOracle, Marginals
-
-__all__ = [
-    "JunctionTree",
-    "MarginalOracle",
-    "Marginals",
-    "TableLayout",
-    "WorstClique",
-    "junction_tree",
-    "predicted_bytes",
-    "worst_cliques",
-]
+scopes ──► junction_trees ──► program ──► oracle: potentials to marginals     (passes, log_passes, threads)
+model ──► elimination, factored_queries: any query                            (elimination_plans, scaled_tables)
+      └─► sampling: records
+fitting/ : the model of least cost behind measured rows
+belief_propagation : pseudo-marginals where no junction tree is small enough  (region_graphs)
+"""

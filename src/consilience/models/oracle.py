@@ -58,7 +58,7 @@ class MarginalOracle:
     `allowed` holds scopes and, for each, a table that is false where a cell cannot occur; the junction tree must cover
     these scopes too. An oracle keeps its working memory between calls: it serves one thread at a time.
 
-    >>> from consilience.models import junction_tree
+    >>> from consilience.models.junction_trees import junction_tree
     >>> scopes = [(0, 1), (1, 2)]
     >>> oracle = MarginalOracle(junction_tree([2, 2, 2], scopes), scopes, total=8.0)
     >>> found = oracle.marginals(oracle.layout.pack([[[0, 0], [0, 0]], [[0, 0], [0, math.log(5)]]]))

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from consilience.plans.aim import Aim
     from consilience.plans.best_buy import BestBuy
     from consilience.plans.chosen import chosen_plan
-    from consilience.plans.forest import Forest, Mst
+    from consilience.plans.forest import Forest, Independent, Mst
     from consilience.plans.hdmm import Hdmm
     from consilience.plans.histogram import Histogram
     from consilience.plans.kmeans import KMeans
     from consilience.plans.logistic import Logistic
-    from consilience.plans.marginals import Direct, Flat, Independent, Marginals
+    from consilience.plans.marginals import Direct, Flat, Marginals
     from consilience.plans.matrix_mechanism import LowRank, MatrixMechanism
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
@@ -79,7 +79,7 @@ _HOMES = {
     "Hdmm": "hdmm",
     "Histogram": "histogram",
     "HybridClusters": "published.clusters",
-    "Independent": "marginals",
+    "Independent": "forest",
     "KMeans": "kmeans",
     "Learning": "published.marginals",
     "Logistic": "logistic",

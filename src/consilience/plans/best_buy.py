@@ -35,8 +35,7 @@ from consilience.measurements import MeasurementSet
 from consilience.plans.aim import Aim
 from consilience.plans.answering import AnswersWorkload
 from consilience.plans.budget_parts import PartialGate, check_share, in_two_parts
-from consilience.plans.forest import Forest
-from consilience.plans.marginals import attribute_importance
+from consilience.plans.forest import Forest, attribute_importance
 from consilience.plans.spanning_pairs import pair_weights
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate

@@ -30,7 +30,7 @@ from consilience.errors import DeclarationError
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.best_buy import BestBuy
 from consilience.plans.budget_parts import PartialGate, check_share, in_two_parts
-from consilience.plans.marginals import Independent, attribute_importance
+from consilience.plans.forest import Independent, attribute_importance
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate

@@ -1,18 +1,7 @@
-"""MST: one-way marginals, then the pairs of a spanning tree that is selected privately (McKenna, Miklau, Sheldon 2021).
-
-A third of the budget measures all one-way marginals. The second third grows a tree: each of d − 1 selections takes,
-among the pairs that join two components, the one whose counts are farthest in L1 distance from what independence would
-lead one to expect, as with Kruskal's algorithm for the greatest spanning tree (privacy/scores.py proves the
-sensitivity). The last third measures the pairs of the tree.
-
-Rare values. For selecting and measuring pairs the values of an attribute whose noisy count is below `rare` standard
-deviations of its noise are joined into one. How they divide is then known from the one-way marginals alone.
-
-The paper has ρ; with a pure ε the same thirds buy Laplace noise. `plans.Forest` spends the same budget with more care.
-"""
+"""`Independent`, `Mst` and `Forest`: no pairs, the pairs of a tree, and the pairs that are worth their noise."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,7 +17,6 @@ from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, answering_sizes
 from consilience.plans.budget_parts import check_share
-from consilience.plans.marginals import attribute_importance, balanced_shares, one_way_cells
 from consilience.plans.spanning_pairs import (
     Joining,
     OneWayCounts,
@@ -41,9 +29,103 @@ from consilience.plans.spanning_pairs import (
     pair_weights,
     separate,
 )
-from consilience.privacy.budgets import Budget
+from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.scores import JoinedTable, JoinedValues
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Independent: the counts of each attribute alone, and a model in which attributes say nothing of each other.
+#
+# Where there are few records, or many attributes, this is often the best buy: every other table costs more noise than
+# it tells. Shares. Attribute a has n_a values and matters v_a, by how much of the workload names it. Its answers have
+# noise of a size proportional to 1/√ρ_a under ρ and to 1/ε_a under a pure ε, so that all of them together are off by
+# about
+#
+#     Σ_a v_a n_a / √ρ_a    or    Σ_a v_a n_a / ε_a,
+#
+# which is least, for a given sum of the shares, where ρ_a ∝ (v_a n_a)^(2/3) or ε_a ∝ (v_a n_a)^(1/2).
+
+
+@dataclass(frozen=True)
+class Independent(AnswersWorkload):
+    """One-way marginals of the attributes that the workload names, or of all; noise balanced by their sizes.
+
+    >>> Independent().to_json()
+    {'plan': 'independent', 'workload': None}
+    """
+
+    workload: Workload | None = None
+
+    def run(self, gate: Gate) -> None:
+        weights = attribute_importance(self.workload, gate.domain)
+        shares = balanced_shares(one_way_cells(weights, gate.domain), gate.budget.additive_unit)
+        gate.measure([Query.marginal(name) for name in weights], gate.budget, shares=shares)
+
+    def estimator(self) -> Graphical:
+        """The nearest non-negative counts of each attribute: nothing but the noise of single values is to be lost."""
+        return Graphical(stop="converged")
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """What is measured and what to expect, in sentences."""
+        noise = sum(each.values.size * each.noise.variance**0.5 for each in example) / max(1, len(example))
+        return (
+            f"{len(example)} one-way marginals; attributes are taken to be independent of each other",
+            f"noise of a marginal, all its values together: about {noise:,.0f} records in the mean",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"plan": "independent", "workload": None if self.workload is None else self.workload.to_json()}
+
+
+def attribute_importance(workload: Workload | None, domain: Domain) -> dict[str, float]:
+    """How much of the workload, by weight, names each attribute of several values; of no workload, all the same."""
+    varying = [name for name in domain.counted_names if domain[name].size > 1]
+    if workload is None:
+        found = dict.fromkeys(varying, 1.0)
+    else:
+        named = dict.fromkeys(varying, 0.0)
+        for query, weight in workload:
+            for name in domain.ordered(query.attributes):
+                if name in named:
+                    named[name] += weight
+        found = {name: weight for name, weight in named.items() if weight > 0}
+    if not found:
+        raise DeclarationError(
+            "there is nothing to tell apart: no attribute of two values or more is declared, or the workload names none"
+        )
+    return found
+
+
+def one_way_cells(weights: Mapping[str, float], domain: Domain) -> list[float]:
+    """For each attribute its importance times the number of its values."""
+    return [weight * domain[name].size for name, weight in weights.items()]
+
+
+def balanced_shares(cells: Sequence[float], unit: AdditiveUnit) -> list[float]:
+    """Shares of the budget for tables of so many cells at which all noise together is least (above).
+
+    >>> [round(share, 6) for share in balanced_shares([8.0, 27.0], "rho")]
+    [4.0, 9.0]
+    >>> balanced_shares([4.0, 9.0], "epsilon")
+    [2.0, 3.0]
+    """
+    power = 0.5 if unit == "epsilon" else 2.0 / 3.0
+    return [each**power for each in cells]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# MST: one-way marginals, then the pairs of a spanning tree that is selected privately (McKenna, Miklau, Sheldon 2021).
+#
+# A third of the budget measures all one-way marginals. The second third grows a tree: each of d − 1 selections takes,
+# among the pairs that join two components, the one whose counts are farthest in L1 distance from what independence
+# would lead one to expect, as with Kruskal's algorithm for the greatest spanning tree (privacy/scores.py proves the
+# sensitivity). The last third measures the pairs of the tree.
+#
+# Rare values. For selecting and measuring pairs the values of an attribute whose noisy count is below `rare` standard
+# deviations of its noise are joined into one. How they divide is then known from the one-way marginals alone.
+#
+# The paper has ρ; with a pure ε the same thirds buy Laplace noise. `Forest` spends the same budget with more care.
+
 
 THIRD = Fraction(1, 3)
 
@@ -119,11 +201,11 @@ def tree_sentences(example: MeasurementSet) -> tuple[str, ...]:
 # ----------------------------------------------------------------------------------------------------------------------
 # Forest: one-way marginals and the pairs that are worth their noise, joined as finely as the records allow.
 #
-# The outline is that of MST (McKenna, Miklau, Sheldon 2021; plans/forest.py): one-way marginals, a private selection of
+# The outline is that of MST (McKenna, Miklau, Sheldon 2021): one-way marginals, a private selection of
 # pairs without a cycle, their measurement. Four things differ, and all follow from what noise costs.
 #
 # *Shares.* One-way marginals get `one_way_share` of the budget, divided so that noise is balanced
-# (plans/marginals.py). A selection tells totals of hundreds of records apart and needs little: `selection_share` for
+# (see `Independent`). A selection tells totals of hundreds of records apart and needs little: `selection_share` for
 # all. The rest is for pairs, again balanced by their cells.
 #
 # *Cells.* With σ the noise to expect of a pair's cells and N the estimated number of records, a pair is measured with

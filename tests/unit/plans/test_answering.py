@@ -24,8 +24,7 @@ from consilience.plans.answering import (
 )
 from consilience.plans.best_buy import BestBuy
 from consilience.plans.chosen import chosen_plan
-from consilience.plans.forest import Forest, Mst
-from consilience.plans.marginals import Independent
+from consilience.plans.forest import Forest, Independent, Mst
 from consilience.plans.published.privbayes import PrivBayes
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger

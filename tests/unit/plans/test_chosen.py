@@ -14,7 +14,7 @@ from consilience.estimators import estimate
 from consilience.plans import Direct, plan_from_text
 from consilience.plans.best_buy import BestBuy
 from consilience.plans.chosen import chosen_plan
-from consilience.plans.marginals import Independent
+from consilience.plans.forest import Independent
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate

@@ -11,8 +11,7 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.plans.forest import Forest, Mst
-from consilience.plans.marginals import Independent, balanced_shares
+from consilience.plans.forest import Forest, Independent, Mst, balanced_shares
 from consilience.plans.spanning_pairs import Forest as Components
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate

@@ -37,7 +37,7 @@ from consilience.estimators.published.multiplicative_weights import FactoredWeig
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, ModelSizes
 from consilience.plans.budget_parts import check_share, mean_absolute_noise
-from consilience.plans.marginals import attribute_importance
+from consilience.plans.forest import attribute_importance
 from consilience.plans.published.mwem import MOST_ROUNDS, TOTAL_SHARE
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.plans.spanning_pairs import best_selector
