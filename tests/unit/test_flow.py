@@ -172,5 +172,13 @@ def test_errors_speak_the_language_of_the_command_line() -> None:
     )
     assert said("name one with ledger=Ledger.open(path, ...)") == "name one with --ledger PATH"
     assert said("budget=1.5 was given; leave budget= out") == "--budget 1.5 was given; leave --budget out"
-    for kept in ("no query 'table=3 by age'", "write draft = true", "there is no attribute `unit=2`", "age=25..34"):
+    assert said("the ledger's 'a unit=3' is not the table's; add epsilon=1") == (
+        "the ledger's 'a unit=3' is not the table's; add --epsilon 1"
+    )
+    for kept in (
+        "no query 'age=1, table=3 by age'",
+        "write draft = true",
+        "there is no attribute `unit=2`",
+        "age=25..34",
+    ):
         assert said(kept) == kept

@@ -83,19 +83,24 @@ _OPTIONS = (
     "unnamed_share workload"
 )
 _LEDGER = re.compile(r"\bledger=Ledger\.open\([^)]*\)")
-_KEYWORD = re.compile(rf"(?<![\w'\"`.-])({'|'.join(_OPTIONS.split())})=(True\b)?(?=(\S?))")
+_QUOTED = r"""(?<!\w)(?P<quote>['"`]).*?(?P=quote)(?!\w)"""
+_KEYWORD = re.compile(
+    rf"{_QUOTED}|(?<![\w.-])(?P<name>{'|'.join(_OPTIONS.split())})=(?P<flag>True\b)?(?=(?P<value>\S?))"
+)
 
 
 def in_words_of_the_command_line(message: str) -> str:
-    """A message of the library, with its keywords as the options that they are here.
+    """A message of the library, with its keywords as the options that they are here; what it quotes stays as it is.
 
     >>> in_words_of_the_command_line("no budget was given; add epsilon=1, or take_over=True; drop unit= and query=")
     'no budget was given; add --epsilon 1, or --take-over; drop --unit and --sql'
     """
 
     def option(found: re.Match[str]) -> str:
-        word = "--" + RENAMED.get(found[1], found[1]).replace("_", "-")
-        valued = found[2] is None and re.match(r"[\w.'\"]", found[3] or "") is not None
+        if found["quote"]:
+            return found[0]
+        word = "--" + RENAMED.get(found["name"], found["name"]).replace("_", "-")
+        valued = found["flag"] is None and re.match(r"[\w.'\"]", found["value"]) is not None
         return f"{word} " if valued else word
 
     return _KEYWORD.sub(option, _LEDGER.sub("--ledger PATH", message))

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, listen, note, print_json, print_table, progress, watch_spending
+from consilience.cli.console import (
+    echo,
+    in_words_of_the_command_line,
+    listen,
+    note,
+    print_json,
+    print_table,
+    progress,
+    watch_spending,
+)
 
 if TYPE_CHECKING:
     from consilience.domain import Domain
@@ -141,7 +150,7 @@ def show_preview(shown: "DryRun", *, json: bool) -> None:
         return
     echo(f"would spend {shown.budget.describe()} ({shown.neighbours}) on {shown.answers:,} noisy numbers")
     for line in shown.notes:
-        echo(line)
+        echo(in_words_of_the_command_line(line))
     cells = [
         [row["query"], f"{row['answers']:,}", row["noise"], f"{row['scale']:.6g}", f"{row['stddev']:.6g}"]
         for row in rows

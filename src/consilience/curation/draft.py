@@ -82,7 +82,7 @@ class _Column:
             return None
         if any("\udc80" <= sign <= "\udcff" for text in self.texts for sign in text):
             raise SourceError(
-                f"the column {name!r} is no text in UTF-8; say in which encoding it is, such as --encoding latin-1"
+                f"the column {name!r} is no text in UTF-8; say in which encoding it is, such as encoding=latin-1"
             )
         order = sorted(self.texts, key=self._number) if self.numeric else sorted(self.texts)
         return Attribute.categorical(name, order, missing=missing)
