@@ -27,5 +27,5 @@ print("aged 25 to 34, by sex:    ", estimate.answer("age=25..34 by sex").round()
 bars = cs.interval(estimate, "age=25..34 by sex")  # error bars spend nothing
 print("with 95 % certainty:      ", bars.low.round(), "to", bars.high.round())
 print("retired, up to each age:  ", estimate.answer("employment=Retired by prefix(age)").round())
-print("bundle:                   ", cs.release(estimate, "release"))
+print("bundle:                   ", cs.write_bundle(estimate, "release"))
 print("left in the ledger:       ", ledger.remaining, "of", ledger.total.describe())

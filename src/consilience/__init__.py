@@ -3,7 +3,9 @@
 The flow, and the names that carry it:
 
     table ──► exact counts ──► noisy measurements ──► estimate ──► publication
-    open_table                 measure, plans         estimate     interval, release
+    open_table                 measure, plans         estimate     answer, interval, synthesize, report, write_bundle
+
+`release` is all of it in one call, and every verb of the command line is a function of the same name.
 
     >>> import consilience as cs
     >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
@@ -21,9 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from consilience import estimators, plans
+    from consilience.curation import check_domain, draft_domain
     from consilience.domain import Attribute, Domain, Query, Workload, factors
     from consilience.errors import ConsilienceError
     from consilience.estimators import Estimate, estimate
+    from consilience.evaluation import evaluate
+    from consilience.file_checks import check
+    from consilience.flow import kmeans, release
     from consilience.measurements import (
         DiscreteGaussian,
         DiscreteLaplace,
@@ -34,7 +40,9 @@ if TYPE_CHECKING:
     )
     from consilience.privacy.ledger import Ledger
     from consilience.privacy.measure import measure
-    from consilience.publication import interval, release
+    from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
+    from consilience.publication.answering import answer
+    from consilience.publication.report import report
     from consilience.source import open_table
 
 _HOMES = {
@@ -50,15 +58,27 @@ _HOMES = {
     "Measurement": "consilience.measurements",
     "MeasurementSet": "consilience.measurements",
     "Query": "consilience.domain",
+    "Release": "consilience.publication.bundle",
     "Workload": "consilience.domain",
+    "answer": "consilience.publication.answering",
+    "check": "consilience.file_checks",
+    "check_domain": "consilience.curation",
+    "draft_domain": "consilience.curation",
     "estimate": "consilience.estimators",
     "estimators": "",
+    "evaluate": "consilience.evaluation",
     "factors": "",
     "interval": "consilience.publication.intervals",
+    "kmeans": "consilience.flow",
     "measure": "consilience.privacy.measure",
+    "open_release": "consilience.publication.bundle",
     "open_table": "consilience.source",
     "plans": "",
-    "release": "consilience.publication",
+    "release": "consilience.flow",
+    "report": "consilience.publication.report",
+    "synthesize": "consilience.publication.synthetic",
+    "write_bundle": "consilience.publication.bundle",
+    "write_synthetic": "consilience.publication.record_files",
 }
 
 __all__ = [
@@ -74,15 +94,27 @@ __all__ = [
     "Measurement",
     "MeasurementSet",
     "Query",
+    "Release",
     "Workload",
+    "answer",
+    "check",
+    "check_domain",
+    "draft_domain",
     "estimate",
     "estimators",
+    "evaluate",
     "factors",
     "interval",
+    "kmeans",
     "measure",
+    "open_release",
     "open_table",
     "plans",
     "release",
+    "report",
+    "synthesize",
+    "write_bundle",
+    "write_synthetic",
 ]
 
 

@@ -19,8 +19,8 @@ from consilience.estimators import estimate
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, MeasurementSet
 from consilience.privacy.measure import measure
-from consilience.publication import release
-from consilience.publication.report import write_report
+from consilience.publication import write_bundle
+from consilience.publication.report import report
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -99,14 +99,14 @@ def many_attributes(place: Path) -> Path:
         counts = rng.integers(0, 60, domain.sizes((one, other)))
         margins[one, other] = np.asarray(counts) + law.simulate(counts.shape, rng)
     measured = MeasurementSet.from_marginals(domain, margins, noise=law, private=False, spent={"epsilon": "7"})
-    return release(estimate(measured, method="graphical"), place / "release")
+    return write_bundle(estimate(measured, method="graphical"), place / "release")
 
 
 def adult(place: Path) -> Path:
     """Adult with all pairs of attributes measured, or its stand-in where the data is not at hand; simulated noise."""
     records = declared_records("adult", numeric=(0, 2, 10, 11, 12))
     measured = measure(records.source(), plans.Direct(ways=2), epsilon=1.0, simulate=0)
-    return release(estimate(measured), place / "release")
+    return write_bundle(estimate(measured), place / "release")
 
 
 @pytest.mark.slow
@@ -114,8 +114,8 @@ def adult(place: Path) -> Path:
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("make", [demo, adult, many_attributes], ids=lambda each: each.__name__)
 def test_the_report_in_a_browser(make, width: int, tmp_path: Path) -> None:
-    page, made = write_report(make(tmp_path), refits=20)
-    found, console = browse(page, width, tmp_path)
+    made = report(make(tmp_path), refits=20)
+    found, console = browse(made.path, width, tmp_path)
     assert found["width"] == width
     assert found["errors"] == []
     assert console == ""

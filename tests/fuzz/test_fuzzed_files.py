@@ -202,9 +202,9 @@ def bundle(nonsense: Nonsense, folder: Path) -> None:
 
 
 def synthetic(nonsense: Nonsense, folder: Path) -> None:
-    from consilience.cli.check import examine
+    from consilience.file_checks import check
 
-    examine(parquet(folder / "synthetic.parquet", nonsense, GOLDEN / "synthetic" / "town.parquet"))
+    check(parquet(folder / "synthetic.parquet", nonsense, GOLDEN / "synthetic" / "town.parquet"))
 
 
 def source(nonsense: Nonsense, folder: Path) -> None:

@@ -27,7 +27,7 @@ from consilience.privacy import ledger as ledgers
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
 from consilience.privacy.reservations import Owner
-from consilience.publication import release, write_synthetic
+from consilience.publication import write_bundle, write_synthetic
 from consilience.publication.bundle import save_model
 from consilience.publication.clusters import publish_clusters
 from consilience.source import open_table
@@ -55,7 +55,7 @@ def main() -> None:
     makers |= {f"ledgers/{name}.ledger": make for name, make in LEDGERS.items()}
     makers |= {f"models/{name}.measurements.parquet": saved_model(name) for name in MODELS}
     makers |= {"models/clusters": write_clusters, "models/regression.json": write_regression}
-    makers |= {"bundles/town": write_bundle, "bundles/simulated": write_simulated_bundle}
+    makers |= {"bundles/town": write_private_bundle, "bundles/simulated": write_simulated_bundle}
     makers |= {
         f"synthetic/{name}.{suffix}": synthetic(name) for name in ("town", "simulated") for suffix in ("csv", "parquet")
     }
@@ -243,12 +243,12 @@ def town_estimate(*, private: bool) -> Estimate:
     return ESTIMATORS["graphical"]().fit(measured)
 
 
-def write_bundle(path: Path) -> None:
-    release(town_estimate(private=True), path, interval=0.9, refits=20)
+def write_private_bundle(path: Path) -> None:
+    write_bundle(town_estimate(private=True), path, interval=0.9, refits=20)
 
 
 def write_simulated_bundle(path: Path) -> None:
-    release(town_estimate(private=False), path)
+    write_bundle(town_estimate(private=False), path)
 
 
 def synthetic(name: str) -> Callable[[Path], None]:

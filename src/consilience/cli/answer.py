@@ -4,8 +4,6 @@ import math
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, echo, note, print_table, progress
-from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
+from consilience.cli.console import echo, listen, note, print_table, progress
+from consilience.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from consilience.domain.queries import Question
     from consilience.estimators import Estimate
     from consilience.measurements.basis import Basis
     from consilience.publication import AnswerTable, CrossTable
-    from consilience.publication.intervals import Interval
+    from consilience.publication.answering import Answers
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -146,31 +143,41 @@ def answer_command(
 ) -> None:
     """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
     from consilience.domain.files import write_atomically
+    from consilience.publication.answering import answers
     from consilience.publication.answers import as_question
 
     form = _form(csv=csv, json=json, out=out)
     _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns)
+    listen()
     parsed = [as_question(query, per) for query in queries]
     estimate = open_estimate(source)
-    across = tuple(columns) if columns else None
-    asked = _Asked(estimate, parsed, across, integers=integers, cross=cross, guess=guess)
-    asked.check()
-    bars = _error_bars(asked, level, refits, seed) if interval else {}
-    tables = [asked.form(table, bars) for table in asked.plain]
+    with progress() as show:
+        found = answers(
+            estimate,
+            parsed,
+            interval=level if interval else None,
+            refits=refits,
+            seed=seed,
+            integers=integers,
+            cross=cross,
+            columns=columns,
+            guess=guess,
+            progress=show,
+        )
     if not estimate.private:
         note("NOT PRIVATE: these numbers come from simulated noise")
     if form is None:
-        for table in tables:
+        for table in found.tables:
             print_answers(table)
     elif out is None:
-        show = echo if form == "json" or sys.stdout.isatty() else typer.echo  # CSV in a pipe is data, left as it is
-        show(_text(tables, form, asked.unanswered), nl=False)
+        show_text = echo if form == "json" or sys.stdout.isatty() else typer.echo  # CSV in a pipe is left as it is
+        show_text(_text(found, form), nl=False)
     else:
-        write_atomically(out, _text(tables, form, asked.unanswered).encode())
+        write_atomically(out, _text(found, form).encode())
         note(f"wrote {out}")
-    for query, why in asked.unanswered.items():
+    for query, why in found.unanswered.items():
         note(f"no answer to {query!r}: {why}")
-    if asked.unanswered:
+    if found.unanswered:
         raise typer.Exit(1)
 
 
@@ -185,86 +192,8 @@ def open_estimate(path: Path) -> "Estimate":
     if not path.exists():
         raise FileFormatError(f"there is no release bundle or measurement file {path}")
     measured = MeasurementSet.load(path)
-    announce_compilation()
     with progress() as show:
         return estimate(measured, progress=show)
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """What the user asked for, once it is known of what."""
-
-    estimate: "Estimate"
-    questions: "list[Question]"
-    columns: tuple[str, ...] | None
-    integers: bool
-    cross: bool
-    guess: bool
-    unanswered: dict[str, str] = field(default_factory=dict)
-    """Why there is no answer, by the queries that need too much memory; the others are answered."""
-
-    @cached_property
-    def plain(self) -> "list[AnswerTable]":
-        """The answers without error bars; whole numbers where they are wanted."""
-        from consilience.publication import answer_table, in_whole_numbers, whole_answers
-
-        tables = []
-        for each in self.questions:
-            try:
-                tables.append(answer_table(self.estimate, each, guess=self.guess))
-            except TooLarge as error:
-                if len(self.questions) == 1:
-                    raise
-                self.unanswered[each.describe()] = str(error)
-        if not self.integers:
-            return tables
-        whole = whole_answers(self.estimate, [table.query for table in tables], columns=self.columns)
-        note(f"whole numbers: {whole.note}")
-        return [in_whole_numbers(*pair) for pair in zip(tables, whole.answers, strict=True)]
-
-    def check(self) -> None:
-        """Refuse what cannot be answered or printed, before error bars take their time."""
-        for table in self.plain:
-            self.form(table, {})
-
-    def margins(self, table: "AnswerTable") -> "list[Question]":
-        """What the totals of a cross-table ask for."""
-        from consilience.domain.queries import Question
-        from consilience.publication import margin_queries
-
-        return [Question(query) for query in margin_queries(table, columns=self.columns)] if self.cross else []
-
-    def form(self, table: "AnswerTable", bars: "dict[Question, Interval]") -> "AnswerTable | CrossTable":
-        """The table with its error bars as it is to be shown."""
-        from consilience.publication import answer_table, cross_table
-
-        table = replace(table, interval=bars.get(table.question))
-        if not self.cross:
-            return table
-        margins = [answer_table(self.estimate, each, bars.get(each)) for each in self.margins(table)]
-        return cross_table(table, columns=self.columns, margins=margins)
-
-
-def _error_bars(asked: _Asked, level: float, refits: int, seed: int) -> "dict[Question, Interval]":
-    """The intervals of all queries and margins, from the same refits; none, and why, where there can be none."""
-    from consilience.publication.intervals import intervals
-
-    announce_compilation()
-    totals = [each for table in asked.plain for each in asked.margins(table)]
-    wanted = list(dict.fromkeys([*(table.question for table in asked.plain), *totals]))
-    try:
-        with progress() as show:
-            found = intervals(asked.estimate, wanted, level=level, refits=refits, seed=seed, progress=show)
-    except DeclarationError:
-        raise
-    except ConsilienceError as error:
-        note(f"no error bars: {error}")
-        return {}
-    how = f"{refits} refits, seed {seed}" if any(each.how == "refits" for each in found) else "exact covariances"
-    note(f"error bars: {level * 100:g} % intervals by {how}")
-    for line in dict.fromkeys(line for each in found for line in each.notes):
-        note(f"  {line}")
-    return dict(zip(wanted, found, strict=True))
 
 
 def _form(*, csv: bool, json: bool, out: Path | None) -> str | None:
@@ -289,13 +218,13 @@ def _refuse_contradictions(*, per: str | None, integers: bool, cross: bool, colu
         raise typer.BadParameter("it says what goes across in a cross-table; add --cross", param_hint="--columns")
 
 
-def _text(tables: "Sequence[AnswerTable | CrossTable]", form: str, unanswered: dict[str, str]) -> str:
+def _text(found: "Answers", form: str) -> str:
     """All tables as one text; tables of comma-separated text are divided by an empty line."""
     if form == "csv":
-        return "\n".join(table.to_csv() for table in tables)
-    documents = [table.to_json() for table in tables]
+        return "\n".join(table.to_csv() for table in found.tables)
+    documents = [table.to_json() for table in found.tables]
     documents += [
         dumps({"query": query, "answers": None, "reason": why}, indent=2, ensure_ascii=False)
-        for query, why in unanswered.items()
+        for query, why in found.unanswered.items()
     ]
     return (documents[0] if len(documents) == 1 else "[\n" + ",\n".join(documents) + "\n]") + "\n"

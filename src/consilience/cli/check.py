@@ -1,41 +1,14 @@
 """`consilience check`: is this file one of ours, is it whole, and may it be published?"""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, print_json
-from consilience.errors import FileFormatError, LedgerError, readable_count
-
-if TYPE_CHECKING:
-    from consilience.measurements import MeasurementSet
 
 EXAMPLE = "Example: consilience check release"
-NOT_SAID = (
-    "PRIVACY NOT KNOWN: a model file of an earlier version does not say whether its noise was simulated. "
-    "Check the bundle or the measurements that it belongs to."
-)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a file is, and what speaks against publishing it."""
-
-    kind: str
-    summary: str
-    private: bool | None = None
-    """Whether the noise was real; None of files without noise, and where a file does not say."""
-    warning: str = ""
-
-    @property
-    def notice(self) -> str:
-        """What everybody has to know before anything else; empty where there is nothing."""
-        from consilience.measurements.measurement_set import NOT_PRIVATE
-
-        return "\n".join(filter(None, [NOT_PRIVATE if self.private is False else "", self.warning]))
 
 
 def check_command(
@@ -57,7 +30,9 @@ def check_command(
     What must not be published has exit code 1 even if it is valid: simulated noise, measurements that were changed
     after they were drawn, and a draft of a domain.
     """
-    found = examine(path, ledger)
+    from consilience.file_checks import check
+
+    found = check(path, ledger=ledger)
     if json:
         first = {"notice": found.notice} if found.notice else {}
         about = {"file": str(path), "kind": found.kind, "valid": True, "summary": found.summary}
@@ -66,139 +41,3 @@ def check_command(
         echo((f"{found.notice}\n" if found.notice else "") + f"{path}: {found.kind}, valid. {found.summary}")
     if found.warning or (found.private is False and not allow_simulated):
         raise typer.Exit(1)
-
-
-def examine(path: Path, ledger: Path | None = None) -> Finding:
-    """What a file is; a ConsilienceError says what is wrong."""
-    if not path.exists():
-        raise FileFormatError(f"there is no file {path}")
-    if path.is_dir():
-        return _folder(path, ledger)
-    start = _first_bytes(path)
-    if start.startswith(b"SQLite format 3"):
-        return _ledger(path)
-    if start.startswith(b"PAR1"):
-        return _parquet(path, ledger)
-    if path.suffix == ".toml":
-        return _toml(path)
-    return _other_file(path, start)
-
-
-def _first_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(64)
-    except OSError as error:
-        raise FileFormatError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _folder(path: Path, ledger: Path | None = None) -> Finding:
-    from consilience.publication import open_release
-    from consilience.publication.clusters import is_cluster_folder, open_clusters
-
-    if is_cluster_folder(path):
-        clusters, measured = open_clusters(path)
-        summary = f"{measured.domain.name}, {len(clusters.centroids)} clusters."
-        return Finding("clusters", summary + _promise(measured), clusters.private, _changed(measured, ledger))
-    estimate = open_release(path).estimate
-    summary = f"{estimate.domain.name}, fitted by {estimate.method['method']}."
-    return Finding("release bundle", summary, estimate.private, _changed(estimate.measurements, ledger))
-
-
-def _ledger(path: Path) -> Finding:
-    from consilience.privacy.ledger import Ledger
-
-    found = Ledger.open(path)
-    summary = f"dataset {found.dataset!r}, {found.total.describe()} in all, {found.remaining_text} remains."
-    return Finding("ledger", summary)
-
-
-def _parquet(path: Path, ledger: Path | None) -> Finding:
-    from consilience.measurements import MeasurementSet
-    from consilience.publication.bundle import is_model
-    from consilience.publication.record_files import synthetic_file
-
-    if is_model(path):
-        return _model(path)
-    records = synthetic_file(path)
-    if records is not None:
-        return Finding("synthetic records", f"{records[0]:,} rows.", records[1])
-    measured = MeasurementSet.load(path)
-    summary = f"{measured.domain.name}, {len(measured)} measurements."
-    return Finding("measurement file", summary + _promise(measured), measured.private, _changed(measured, ledger))
-
-
-def _promise(measured: "MeasurementSet") -> str:
-    """What real noise promises; simulated noise promises nothing."""
-    return f" {measured.privacy.describe()}" if measured.private else ""
-
-
-def _changed(measured: "MeasurementSet", ledger: Path | None) -> str:
-    """What speaks against these being the measurements that were drawn; empty where nothing does."""
-    from consilience.publication.diagnostics import CHANGED
-
-    if measured.as_drawn is False:
-        return CHANGED
-    if ledger is None:
-        return ""
-    from consilience.privacy.ledger import Ledger
-
-    book = Ledger.open(ledger)
-    release = str(measured.provenance.get("release", ""))
-    recorded = book.checksum(release)
-    if recorded is None:
-        raise LedgerError(
-            f"{ledger} has no checksum of the release {release!r}: it was made with another ledger, by an earlier "
-            "version, or merged from several; ask for it again, which its ledger answers uncharged, and compare"
-        )
-    return "" if recorded == measured.provenance.get("checksum") else f"{CHANGED} {ledger} has another one."
-
-
-def _model(path: Path) -> Finding:
-    from consilience.publication.bundle import load_model
-
-    saved = load_model(path)
-    summary = f"fitted by {saved.method.get('method')}, status {saved.status.value}."
-    bundle = _bundle_of(path)
-    if saved.origin is None and bundle is not None:
-        return Finding("model file", summary, _folder(bundle).private)
-    private = None if saved.origin is None else bool(saved.origin["private"])
-    return Finding("model file", summary, private, NOT_SAID if private is None else "")
-
-
-def _toml(path: Path) -> Finding:
-    from consilience.domain import Domain, Workload
-    from consilience.domain.workloads import is_workload_file
-
-    if is_workload_file(path):
-        return Finding("workload file", f"{len(Workload.load(path))} queries.")
-    domain = Domain.load(path)
-    left = domain.left_to_review
-    return Finding(
-        "domain file",
-        f"{domain.name}, {len(domain.attributes)} attributes, {readable_count(domain.cells)} cells.",
-        warning=f"DRAFT: read off the data, which is not private. Left to review: {left}." if left else "",
-    )
-
-
-def _other_file(path: Path, start: bytes) -> Finding:
-    """A table, known by its mark or by the bundle that it is in."""
-    from consilience.publication.answers import is_marked
-
-    if is_marked(start):
-        return Finding("comma-separated table", "Its first column says that the noise was simulated.", private=False)
-    bundle = _bundle_of(path)
-    if bundle is not None:
-        whole = _folder(bundle)
-        return Finding("part of a release bundle", whole.summary, whole.private)
-    hint = ""
-    if path.suffix.lower() == ".csv":
-        hint = "; comma-separated text does not say what it is: check the bundle or the file that it was made from"
-    raise FileFormatError(f"{path} is none of our files: no TOML, no Parquet, no ledger, no bundle{hint}")
-
-
-def _bundle_of(path: Path) -> Path | None:
-    """The bundle that a file is in, if it is in one."""
-    from consilience.publication.bundle import is_bundle
-
-    return next((folder for folder in path.absolute().parents[:2] if is_bundle(folder)), None)

@@ -1,14 +1,15 @@
 """What the command line shows: results on standard output, everything else on standard error."""
 
 import json
+import logging
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -48,17 +49,19 @@ _charged: "list[tuple[Ledger, Decimal]]" = []
 """The ledger that the running command charges, and what was spent of it before."""
 
 
-def watch_spending(ledger: "Ledger | None") -> None:
+def watch_spending(ledger: "Ledger") -> None:
     """Remember what is spent now, to be able to say later what this command spent."""
-    _charged[:] = [] if ledger is None else [(ledger, ledger.spent)]
+    _charged[:] = [(ledger, ledger.spent)]
 
 
 def what_was_recorded() -> list[str]:
     """What to know after a command ended early: what it spent, and how to go on. Nothing where it spent nothing."""
     if not _charged:
         return []
+    from consilience.domain.files import shown_path
+
     ledger, before = _charged[0]
-    place = shown_path(Path(ledger.path))
+    place = shown_path(ledger.path)
     try:
         if ledger.spent == before or ledger.entries()[-1].state == "failed":  # a failure says itself what it cost
             return []
@@ -71,9 +74,41 @@ def what_was_recorded() -> list[str]:
     ]
 
 
+RENAMED = {"query": "sql"}
+"""Options that are not called as the keyword is."""
+_OPTIONS = (
+    "allow_misfit budget chains clusters columns convert cross decimal delimiter delta encoding epsilon "
+    "fill_unmeasured guess id integers ledger level max_rows_per_unit method missing_tokens name neighbours out "
+    "overwrite per plan query refits rho rows seed simulate spread steps table take_over thousands unit "
+    "unnamed_share workload"
+)
+_LEDGER = re.compile(r"\bledger=Ledger\.open\([^)]*\)")
+_QUOTED = r"""(?<!\w)(?P<quote>['"`]).*?(?P=quote)(?!\w)"""
+_KEYWORD = re.compile(
+    rf"{_QUOTED}|(?<![\w.-])(?P<name>{'|'.join(_OPTIONS.split())})=(?P<flag>True\b)?(?=(?P<value>\S?))"
+)
+
+
+def in_words_of_the_command_line(message: str) -> str:
+    """A message of the library, with its keywords as the options that they are here; what it quotes stays as it is.
+
+    >>> in_words_of_the_command_line("no budget was given; add epsilon=1, or take_over=True; drop unit= and query=")
+    'no budget was given; add --epsilon 1, or --take-over; drop --unit and --sql'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        if found["quote"]:
+            return found[0]
+        word = "--" + RENAMED.get(found["name"], found["name"]).replace("_", "-")
+        valued = found["flag"] is None and re.match(r"[\w.'\"]", found["value"]) is not None
+        return f"{word} " if valued else word
+
+    return _KEYWORD.sub(option, _LEDGER.sub("--ledger PATH", message))
+
+
 def refuse(message: str) -> NoReturn:
     """Say why nothing was done, and leave with exit code 1."""
-    note(f"consilience: {message}")
+    note(f"consilience: {in_words_of_the_command_line(message)}")
     sys.exit(1)
 
 
@@ -101,11 +136,6 @@ def _harmless(text: str) -> str:
     from consilience.domain.spelling import visible
 
     return "\n".join(visible(line) for line in text.split("\n"))
-
-
-def shown_path(path: Path) -> str:
-    """A path as it is seen from the current folder, where that is shorter."""
-    return min(str(path), os.path.relpath(path), key=len)
 
 
 def print_json(document: Any) -> None:
@@ -154,13 +184,16 @@ def progress() -> Iterator[Callable[[str, int, int], None] | None]:
         yield show
 
 
-def announce_compilation() -> None:
-    """Say on standard error when a kernel is compiled for the first time, which takes a moment."""
-    import logging
+class _Notes(logging.Handler):
+    """What the library tells, on standard error and in the words of the command line."""
 
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    def emit(self, record: logging.LogRecord) -> None:
+        note(in_words_of_the_command_line(record.getMessage()))
+
+
+def listen(*, verbose: bool = False) -> None:
+    """Show what the library tells; with `verbose` its details too."""
     logger = logging.getLogger("consilience")
-    if not logger.handlers:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    if not any(isinstance(each, _Notes) for each in logger.handlers):
+        logger.addHandler(_Notes())
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)

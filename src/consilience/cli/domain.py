@@ -34,20 +34,14 @@ def draft(
 
     notation = Notation(decimal or ".", thousands, tuple(missing_tokens or ()))
     how = SourceFormat(encoding or "utf-8", options.as_delimiter(delimiter), notation)
-    called = name or Path(data).name.partition(".")[0]
-    drafted, left_out = draft_domain(data, name=called, how=how, table=table, query=sql)
-    text = (
-        "# DRAFT, read off the data, which is not private. Go through the attributes one by one: replace every value\n"
-        "# and edge by what is publicly known, then remove the attribute's mark. At last remove the mark below, and\n"
-        "# this comment. Until then nothing can be measured or published with this file.\n\n" + drafted.to_toml()
-    )
+    drafted = draft_domain(data, name=name or None, how=how, table=table, query=sql)
     if out is None:
-        typer.echo(text, nl=False)
+        typer.echo(drafted.to_toml(), nl=False)
     else:
         options.refuse_existing(out)
-        out.write_text(text, encoding="utf-8")
-    if left_out:
-        note(f"left out, because they look like names or free text: {', '.join(left_out)}")
+        out.write_text(drafted.to_toml(), encoding="utf-8")
+    if drafted.left_out:
+        note(f"left out, because they look like names or free text: {', '.join(drafted.left_out)}")
     note("this draft was read off the data, which is not private: it can be used once you have reviewed every value")
 
 
@@ -119,7 +113,7 @@ def check(
             size = f"{len(domain.attributes)} attributes, {readable_count(domain.cells)} cells"
             echo(f"{path} is valid: {domain.name}, {size}")
         return
-    from consilience.curation.fit_report import check_fit
+    from consilience.curation.fit_report import check_domain
 
     declared = options.written_as(
         domain,
@@ -129,7 +123,7 @@ def check(
         thousands=thousands,
         missing_tokens=missing_tokens,
     )
-    found = check_fit(against, declared, table=table, query=sql, unit=unit, max_rows_per_unit=max_rows)
+    found = check_domain(against, declared, table=table, query=sql, unit=unit, max_rows_per_unit=max_rows)
     if json:
         print_json(found.to_json())
     else:

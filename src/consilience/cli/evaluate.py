@@ -7,7 +7,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.answer import open_estimate
-from consilience.cli.console import echo, note
+from consilience.cli.console import echo, listen, note
 
 EXAMPLE = "Example: consilience evaluate release data.csv --domain data.domain.toml --workload wanted.toml"
 
@@ -30,6 +30,7 @@ def evaluate_command(
     from consilience.evaluation import evaluate
     from consilience.evaluation.evaluate import NOTICE
 
+    listen()
     wanted = Workload.load(workload)
     for line in wanted.notes:
         note(line)

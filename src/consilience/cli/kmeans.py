@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, echo, note, print_json, print_table, progress
-from consilience.cli.measure import Request, show_preview
+from consilience.cli.console import echo, listen, note, print_json, print_table, progress
+from consilience.cli.measure import before_charge, show_preview
 from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from consilience.domain import Domain
     from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
-    from consilience.estimators.iterates import Iterates
     from consilience.measurements import MeasurementSet
 
 EXAMPLE = "Example: consilience kmeans points.csv --clusters 5 --epsilon 0.5 --bounds x=0:100,y=-50:50 --out clusters"
@@ -84,7 +83,11 @@ def kmeans_command(
     json: options.AsJson = False,
 ) -> None:
     """Cluster confidential points: centroids and sizes with error bars. Spends budget, which the ledger holds."""
-    settings = _settings(steps, chains, seed)
+    from consilience.flow import Request, cluster_points
+    from consilience.measurements import MeasurementSet
+
+    listen()
+    declared, suggestion = None, None
     if measurements is not None:
         _refuse_both(data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho)
         asked = None
@@ -97,45 +100,51 @@ def kmeans_command(
             thousands=thousands,
             missing_tokens=missing_tokens,
         )
+        if not checked and domain is not None:
+            suggestion = options.check_command(domain, str(data), ledger, table, sql, declared)
         asked = Request(
-            str(data),
-            declared,
-            _plan(clusters, attributes, rounds, region, seed),
-            amounts={"epsilon": epsilon, "delta": delta, "rho": rho},
+            data=data,
+            domain=declared,
+            plan=_plan(clusters, attributes, rounds, region, seed),
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
             ledger=ledger,
-            total=budget,
+            budget=budget,
             id=request,
             neighbours=neighbours,
             unit=unit,
-            max_rows=max_rows,
+            max_rows_per_unit=max_rows,
             table=table,
-            sql=sql,
+            query=sql,
+            name=name,
             simulate=simulate,
             take_over=take_over,
             convert=convert,
-            name=name,
-            suggestion=None
-            if checked or domain is None
-            else options.check_command(domain, str(data), ledger, table, sql, declared),
         )
     if dry_run:
         if asked is None:
             raise typer.BadParameter("rounds that were measured before cost nothing", param_hint="--dry-run")
-        show_preview(asked.price(), json=json)
+        show_preview(asked.priced, json=json)
         return
     if out is None:
         raise typer.BadParameter("name the folder to write, or use --dry-run", param_hint="--out")
-    pictures = _ready(out, level, overwrite=overwrite, pictures=pictures)
-    measured = _measured(asked, measurements)
-    _publish(measured, settings, out, level, pictures=pictures, overwrite=overwrite, json=json)
-
-
-def _settings(steps: int | None, chains: int | None, seed: int) -> "Iterates":
-    from consilience.estimators.iterates import Iterates
-
-    given: dict[str, Any] = {"steps": steps, "chains": chains}
-    given = {name: value for name, value in given.items() if value is not None}
-    return Iterates(**given, seed=seed)
+    if asked is None:
+        note("the rounds were measured before: nothing is spent")
+    with progress() as show:
+        found = cluster_points(
+            MeasurementSet.load(str(measurements)) if asked is None else asked,
+            out,
+            level=level,
+            steps=steps,
+            chains=chains,
+            seed=seed,
+            pictures=pictures,
+            overwrite=overwrite,
+            before_charge=None if declared is None else before_charge(declared, suggestion),
+            progress=show,
+        )
+    _tell(found, out, level, json=json)
 
 
 def _refuse_both(**given: object) -> None:
@@ -192,56 +201,17 @@ def _plan(clusters: int | None, attributes: str | None, rounds: int, region: str
     return KMeans(clusters, names, rounds=rounds, region=kind, seed=seed)
 
 
-def _ready(out: Path, level: float, *, overwrite: bool, pictures: bool) -> bool:
-    """Refuse what could not be written, before anything is spent; whether pictures can be drawn."""
-    from consilience.estimators.iterates import check_level
-    from consilience.publication.clusters import refuse_other_place
-    from consilience.publication.drawing import NoPictures, check_pictures
+def _tell(found: "ClusterEstimate", out: Path, level: float, *, json: bool) -> None:
+    from consilience.publication.clusters import open_clusters
 
-    check_level(level)
-    refuse_other_place(out, overwrite=overwrite)
-    if not pictures:
-        return False
-    try:
-        check_pictures()
-    except NoPictures as reason:
-        note(f"no pictures: {reason}")
-        return False
-    return True
-
-
-def _measured(asked: Request | None, path: Path | None) -> "MeasurementSet":
-    from consilience.measurements import MeasurementSet
-
-    if asked is not None:
-        return asked.spend()
-    note("the rounds were measured before: nothing is spent")
-    return MeasurementSet.load(str(path))
-
-
-def _publish(
-    measured: "MeasurementSet",
-    settings: "Iterates",
-    out: Path,
-    level: float,
-    *,
-    pictures: bool,
-    overwrite: bool,
-    json: bool,
-) -> None:
-    from consilience.estimators.clusters import cluster
-    from consilience.publication.clusters import publish_clusters
-
-    announce_compilation()
-    with progress() as show:
-        found = cluster(measured, settings, progress=show)
-    publish_clusters(found, measured, out, level=level, pictures=pictures, overwrite=overwrite)
+    _, measured = open_clusters(out)
     if json:
         print_json(_summary(found, measured, out, level))
         return
     _show(found, level)
     echo(measured.privacy.describe())
-    echo(f"wrote {out}: centroids.csv, clusters.json, measurements.parquet{', two pictures' if pictures else ''}")
+    drawn = ", two pictures" if (out / "clusters.png").exists() else ""
+    echo(f"wrote {out}: centroids.csv, clusters.json, measurements.parquet{drawn}")
 
 
 def _summary(found: "ClusterEstimate", measured: "MeasurementSet", out: Path, level: float) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, print_json, print_table
+from consilience.cli.console import echo, print_json
 
 if TYPE_CHECKING:
-    from consilience.privacy.ledger_file import LedgerEntry
     from consilience.privacy.protection import Protection
 
 app = typer.Typer(help="Create a ledger, or show what has been spent.", no_args_is_help=True, rich_markup_mode=None)
@@ -56,65 +55,13 @@ def show(
     path: Annotated[Path, typer.Argument(help="A ledger, or the data it lies beside.")], json: options.AsJson = False
 ) -> None:
     """Show the total, what was spent on what, and what remains."""
-    from consilience.privacy.budgets import decimal_text
     from consilience.privacy.ledger import Ledger
 
     found = Ledger.open(_place(path))
-    entries, protection = found.entries(), found.protection
     if json:
-        print_json(
-            {
-                "dataset": found.dataset,
-                "total": found.total.to_json(),
-                "unit": found.total.additive_unit,
-                "protection": None if protection is None else protection.to_json(),
-                "spent": decimal_text(found.spent),
-                "remaining": decimal_text(found.remaining),
-                "entries": [
-                    {
-                        "id": entry.id,
-                        "state": entry.state,
-                        "cost": decimal_text(entry.cost),
-                        "budget": entry.budget.to_json(),
-                        "protection": None if entry.protection is None else entry.protection.to_json(),
-                        "source": entry.source,
-                        "created": entry.created,
-                        "description": entry.description,
-                    }
-                    for entry in entries
-                ],
-            }
-        )
-        return
-    echo(f"dataset {found.dataset!r}: {found.total.describe()} in all, {found.remaining_text} remains")
-    echo(f"protects {'what its first request will' if protection is None else protection.describe()}")
-    if entries:
-        mixed = any(entry.protection != protection for entry in entries)
-        header = ["id", "state", "created", "source", "plan", *(["protects"] if mixed else [])]
-        rows = [
-            [each.id, each.state, each.created, _source(each), each.description]
-            + ([_protects(each)] if mixed else [])
-            + [decimal_text(each.cost)]
-            for each in entries
-        ]
-        print_table([*header, found.total.additive_unit], rows, numeric=1)
-    unknown = sum(entry.protection is None for entry in entries)
-    if unknown:
-        echo(
-            f"{unknown} of these were charged by an earlier version, which did not record the unit and the neighbours: "
-            "the sum is a guarantee only if they protect the same"
-        )
-
-
-def _source(entry: "LedgerEntry") -> str:
-    if entry.source is None:
-        return "not recorded"
-    named = [entry.source.get(name) for name in ("name", "table", "query")]
-    return " ".join([*entry.source.get("files", ["in memory"]), *(name for name in named if name)])
-
-
-def _protects(entry: "LedgerEntry") -> str:
-    return "not recorded" if entry.protection is None else entry.protection.describe()
+        print_json(found.to_json())
+    else:
+        echo(found.show())
 
 
 def _place(path: Path) -> Path:

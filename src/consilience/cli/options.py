@@ -1,20 +1,15 @@
 """Options that several verbs share, and how they become the library's nouns."""
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from consilience.cli.console import note
-from consilience.errors import BudgetExceeded, DeclarationError, LedgerError
+from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from consilience.domain import Domain, Query
-    from consilience.privacy.budgets import Budget
-    from consilience.privacy.ledger import Ledger
-    from consilience.privacy.measure import Plan
+    from consilience.domain import Domain, Workload
     from consilience.source import Source
 
 Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
@@ -109,6 +104,7 @@ TakeOver = Annotated[
     bool, typer.Option("--take-over", help="A process on another machine began this request, and it has ended.")
 ]
 DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Tell why: the choice of plan and method, and the fit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -155,48 +151,16 @@ def as_delimiter(text: str | None) -> str | None:
     return "\t" if text == "\\t" else text
 
 
-def chosen_plan(
-    text: str | None,
-    workload: Path | None,
-    domain: "Domain",
-    amounts: Mapping[str, float | None],
-    neighbours: str,
-    unnamed_share: float | None = None,
-) -> "Plan":
-    """The plan that was asked for, or the one that suits the workload; then it says why, on standard error.
-
-    Without either it is all pairs of attributes that the account is to be good for.
-    """
+def wanted(workload: Path | None) -> "Workload | None":
+    """What is to be asked, from its file."""
     from consilience.domain import Workload
-    from consilience.privacy.budgets import budget
 
-    wanted = None if workload is None else Workload.load(workload)
-    for line in () if wanted is None else wanted.notes:
-        note(line)
-    if text is not None:
-        from consilience.plans import plan_from_text
-
-        if unnamed_share is not None:
-            raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
-        return plan_from_text(text, wanted)
-    from consilience.plans import chosen_plan  # and the mechanisms among which it chooses
-
-    if wanted is None:
-        wanted = Workload.marginals(domain, ways=min(2, len(domain.counted_names)))
-    share = {} if unnamed_share is None else {"unnamed_share": unnamed_share}
-    plan, reasons = chosen_plan(domain, wanted, budget(**amounts), neighbours, **share)
-    note(f"plan: {plan.to_json()['plan']}")
-    for reason in reasons:
-        note(f"  {reason}")
-    return plan
+    return None if workload is None else Workload.load(workload)
 
 
-def asked_queries(plan: "Plan", workload: Path | None, domain: "Domain") -> "tuple[Query, ...]":
-    """What the release will be asked: the workload that was given, or the one that the plan is for."""
-    from consilience.domain import Workload
-    from consilience.plans.answering import asked_queries
-
-    return asked_queries(plan, domain) if workload is None else tuple(Workload.load(workload).queries)
+def refuse_two_plans(plan: str | None, unnamed_share: float | None) -> None:
+    if plan is not None and unnamed_share is not None:
+        raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
 
 
 def open_source(
@@ -213,38 +177,6 @@ def open_source(
     from consilience.source import open_table
 
     return open_table(data, domain, table=table, query=query, unit=unit, max_rows_per_unit=max_rows, name=name)
-
-
-def open_ledger(source: "Source", path: Path | None, *, asked: "Budget", total: float | None) -> "Ledger":
-    """The ledger of the source, created on first use with the total that was asked for, or with this first request."""
-    from consilience.privacy.ledger import Ledger
-    from consilience.privacy.ledger_places import ledger_place
-
-    place = path or ledger_place(source)
-    if Path(place).exists():
-        if total is not None:
-            given = Ledger.open(place).total
-            if float(given.epsilon or given.rho or 0) != total:
-                raise LedgerError(
-                    f"--budget {total:g} was given, but the ledger {place} holds a total of {given.describe()}; "
-                    "a total is set once: leave --budget out"
-                )
-        return Ledger.open(place, dataset=source.domain.name)
-    return Ledger.create(place, dataset=source.domain.name, total=_total(asked, total))
-
-
-def _total(asked: "Budget", total: float | None) -> "Budget":
-    from consilience.privacy.budgets import budget
-
-    if total is None:
-        return asked
-    declared = budget(rho=total) if asked.unit == "rho" else budget(epsilon=total, delta=asked.delta)
-    if asked.amount > declared.amount:
-        raise BudgetExceeded(
-            f"asked for {asked.describe()}, but the new ledger's total would be {declared.describe()}; "
-            "lower the request or raise --budget"
-        )
-    return declared
 
 
 def refuse_existing(path: Path, *, overwrite: bool = False) -> None:

@@ -6,10 +6,9 @@ from typing import Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, progress
-from consilience.cli.estimate import check_wishes, show_estimate, write_bundle
-from consilience.cli.measure import Request, show_preview
-from consilience.errors import DeclarationError
+from consilience.cli.console import echo, listen, progress
+from consilience.cli.estimate import show_estimate
+from consilience.cli.measure import before_charge, show_preview
 
 EXAMPLE = "Example: consilience release data.csv --domain data.domain.toml --epsilon 1 --out release"
 
@@ -49,15 +48,14 @@ def release_command(
     refits: options.Refits = 200,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     dry_run: options.DryRunOnly = False,
+    verbose: options.Verbose = False,
     json: options.AsJson = False,
 ) -> None:
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     from consilience.domain import Domain
-    from consilience.estimators import estimate
-    from consilience.estimators.choose import check_answers, check_method
-    from consilience.publication.bundle import is_bundle
+    from consilience.flow import Request
 
-    amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    listen(verbose=verbose or dry_run)
     declared = options.written_as(
         Domain.load(domain),
         encoding=encoding,
@@ -66,47 +64,51 @@ def release_command(
         thousands=thousands,
         missing_tokens=missing_tokens,
     )
+    options.refuse_two_plans(plan, unnamed_share)
     asked = Request(
-        data,
-        declared,
-        options.chosen_plan(plan, workload, declared, amounts, neighbours, unnamed_share),
-        amounts,
-        ledger,
-        budget,
-        request,
-        neighbours,
-        unit,
-        max_rows,
-        table,
-        sql,
-        simulate,
-        take_over,
-        convert,
-        name,
-        None if checked else options.check_command(domain, data, ledger, table, sql, declared),
+        data=data,
+        domain=declared,
+        plan=plan,
+        workload=options.wanted(workload),
+        unnamed_share=unnamed_share,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        ledger=ledger,
+        budget=budget,
+        id=request,
+        neighbours=neighbours,
+        unit=unit,
+        max_rows_per_unit=max_rows,
+        table=table,
+        query=sql,
+        name=name,
+        simulate=simulate,
+        take_over=take_over,
+        convert=convert,
     )
     if dry_run:
-        show_preview(asked.price(), json=json)
+        show_preview(asked.priced, json=json)
         return
     if out is None:
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")
-    if out.exists() and not (overwrite and is_bundle(out)):
-        raise DeclarationError(f"{out} exists already; choose another name, or replace a bundle with --overwrite")
-    if interval:
-        check_wishes(level, refits)
-    # What no estimator could fit, and questions that none could answer, are refused before anything is paid for.
-    example = asked.price().example()
-    check_method(example, method)
-    check_answers(example, method, options.asked_queries(asked.plan, workload, declared))
-    measured = asked.spend()
+    suggestion = None if checked else options.check_command(domain, data, ledger, table, sql, declared)
     with progress() as show:
-        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
-    write_bundle(fitted, out, overwrite=overwrite, level=level if interval else None, refits=refits)
-    show_estimate(fitted, out, json=json)
+        made = asked.release(
+            out,
+            method=method,
+            allow_misfit=allow_misfit,
+            interval=level if interval else None,
+            refits=refits,
+            overwrite=overwrite,
+            before_charge=before_charge(declared, suggestion),
+            progress=show,
+        )
+    show_estimate(made.estimate, out, json=json, verbose=verbose)
     if not json:
         from consilience.domain.spelling import spell_attribute
         from consilience.measurements.basis import columns_basis
 
-        known = [name for name, basis in columns_basis(fitted.measurements).columns.items() if basis != "not measured"]
-        asked = f"by {spell_attribute(known[0])}" if known else "total"
-        echo(f'ask it: consilience answer {out} "{asked}"')
+        known = columns_basis(made.estimate.measurements).columns.items()
+        first = next((f"by {spell_attribute(name)}" for name, basis in known if basis != "not measured"), "total")
+        echo(f'ask it: consilience answer {out} "{first}"')

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import announce_compilation, echo, note, print_json, progress
+from consilience.cli.console import echo, listen, note, print_json, progress
 from consilience.errors import FileFormatError
 
 EXAMPLE = "Example: consilience report release"
@@ -26,15 +26,13 @@ def report_command(
 ) -> None:
     """Write a report of a release: one page of HTML, with error bars, pictures and checks. Spends nothing."""
     from consilience.publication.bundle import is_bundle
-    from consilience.publication.report import write_report
+    from consilience.publication.report import report
 
     if not is_bundle(release):
         raise FileFormatError(f"{release} is no release bundle; make one with: consilience estimate or release")
-    announce_compilation()
+    listen()
     with progress() as show:
-        written, made = write_report(
-            release, out=out, level=level, refits=refits, seed=seed, overwrite=overwrite, progress=show
-        )
+        made = report(release, out=out, level=level, refits=refits, seed=seed, overwrite=overwrite, progress=show)
     diagnosis, estimate = made.facts.diagnosis, made.facts.estimate
     if not estimate.private:
         note("NOT PRIVATE: the noise of this release was simulated, and the report says so")
@@ -42,7 +40,7 @@ def report_command(
         checks = {each.name: each.p_value for each in diagnosis.noise.checks}
         print_json(
             {
-                "report": str(written),
+                "report": str(made.path),
                 "pictures": sorted(made.pictures),
                 "private": estimate.private,
                 "error_bars": made.facts.no_intervals is None,
@@ -60,4 +58,4 @@ def report_command(
     echo(diagnosis.verdict)
     if not diagnosis.noise.as_declared:
         echo(diagnosis.next_step)
-    echo(f"wrote {written}{'' if out is not None else f' and {2 * len(made.pictures)} pictures beside it'}")
+    echo(f"wrote {made.path}{'' if out is not None else f' and {2 * len(made.pictures)} pictures beside it'}")

@@ -7,7 +7,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.answer import open_estimate
-from consilience.cli.console import announce_compilation, echo, note, print_json, progress
+from consilience.cli.console import echo, listen, note, print_json, progress
 from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def synthesize_command(
     if out.exists() and not overwrite:
         raise DeclarationError(f"{out} exists already; choose another name, or replace it with --overwrite")
     check_target(out, overwrite=overwrite)
+    listen()
     rule = check_wishes(rows, seed=seed, spread=spread)
     estimate = open_estimate(source)
     asked = prepare(estimate, rows, seed=seed, spread=rule, fill_unmeasured=fill_unmeasured)
@@ -54,7 +55,6 @@ def synthesize_command(
     if left_out:
         note(f"left out, because they have no cells: {', '.join(left_out)}")
     _tell_basis(asked)
-    announce_compilation()
     with progress() as show:
         write_synthetic(
             estimate,

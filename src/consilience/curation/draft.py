@@ -5,7 +5,9 @@ with many different texts, such as a name or an address, is left out and named.
 """
 
 import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -24,11 +26,23 @@ FEWEST_NUMBERS_TO_BIN = 13
 BINS = 10
 
 
+HEADING = """\
+# DRAFT, read off the data, which is not private. Go through the attributes one by one: replace every value
+# and edge by what is publicly known, then remove the attribute's mark. At last remove the mark below, and
+# this comment. Until then nothing can be measured or published with this file.
+
+"""
+
+
 class Draft(NamedTuple):
     """A drafted domain, marked as such and every attribute of it as unreviewed; and the columns left out of it."""
 
     domain: Domain
     left_out: tuple[str, ...]
+
+    def to_toml(self) -> str:
+        """The domain file, which says that it is a draft and what is to be done with it."""
+        return HEADING + self.domain.to_toml()
 
 
 class _Column:
@@ -68,21 +82,26 @@ class _Column:
             return None
         if any("\udc80" <= sign <= "\udcff" for text in self.texts for sign in text):
             raise SourceError(
-                f"the column {name!r} is no text in UTF-8; say in which encoding it is, such as --encoding latin-1"
+                f"the column {name!r} is no text in UTF-8; say in which encoding it is, such as encoding=latin-1"
             )
         order = sorted(self.texts, key=self._number) if self.numeric else sorted(self.texts)
         return Attribute.categorical(name, order, missing=missing)
 
 
 def draft_domain(
-    data: str,
+    data: str | os.PathLike[str],
     *,
-    name: str,
+    name: str | None = None,
     how: SourceFormat = SourceFormat(),  # noqa: B008 (frozen)
     table: str | None = None,
     query: str | None = None,
 ) -> Draft:
-    """A domain with an attribute for each column that looks like one. Reads the data, and is not private."""
+    """A domain with an attribute for each column that looks like one. Reads the data, and is not private.
+
+    Without a `name` the dataset is called as the file is, up to its first dot.
+    """
+    data = os.fspath(data)
+    name = Path(data).name.partition(".")[0] if name is None else name
     columns = reader_of(data, {}, how, table=table, query=query).columns
     reader = reader_of(data, dict.fromkeys(columns), how, table=table, query=query)
     marks = Writing(how.notation, numeric=True)

@@ -1,8 +1,8 @@
 """How a domain fits the data: NOT PRIVATE, for the curator's eyes only.
 
-`check_fit` counts the rows that each rule drops or moves, and looks for the declaration under which fewer would be. Its
-numbers are exact and its words hold values of the data: nothing of it may be published or passed on, and a measurement
-never calls it. `fit_lines` says what to write, `fit_report` how the curator reads it.
+`check_domain` counts the rows that each rule drops or moves, and looks for the declaration under which fewer would be.
+Its numbers are exact and its words hold values of the data: nothing of it may be published or passed on, and a
+measurement never calls it. `fit_lines` says what to write, `fit_report` how the curator reads it.
 
     data, domain ──► observe ──► Observation ──► fit_lines ──► the declaration that would fit ──► DomainFit
 """

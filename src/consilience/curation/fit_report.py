@@ -140,7 +140,7 @@ class DomainFit:
         return self.describe()
 
 
-def check_fit(
+def check_domain(
     data: object,
     domain: Domain,
     *,

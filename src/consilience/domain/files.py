@@ -104,3 +104,11 @@ def _refuse_to_write(target: Path, error: OSError) -> NoReturn:
         f"cannot write {target}: {reason}; nothing of it was left behind: check the folder, its permissions and the "
         "space on its disk"
     ) from None
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """A path as it is seen from the current folder, where that is shorter."""
+    try:
+        return min(os.fspath(path), os.path.relpath(path), key=len)
+    except ValueError:  # on another drive
+        return os.fspath(path)

@@ -209,7 +209,7 @@ def refuse_misfit(fitted: Estimate, measured: MeasurementSet) -> None:
         return
     size = math.sqrt(float(fitted.stats["misfit"]))
     said = f"the account that {method} found misses the noisy answers by {size:.3g} times their noise, on average"
-    accept = "accept the account as it is with allow_misfit=True, or estimate and release with --allow-misfit"
+    accept = "accept the account as it is with allow_misfit=True"
     if is_proven(fitted):
         relied = [*measured.privacy.public_facts, *(["impossible cells"] if measured.domain.impossible else [])]
         named = f" ({'; '.join(relied[:6])}{' …' if len(relied) > 6 else ''})" if relied else ""
@@ -301,17 +301,18 @@ def _reason(considered: list[tuple[str, Suitability]]) -> str:
     return f"{chosen}: {suitable.reason}{turned_down}"
 
 
-def check_method(measured: MeasurementSet, method: str) -> None:
+def check_method(measured: MeasurementSet, method: Estimator | str) -> None:
     """Refuse a method that is not known or could not fit such measurements."""
     if method == "auto":
         choose(measured)
         return
-    suitable = _named(method).suitability(measured)
+    estimator = _named(method) if isinstance(method, str) else method
+    suitable = estimator.suitability(measured)
     if not suitable.possible:
-        raise TooLarge(f"{method} cannot fit these measurements: {suitable.reason}")
+        raise TooLarge(f"{estimator.name} cannot fit these measurements: {suitable.reason}")
 
 
-def check_answers(measured: MeasurementSet, method: str, queries: Sequence[Query]) -> None:
+def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Sequence[Query]) -> None:
     """Refuse queries that an estimate of such measurements could not answer in memory, before anything is spent.
 
     Every estimator puts together marginals of up to LARGEST_ANSWER cells. A larger one is never formed by a graphical
@@ -325,7 +326,7 @@ def check_answers(measured: MeasurementSet, method: str, queries: Sequence[Query
     large = [query for query in queries if math.prod(domain.sizes(query.attributes)) > LARGEST_ANSWER]
     if not large:
         return
-    name = choose(measured).estimator.name if method == "auto" else method
+    name = choose(measured).estimator.name if method == "auto" else method if isinstance(method, str) else method.name
     refused = large
     if name in ANSWERED_WITHOUT_MARGINALS:
         refused = [query for query in large if BYTES_PER_CELL * query.bind(domain).size > MEMORY_LIMIT]

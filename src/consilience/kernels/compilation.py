@@ -2,6 +2,7 @@
 
 import logging
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,12 @@ def announce(kernel: Any) -> None:
     """Say that a kernel is about to be compiled, unless it is compiled already or lies in the cache on disk."""
     if kernel.signatures or _is_cached(kernel):
         return
-    logger.info("compiling a kernel, which takes a few seconds; it is cached for the next time")
+    _announce_once()
+
+
+@cache
+def _announce_once() -> None:
+    logger.info("compiling what is used for the first time, which may take a minute; it is kept for the next time")
 
 
 def _is_cached(kernel: Any) -> bool:

@@ -100,7 +100,7 @@ class WithUnnamed:
         """What is done, and how to have it otherwise."""
         return (
             f"the workload does not name {_listed(self.names)}: {100 * self.share:g} % of the budget measures the "
-            "table of each by itself (another share: --unnamed-share; none for one: release = false in the domain)"
+            "table of each by itself (another share: unnamed_share=; none for one: release = false in the domain)"
         )
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:

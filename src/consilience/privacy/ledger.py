@@ -151,6 +151,51 @@ class Ledger:
             found = recorded_step(connection, id, RESULT, self.path) if version_of(connection, self.path) > 1 else None
         return None if found is None else found[1]
 
+    def to_json(self) -> dict[str, Any]:
+        """The total, what was spent on what, and what remains, as plain data."""
+        state = self._state()
+        return {
+            "dataset": state.dataset,
+            "total": state.total.to_json(),
+            "unit": state.total.additive_unit,
+            "protection": None if state.protection is None else state.protection.to_json(),
+            "spent": decimal_text(state.spent),
+            "remaining": decimal_text(state.remaining),
+            "entries": [entry.to_json() for entry in state.entries],
+        }
+
+    def show(self) -> str:
+        """The same for people: two lines about the ledger, and one for each request."""
+        state = self._state()
+        protects = "what its first request will" if state.protection is None else state.protection.describe()
+        lines = [
+            f"dataset {state.dataset!r}: {state.total.describe()} in all, {self.remaining_text} remains",
+            f"protects {protects}",
+        ]
+        mixed = any(entry.protection != state.protection for entry in state.entries)
+        rows = [
+            [
+                entry.created[:16].replace("T", " "),
+                f"{state.total.additive_unit} {decimal_text(entry.cost)}",
+                entry.plan,
+                entry.source_text,
+                *(["not recorded" if entry.protection is None else entry.protection.describe()] if mixed else []),
+                entry.id,
+                entry.state,
+            ]
+            for entry in state.entries
+        ]
+        texts = [[" ".join(text.split()) for text in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts]
+        unknown = sum(entry.protection is None for entry in state.entries)
+        if unknown:
+            lines.append(
+                f"{unknown} of these were charged by an earlier version, which did not record the unit and the "
+                "neighbours: the sum is a guarantee only if they protect the same"
+            )
+        return "\n".join(lines)
+
     def elsewhere(self, fingerprint: str, source: Mapping[str, Any]) -> tuple[LedgerEntry, ...]:
         """Charges for the same request of other sources."""
         return tuple(
@@ -365,8 +410,8 @@ def _other_protection(
     charge = f"{unit} {shortened(cost.for_group(steps).cost_in(total.unit), rounding=ROUND_UP)}"
     rule = "the same" if steps == 1 else f"{steps if unit == 'epsilon' else steps**2} times as much"
     return (
-        f"{words}. Between neighbours of the ledger it would cost {charge}, {rule}: repeat with --convert "
-        "(convert=True) to be charged that, or ask for what the ledger protects"
+        f"{words}. Between neighbours of the ledger it would cost {charge}, {rule}: repeat with convert=True "
+        "to be charged that, or ask for what the ledger protects"
     )
 
 

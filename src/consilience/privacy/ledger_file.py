@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from consilience.errors import DeclarationError, FileFormatError, LedgerError
-from consilience.privacy.budgets import Budget, Unit, exact_difference, exact_sum
+from consilience.privacy.budgets import Budget, Unit, decimal_text, exact_difference, exact_sum
 from consilience.privacy.ledger_chain import chain_everything, damaged, seal, verified_rows, verify_header
 from consilience.privacy.protection import Protection, steps_between
 
@@ -281,6 +281,35 @@ class LedgerEntry:
     """What the request protects; None where an earlier version did not record it."""
     charged: Budget | None = None
     """What that comes to of what the ledger protects, where that is something else."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The charge as plain data."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "cost": decimal_text(self.cost),
+            "budget": self.budget.to_json(),
+            "protection": None if self.protection is None else self.protection.to_json(),
+            "source": self.source,
+            "created": self.created,
+            "description": self.description,
+        }
+
+    @property
+    def plan(self) -> str:
+        """What the plan is called, or the whole description where it is no plan's."""
+        try:
+            return str(json.loads(self.description)["plan"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return self.description
+
+    @property
+    def source_text(self) -> str:
+        """The source in a few words."""
+        if self.source is None:
+            return "not recorded"
+        named = [self.source.get(name) for name in ("name", "table", "query")]
+        return " ".join([*self.source.get("files", ["in memory"]), *(name for name in named if name)])
 
 
 @dataclass(frozen=True)

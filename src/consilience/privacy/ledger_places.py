@@ -33,7 +33,7 @@ def ledger_place(source: Source) -> Path:
     place, spelled = source.identity.ledger_path, source.identity.spelled_ledger_path
     if place is None or spelled is None:
         raise LedgerError(
-            "this source has no place of its own for a ledger; name one with --ledger (ledger=Ledger.open(path, ...))"
+            "this source has no place of its own for a ledger; name one with ledger=Ledger.open(path, ...)"
         )
     existing = [path for path in _distinct([place, spelled]) if os.path.exists(path)]
     if len(existing) == 1:
@@ -43,7 +43,7 @@ def ledger_place(source: Source) -> Path:
         raise LedgerError(
             f"{_listed(others)} {'is' if len(others) == 1 else 'are'} for the same data as {source.identity.given!r}, "
             f"or for a dataset of the same name, {source.name!r}, and one more ledger would allow the whole budget "
-            "again; say which one to charge with --ledger (ledger=Ledger.open(path)). If this is other data, give its "
+            "again; say which one to charge with ledger=Ledger.open(path). If this is other data, give its "
             "domain another name, or name its new ledger there"
         )
     return place

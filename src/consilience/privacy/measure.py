@@ -80,8 +80,10 @@ class DryRun:
     """What a plan would cost and yield, found without touching data or ledger."""
 
     domain: Domain
+    plan: Plan
     budget: Budget
     neighbours: Neighbours
+    rows_per_unit: int
     prices: tuple[Price | StatisticsPrice, ...]
     selections: tuple[Budget, ...]
     kept: tuple[Measurement, ...] = ()
@@ -193,14 +195,48 @@ def measure(
     domain = source if isinstance(source, Domain) else source.domain
     rows_per_unit = 1 if isinstance(source, Domain) else source.max_rows_per_unit
     amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    preview = price(domain, plan, **amounts, neighbours=neighbours, rows_per_unit=rows_per_unit)
+    priced = price(domain, plan, **amounts, neighbours=neighbours, rows_per_unit=rows_per_unit)
     if dry_run or isinstance(source, Domain):
-        return preview
-    request = _Request(source, plan, preview.budget, preview.neighbours)
+        return priced
+    return measure_as_priced(
+        source,
+        priced,
+        ledger=ledger,
+        id=id,
+        take_over=take_over,
+        convert=convert,
+        simulate=simulate,
+        progress=progress,
+    )
+
+
+def measure_as_priced(
+    source: Source,
+    priced: DryRun,
+    *,
+    ledger: Ledger | None = None,
+    id: str | None = None,  # noqa: A002 (as in `measure`)
+    take_over: bool = False,
+    convert: bool = False,
+    simulate: int | None = None,
+    progress: Progress | None = None,
+) -> MeasurementSet:
+    """What `measure` gives of a plan whose price is known: it is not run again to find that out.
+
+    The price must be of this source: of its domain, and of as many rows for each protected unit.
+    """
+    declared = (priced.domain.fingerprint, priced.rows_per_unit)
+    if declared != (source.domain.fingerprint, source.max_rows_per_unit):
+        raise DeclarationError(
+            f"the price is of {priced.domain.name!r} with {priced.rows_per_unit} rows for each protected unit, and the "
+            f"source is declared as {source.domain.name!r} with {source.max_rows_per_unit}; price what is measured"
+        )
+    plan = priced.plan
+    request = _Request(source, plan, priced.budget, priced.neighbours)
     if simulate is not None:
         if ledger is not None:
             raise DeclarationError("a simulation spends nothing and takes no ledger; drop 'simulate' or 'ledger'")
-        _check_answers(plan, preview)
+        _check_answers(plan, priced)
         return _run_simulated(request, request.earlier_id if id is None else id, simulate, progress)
     book = _ledger_of(source, ledger)
     noise = SecureNoise()  # refuses a biased sampler before the ledger is touched
@@ -209,8 +245,8 @@ def measure(
     release_id = request.id_in(book) if id is None else id
     begun = book.knows(release_id)
     if not begun:
-        _check_answers(request.plan, preview)
-        book.check(request.cost, protection=request.protection, convert=convert, size=preview.recorded_bytes)
+        _check_answers(request.plan, priced)
+        book.check(request.cost, protection=request.protection, convert=convert, size=priced.recorded_bytes)
 
     def reserve() -> Reservation:
         return book.reserve(
@@ -227,9 +263,9 @@ def measure(
     return _run_charged(request, release_id, book, reserve, noise, progress, begun=begun)
 
 
-def _check_answers(plan: Plan, preview: DryRun) -> None:
+def _check_answers(plan: Plan, priced: DryRun) -> None:
     if isinstance(plan, AnsweringPlan):
-        plan.check_answers(preview.example())
+        plan.check_answers(priced.example())
 
 
 def charged_elsewhere(
@@ -307,7 +343,16 @@ def price(
     relation = check_neighbours(neighbours)
     gate = PricingGate(domain, cost, neighbours=relation, rows_per_unit=rows_per_unit)
     plan.run(gate)
-    found = DryRun(domain, cost, relation, tuple(gate.prices), tuple(gate.selections), tuple(gate.kept))
+    found = DryRun(
+        domain=domain,
+        plan=plan,
+        budget=cost,
+        neighbours=relation,
+        rows_per_unit=rows_per_unit,
+        prices=tuple(gate.prices),
+        selections=tuple(gate.selections),
+        kept=tuple(gate.kept),
+    )
     return replace(found, notes=plan.explain(found.example(), cost)) if isinstance(plan, ExplainedPlan) else found
 
 

@@ -1,12 +1,12 @@
 """What is published: answers with labels and error bars, cross-tables, synthetic records, reports, and the bundle."""
 
 from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
-from consilience.publication.bundle import Release, open_release, release
+from consilience.publication.bundle import Release, open_release, write_bundle
 from consilience.publication.cross_tables import Cell, CrossTable, cross_table, margin_queries
 from consilience.publication.diagnostics import Diagnosis, diagnose
 from consilience.publication.intervals import Interval, interval
 from consilience.publication.record_files import write_synthetic
-from consilience.publication.report import Report, write_report
+from consilience.publication.report import Report, make_report
 from consilience.publication.synthetic import synthesize
 from consilience.publication.whole_numbers import WholeAnswers, whole_answers
 
@@ -24,11 +24,11 @@ __all__ = [
     "diagnose",
     "in_whole_numbers",
     "interval",
+    "make_report",
     "margin_queries",
     "open_release",
-    "release",
     "synthesize",
     "whole_answers",
-    "write_report",
+    "write_bundle",
     "write_synthetic",
 ]

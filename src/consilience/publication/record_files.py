@@ -13,6 +13,7 @@ from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.parquet_sizes import check_contents
 from consilience.publication.answers import CsvWriter, cell, heading
+from consilience.publication.bundle import Release
 from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ QUOTED = frozenset(',"\r\n')
 
 
 def write_synthetic(
-    estimate: Estimate,
+    estimate: Estimate | Release,
     path: str | os.PathLike[str],
     rows: int | None = None,
     *,

@@ -6,7 +6,7 @@ is there as SVG and PNG under `pictures/`, for use elsewhere. Post-processing: i
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from consilience.domain.files import write_atomically
@@ -31,6 +31,8 @@ class Report:
     html: str
     pictures: Mapping[str, Picture]
     facts: ReportFacts
+    path: Path | None = None
+    """Where the page was written."""
 
     def files(self) -> dict[str, bytes]:
         """What a bundle gets: the page, and every picture in both kinds."""
@@ -41,7 +43,7 @@ class Report:
         return found
 
 
-def report(
+def make_report(
     release: Release | str | os.PathLike[str],
     *,
     level: float = 0.95,
@@ -58,8 +60,8 @@ def report(
     return Report(_page(facts, pictures), pictures, facts)
 
 
-def write_report(
-    release: str | os.PathLike[str],
+def report(
+    release: Release | str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] | None = None,
     level: float = 0.95,
@@ -67,18 +69,21 @@ def write_report(
     seed: int = 0,
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> tuple[Path, Report]:
-    """The report, written into its bundle in place of an earlier one, or the page alone to `out`; with its path."""
+) -> Report:
+    """The report, written into its bundle in place of an earlier one, or the page alone to `out`.
+
+    Its `path` says where. Spends nothing.
+    """
     _checked(level, refits, seed)
     if out is not None:
         _refuse_place(Path(out), overwrite=overwrite)
-    made = report(release, level=level, refits=refits, seed=seed, progress=progress)
+    made = make_report(release, level=level, refits=refits, seed=seed, progress=progress)
     if out is not None:
         write_atomically(Path(out), made.html.encode("utf-8"))
-        return Path(out), made
-    bundle = Path(release)
+        return replace(made, path=Path(out))
+    bundle = release.path if isinstance(release, Release) else Path(release)
     add_to_bundle(bundle, made.files(), about={"report": asdict(made.facts.settings)}, in_place_of=(PAGE, FOLDER))
-    return bundle / PAGE, made
+    return replace(made, path=bundle / PAGE)
 
 
 def _refuse_place(out: Path, *, overwrite: bool) -> None:

@@ -36,6 +36,7 @@ from consilience.estimators.base import Progress, check_rows
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements.basis import ColumnsBasis, columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
+from consilience.publication.bundle import Release
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,7 +164,7 @@ LARGEST_WHOLE = 2.0**53
 
 
 def synthesize(
-    estimate: Estimate,
+    estimate: Estimate | Release,
     rows: int | None = None,
     *,
     seed: int = 0,
@@ -241,7 +242,7 @@ class SyntheticRecords:
 
 
 def prepare(
-    estimate: Estimate,
+    source: Estimate | Release,
     rows: int | None,
     *,
     seed: int,
@@ -250,6 +251,7 @@ def prepare(
     memory_limit: int = MEMORY_LIMIT,
 ) -> SyntheticRecords:
     """The request, checked before any work."""
+    estimate = source.estimate if isinstance(source, Release) else source
     check_wishes(rows, seed=seed, spread=spread)
     count = expected_rows(estimate) if rows is None else int(rows)
     attributes = estimate.domain.counted
@@ -268,7 +270,7 @@ def prepare(
     if not names:
         raise DeclarationError(
             f"nothing was measured that tells values of {', '.join(map(repr, left_out))} apart, so there is no column "
-            "to write; have them filled with what the account assumes: --fill-unmeasured, or fill_unmeasured=True"
+            "to write; have them filled with what the account assumes: fill_unmeasured=True"
         )
     return SyntheticRecords(
         estimate, count, seed, spread, names, basis, _schema(estimate, names, basis, count, seed, spread)

@@ -17,7 +17,7 @@ from consilience.errors import ConsilienceError, DeclarationError, MeasurementEr
 from consilience.estimators import estimate
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.publication import release
+from consilience.publication import write_bundle
 
 DOMAIN = Domain(
     "people",
@@ -34,7 +34,7 @@ FEW = ["--interval", "--refits", "20"]
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables = {("age", "sex"): [[40.2, 35.1], [3.4, 90.7], [20.5, 22.2]], "town": [100.6, 111.1]}
     measured = MeasurementSet.from_marginals(DOMAIN, tables, noise=Laplace(3.0), private=False)
-    return release(estimate(measured), tmp_path_factory.mktemp("answers") / "release")
+    return write_bundle(estimate(measured), tmp_path_factory.mktemp("answers") / "release")
 
 
 def ask(bundle: Path, *words: str) -> Result:
@@ -92,7 +92,7 @@ def test_wide_intervals_and_what_was_not_measured_have_a_legend(bundle: Path) ->
 
 
 def test_all_queries_share_one_run_of_refits(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from consilience.publication import intervals as module
+    from consilience.publication import answering as module
 
     calls = []
     kept = module.intervals
@@ -105,7 +105,7 @@ def test_an_estimate_without_error_bars_is_answered_without(bundle: Path, monkey
     def never(*_: object, **__: object) -> None:
         raise MeasurementError("it cannot be refitted, because of that")
 
-    monkeypatch.setattr("consilience.publication.intervals.intervals", never)
+    monkeypatch.setattr("consilience.publication.answering.intervals", never)
     shown = ask(bundle, "by sex", "--interval", "--csv")
     assert shown.exit_code == 0
     assert "no error bars: it cannot be refitted, because of that" in shown.stderr

@@ -20,7 +20,7 @@ from consilience.measurements.measurement_set import checksum
 from consilience.plans import Direct
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
-from consilience.publication import release, write_synthetic
+from consilience.publication import write_bundle, write_synthetic
 from consilience.source import open_table
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -48,7 +48,7 @@ def fitted(*, private: bool, domain: Domain = DOMAIN) -> Estimate:
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bool]:
     """A bundle and synthetic files."""
     place, made = tmp_path_factory.mktemp("published"), fitted(private=request.param)
-    release(made, place / "release", interval=0.9, refits=20)
+    write_bundle(made, place / "release", interval=0.9, refits=20)
     write_synthetic(made, place / "people.parquet")
     write_synthetic(made, place / "people.csv")
     return place, request.param

@@ -82,6 +82,19 @@ def test_release_answer_check_and_ledger(place: Path) -> None:
     assert (shown["spent"], shown["remaining"], len(shown["entries"])) == ("1", "0", 1)
 
 
+def test_a_release_tells_a_plain_line_each_and_its_details_with_verbose(place: Path) -> None:
+    code, out, err = call(*RELEASE, "--out", "plain")
+    assert code == 0
+    told = [line for line in err.splitlines() if not line.startswith(("compiling", "this is the first spend"))]
+    assert told == ["plan: best-buy", "spent epsilon 1; epsilon 0 remains in people.csv.ledger"]
+    assert [line.partition(" ")[0] for line in out.splitlines()] == ["fitted", "wrote", "ask"]
+    code, more, err = call(*RELEASE, "--out", "verbose", "--verbose")
+    assert code == 0
+    assert "  queries are about several attributes" in err
+    assert "optimality gap" in more
+    assert set(out.replace("plain", "verbose").splitlines()) <= set(more.splitlines())
+
+
 def test_a_workload_that_the_release_could_not_answer_is_refused_before_anything_is_spent(place: Path) -> None:
     names = ("a", "b", "c", "d")
     attributes = "".join(f'[attributes.{name}]\nkind = "numeric"\nfrom = 0\nto = 200\nstep = 1\n' for name in names)
@@ -292,7 +305,7 @@ def test_a_bundle_with_a_ledger_in_it_is_refused(place: Path) -> None:
 
 
 MISTAKES = {
-    "no epsilon": (["release", "people.csv", "--domain", "people.domain.toml", "--out", "r"], "epsilon"),
+    "no epsilon": (["release", "people.csv", "--domain", "people.domain.toml", "--out", "r"], "add --epsilon 1, or"),
     "epsilon zero": ([*RELEASE[:-1], "0", "--out", "r"], "epsilon"),
     "no such domain": (["release", "people.csv", "--domain", "none.toml", "--epsilon", "1", "--out", "r"], "none.toml"),
     "no such data": (
@@ -304,7 +317,7 @@ MISTAKES = {
     "attribute misspelt in plan": ([*RELEASE, "--plan", "marginals agee", "--out", "r"], "did you mean 'age'"),
     "neighbours misspelt": ([*RELEASE, "--neighbours", "add", "--out", "r"], "replace-one"),
     "out exists": ([*RELEASE, "--out", "people.csv"], "exists already"),
-    "unit without a bound": ([*RELEASE, "--unit", "sex", "--out", "r"], "max_rows_per_unit"),
+    "unit without a bound": ([*RELEASE, "--unit", "sex", "--out", "r"], "needs --max-rows-per-unit"),
     "no such query": (["answer", "none", "total"], "none"),
     "nothing to check": (["check", "none"], "none"),
     "foreign file": (["check", "people.csv"], "none of our files"),

@@ -24,8 +24,9 @@ import consilience as cs
 from consilience.cli.main import app
 from consilience.domain import Attribute, Domain, Query
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.publication import answer_table, open_release, release, write_report, write_synthetic
+from consilience.publication import answer_table, open_release, write_bundle, write_synthetic
 from consilience.publication.report import Report
+from consilience.publication.report import report as written_report
 
 DOMAIN = Domain(
     "people",
@@ -62,7 +63,7 @@ SHAPES = [
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     noisy = [Measurement(Query.parse(text), np.array(values), cs.Gaussian(3.0)) for text, values in KNOWN.items()]
     fitted = cs.estimate(MeasurementSet(DOMAIN, tuple(noisy), private=False), method="table")
-    return release(fitted, tmp_path_factory.mktemp("outputs") / "release", interval=0.9, refits=20)
+    return write_bundle(fitted, tmp_path_factory.mktemp("outputs") / "release", interval=0.9, refits=20)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,7 @@ def report(bundle: Path, drawn: dict[str, list[str]]) -> Report:
     with pytest.MonkeyPatch.context() as patch:
         for name, specifications in drawn.items():
             patch.setattr(vl_convert, name, recording(getattr(vl_convert, name), specifications))
-        return write_report(bundle, refits=20, out=bundle.parent / "page.html")[1]
+        return written_report(bundle, refits=20, out=bundle.parent / "page.html")
 
 
 def recording(convert: Callable[..., Any], specifications: list[str]) -> Callable[..., Any]:

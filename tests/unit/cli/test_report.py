@@ -11,7 +11,7 @@ from consilience.domain import Domain
 from consilience.errors import ConsilienceError
 from consilience.estimators import estimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.publication import release
+from consilience.publication import write_bundle
 from consilience.publication.bundle import check_bundle
 
 
@@ -20,7 +20,7 @@ def bundle(tmp_path: Path) -> Path:
     domain = Domain.from_sizes({"age": 3, "sex": 2}, name="people")
     margins = {("age", "sex"): [[30.0, 41.0], [22.0, 18.5], [-1.0, 7.0]], "age": [70.0, 40.0, 8.0]}
     measured = MeasurementSet.from_marginals(domain, margins, noise=Laplace(2.0), private=False)
-    return release(estimate(measured), tmp_path / "release")
+    return write_bundle(estimate(measured), tmp_path / "release")
 
 
 def call(*words: object):

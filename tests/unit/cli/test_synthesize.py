@@ -12,7 +12,7 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError
 from consilience.estimators import estimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.publication import release
+from consilience.publication import write_bundle
 
 DOMAIN = Domain(
     "people",
@@ -32,7 +32,7 @@ def fitted(*, private: bool):
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return release(fitted(private=True), tmp_path / "release")
+    return write_bundle(fitted(private=True), tmp_path / "release")
 
 
 def call(*words: str):
@@ -73,7 +73,7 @@ def test_a_seed_repeats_the_records(bundle: Path) -> None:
 
 
 def test_simulated_noise_is_said_beside_the_file_and_in_it(bundle: Path, tmp_path: Path) -> None:
-    release(fitted(private=False), bundle, overwrite=True)
+    write_bundle(fitted(private=False), bundle, overwrite=True)
     outcome = call("--out", "play.csv")
     assert "NOT PRIVATE" in outcome.stderr
     assert Path("play.csv").read_text().startswith("NOT PRIVATE,age,sex\nsimulated noise,")
@@ -119,11 +119,12 @@ def test_too_many_rows_are_refused_and_overwriting_is_a_wish(bundle: Path) -> No
 
 
 def test_a_file_of_records_is_checked_page_by_page(bundle: Path) -> None:
-    from consilience.cli.check import Finding, examine
+    from consilience.file_checks import check
+    from consilience.publication.bundle import Finding
 
     call("--out", "people.parquet", "--rows", "50")
-    assert examine(Path("people.parquet")) == Finding("synthetic records", "50 rows.", private=True)
+    assert check(Path("people.parquet")) == Finding("synthetic records", "50 rows.", private=True)
     contents = Path("people.parquet").read_bytes()
     Path("cut.parquet").write_bytes(contents[: len(contents) // 2])
     with pytest.raises(ConsilienceError, match="cut short"):
-        examine(Path("cut.parquet"))
+        check(Path("cut.parquet"))

@@ -11,7 +11,8 @@ import pytest
 from consilience.domain import Domain
 from consilience.estimators import Table, estimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.publication import Release, open_release, release, write_report
+from consilience.publication import Release, open_release, write_bundle
+from consilience.publication.report import report
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "release-bundle.md"
 ROW = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
@@ -32,8 +33,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Release:
     noisy = {"age": [40.0, 31.0, 55.0], ("age", "sex"): [[22.0, 17.0], [15.0, 14.0], [30.0, 29.0]]}
     measured = MeasurementSet.from_marginals(domain, noisy, noise=Laplace(2.0), spent={"epsilon": "1"})
     place = tmp_path_factory.mktemp("bundle") / "release"
-    path = release(estimate(measured, method=Table()), place, interval=0.95, refits=20)
-    write_report(path, refits=20)
+    path = write_bundle(estimate(measured, method=Table()), place, interval=0.95, refits=20)
+    report(path, refits=20)
     return open_release(path)
 
 
@@ -70,6 +71,6 @@ def test_columns_of_the_tables(bundle: Release) -> None:
 
 
 def test_without_error_bars_two_columns_and_a_key_are_missing(bundle: Release, tmp_path: Path) -> None:
-    plain = open_release(release(bundle.estimate, tmp_path / "plain"))
+    plain = open_release(write_bundle(bundle.estimate, tmp_path / "plain"))
     assert set(bundle.manifest) - set(plain.manifest) == {"intervals", "report"}
     assert (plain.path / "tables" / "age.csv").read_text(encoding="utf-8").startswith("age,estimate,noisy,basis\n")

@@ -19,7 +19,7 @@ from consilience.errors import DeclarationError
 from consilience.estimators import Table
 from consilience.evaluation import Evaluation, QueryError, evaluate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.publication import open_release, release
+from consilience.publication import open_release, write_bundle
 from consilience.source import open_table
 
 evaluating = importlib.import_module("consilience.evaluation.evaluate")
@@ -126,7 +126,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines = ["age,sex", *(f"{age},{sex}" for age, sex in RECORDS)]
     Path("people.csv").write_text("\n".join(lines) + "\n")
     Path("wanted.toml").write_text('[[queries]]\nask = "age by sex"\n[[queries]]\nask = "sex"\nweight = 2.0\n')
-    release(estimate_of(WRONG), "release")
+    write_bundle(estimate_of(WRONG), "release")
     return tmp_path
 
 

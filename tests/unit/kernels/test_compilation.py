@@ -1,6 +1,6 @@
-"""The first use of a kernel is announced."""
+"""The first compilation of a process is announced."""
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.compilation import _announce_once, announce
 
 
 class Kernel:
@@ -8,10 +8,12 @@ class Kernel:
         self.signatures = signatures
 
 
-def test_a_kernel_that_must_be_compiled_is_announced(caplog) -> None:
+def test_that_kernels_must_be_compiled_is_announced_once(caplog) -> None:
+    _announce_once.cache_clear()
     with caplog.at_level("INFO", logger="consilience"):
         announce(Kernel(signatures=()))
-    assert "compiling a kernel" in caplog.text
+        announce(Kernel(signatures=()))
+    assert caplog.text.count("compiling") == 1
 
 
 def test_a_compiled_kernel_is_not_announced(caplog) -> None:

@@ -17,7 +17,7 @@ from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
 from consilience.privacy.reservations import Reservation
-from consilience.publication import open_release, release
+from consilience.publication import open_release, write_bundle
 from consilience.source import open_table
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3, "c": 2, "d": 2}, name="town")
@@ -83,5 +83,5 @@ def test_a_run_killed_twice_ends_with_its_budget_and_a_valid_release(plan: str, 
     assert again.provenance["replayed"]
     assert [each.values.tolist() for each in again] == [each.values.tolist() for each in measured]
     method = "dual-query" if plan == "dual-query" else "auto"
-    release(estimate(measured, method=method), tmp_path / "bundle")
+    write_bundle(estimate(measured, method=method), tmp_path / "bundle")
     assert open_release(tmp_path / "bundle").estimate.total == pytest.approx(4000, rel=0.2)

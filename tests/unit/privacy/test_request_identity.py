@@ -189,13 +189,13 @@ def test_a_ledger_beside_the_name_that_was_given_is_still_found(town: Path, name
     Ledger.create(earlier, dataset="town", total=budget(epsilon=1))
     assert ledger_place(open_table(name, DOMAIN)) == earlier
     Ledger.create(f"{town}.ledger", dataset="town", total=budget(epsilon=1))
-    with pytest.raises(LedgerError, match="--ledger"):
+    with pytest.raises(LedgerError, match="ledger="):
         ledger_place(open_table(name, DOMAIN))
 
 
 def test_a_ledger_of_the_same_dataset_beside_the_data_is_named_instead_of_making_another(town: Path):
     Ledger.create(town.parent / "books.ledger", dataset="town", total=budget(epsilon=1))
-    with pytest.raises(LedgerError, match=r"books\.ledger is for the same data .*--ledger"):
+    with pytest.raises(LedgerError, match=r"books\.ledger is for the same data .*ledger="):
         ledger_place(open_table(town, DOMAIN))
     village = Domain.from_sizes({"a": 2}, name="village")
     assert ledger_place(open_table(town, village)) == Path(f"{town}.ledger")

@@ -12,7 +12,7 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, FileFormatError
 from consilience.estimators import estimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.publication import answer_table, open_release, release
+from consilience.publication import answer_table, open_release, write_bundle
 from consilience.publication.bundle import check_bundle
 
 DOMAIN = Domain(
@@ -31,7 +31,7 @@ def fitted():
 
 
 def test_a_bundle_opens_to_the_same_estimate(fitted, tmp_path: Path) -> None:
-    path = release(fitted, tmp_path / "deep" / "release")
+    path = write_bundle(fitted, tmp_path / "deep" / "release")
     opened = open_release(path).estimate
     assert np.array_equal(opened.marginal(*DOMAIN.names), fitted.marginal(*DOMAIN.names))
     assert opened.status == fitted.status
@@ -41,7 +41,7 @@ def test_a_bundle_opens_to_the_same_estimate(fitted, tmp_path: Path) -> None:
 
 
 def test_tables_hold_labels_estimates_and_noisy_values(fitted, tmp_path: Path) -> None:
-    path = release(fitted, tmp_path / "release")
+    path = write_bundle(fitted, tmp_path / "release")
     names = sorted(each.name for each in (path / "tables").iterdir())
     assert "age.csv" in names
     assert "total.csv" in names
@@ -52,14 +52,14 @@ def test_tables_hold_labels_estimates_and_noisy_values(fitted, tmp_path: Path) -
 
 
 def test_an_existing_place_is_not_overwritten_by_accident(fitted, tmp_path: Path) -> None:
-    path = release(fitted, tmp_path / "release")
+    path = write_bundle(fitted, tmp_path / "release")
     with pytest.raises(FileFormatError, match="exists already"):
-        release(fitted, path)
-    release(fitted, path, overwrite=True)
+        write_bundle(fitted, path)
+    write_bundle(fitted, path, overwrite=True)
     assert [each.name for each in tmp_path.iterdir()] == ["release"]
     (tmp_path / "mine").mkdir()
     with pytest.raises(FileFormatError, match="exists already"):
-        release(fitted, tmp_path / "mine", overwrite=True)
+        write_bundle(fitted, tmp_path / "mine", overwrite=True)
 
 
 def test_a_failure_leaves_nothing_behind(fitted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_failure_leaves_nothing_behind(fitted, tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("consilience.publication.bundle.save_model", full)
     with pytest.raises(FileFormatError, match="no space"):
-        release(fitted, tmp_path / "release")
+        write_bundle(fitted, tmp_path / "release")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,7 +85,7 @@ def test_a_failure_leaves_nothing_behind(fitted, tmp_path: Path, monkeypatch: py
     ],
 )
 def test_a_damaged_bundle_is_refused(fitted, tmp_path: Path, damage: str) -> None:
-    path = release(fitted, tmp_path / "release")
+    path = write_bundle(fitted, tmp_path / "release")
     manifest = json.loads((path / "release.json").read_text())
     if damage == "extra file":
         (path / "tables" / "notes.txt").write_text("hello")
@@ -179,8 +179,8 @@ RENAMED = Domain("people", (DOMAIN["age"], Attribute.categorical("a/b: odd name"
     ids=["budget", "unit", "simulated", "domain", "domain file", "measurements"],
 )
 def test_a_file_of_another_release_is_refused(other, file: str, both_sides: str, tmp_path: Path) -> None:
-    bundle = release(people(), tmp_path / "release")
-    shutil.copy(release(people(**other), tmp_path / "other") / file, bundle / file)
+    bundle = write_bundle(people(), tmp_path / "release")
+    shutil.copy(write_bundle(people(**other), tmp_path / "other") / file, bundle / file)
     with pytest.raises(FileFormatError, match=both_sides):
         open_release(rewritten(bundle))
 
@@ -213,8 +213,8 @@ def test_answers_show_the_noisy_value_only_where_that_query_was_measured(fitted)
 
 
 def test_tables_have_error_bars_where_they_are_asked_for(fitted, tmp_path: Path) -> None:
-    release(fitted, tmp_path / "plain")
-    release(fitted, tmp_path / "barred", interval=0.9, refits=20)
+    write_bundle(fitted, tmp_path / "plain")
+    write_bundle(fitted, tmp_path / "barred", interval=0.9, refits=20)
     plain, barred = ((tmp_path / name / "tables").glob("*.csv") for name in ("plain", "barred"))
     headers = {path.name: path.read_text().splitlines()[0].split(",") for path in barred}
     assert headers
@@ -226,6 +226,6 @@ def test_tables_have_error_bars_where_they_are_asked_for(fitted, tmp_path: Path)
 
 def test_later_tables_go_without_bars_where_rows_are_too_many(fitted, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("consilience.publication.bundle.MOST_WITH_BARS", 1)
-    release(fitted, tmp_path / "release", interval=0.9, refits=20)
+    write_bundle(fitted, tmp_path / "release", interval=0.9, refits=20)
     barred = [path.name for path in (tmp_path / "release" / "tables").glob("*.csv") if "low" in path.read_text()]
     assert barred == ["total.csv"]

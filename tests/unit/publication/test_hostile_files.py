@@ -19,7 +19,7 @@ from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate, estimate, restore
 from consilience.measurements import DiscreteLaplace, Laplace, MeasurementSet, from_long_table
 from consilience.measurements.measurement_set import MarginalKey
-from consilience.publication import answer_table, cross_table, open_release, release
+from consilience.publication import answer_table, cross_table, open_release, write_bundle
 from consilience.publication.bundle import load_model, save_model
 from consilience.publication.record_files import write_synthetic
 from consilience.source import open_table
@@ -46,7 +46,7 @@ def test_no_table_holds_text_that_a_spreadsheet_would_run(tmp_path: Path) -> Non
     made = fitted()
     texts = [answer_table(made, query).to_csv() for query in ('by "=sum", x', 'by "=sum"', "by x")]
     texts.append(cross_table(answer_table(made, 'by "=sum", x')).to_csv())
-    path = release(made, tmp_path / "release")
+    path = write_bundle(made, tmp_path / "release")
     texts += [each.read_text(encoding="utf-8") for each in (path / "tables").iterdir()]
     texts.append(write_synthetic(made, tmp_path / "records.csv", 500).read_text(encoding="utf-8"))
     cells = [cell for text in texts for row in csv.reader(io.StringIO(text)) for cell in row]
@@ -86,7 +86,7 @@ def test_labels_that_csv_cannot_tell_apart_are_left_to_parquet(tmp_path: Path) -
 def test_tables_of_attributes_with_long_names_have_short_unique_file_names(tmp_path: Path) -> None:
     names = ["\U0001d54f" * 80, "\U0001d54f" * 79 + "Y", "\U0001d54f" * 79 + "y", "n" * 200, "n" * 201]
     made = fitted(Domain("d", tuple(Attribute.categorical(name, ["0", "1"]) for name in names)))
-    path = release(made, tmp_path / "release")
+    path = write_bundle(made, tmp_path / "release")
     files = [each.name for each in (path / "tables").iterdir()]
     assert len({name.casefold() for name in files}) == len(files) == 7
     assert max(len(name.encode()) for name in files) <= 100
@@ -96,7 +96,7 @@ def test_tables_of_attributes_with_long_names_have_short_unique_file_names(tmp_p
 @pytest.mark.parametrize("call", ["write_text", "fsync", "replace"])
 def test_a_full_disk_leaves_nothing_behind_and_the_old_bundle_in_place(call, tmp_path: Path, monkeypatch) -> None:
     made = fitted()
-    old = release(made, tmp_path / "old")
+    old = write_bundle(made, tmp_path / "old")
     before = {each: each.read_bytes() for each in old.rglob("*") if each.is_file()}
 
     def full(*_: object, **__: object) -> None:
@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_old_bundle_in_place(call, tmp
         with monkeypatch.context() as patch:
             patch.setattr(*((Path, call) if call == "write_text" else (os, call)), full)
             with pytest.raises(FileFormatError, match="No space left"):
-                release(made, target, overwrite=overwrite)
+                write_bundle(made, target, overwrite=overwrite)
     assert {each: each.read_bytes() for each in old.rglob("*") if each.is_file()} == before
     assert [each.name for each in tmp_path.iterdir()] == ["old"]
     assert open_release(old).estimate.total == made.total
@@ -130,7 +130,7 @@ def test_a_folder_whose_last_step_fails_gives_the_old_one_back(tmp_path: Path, m
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no endless file")
 def test_a_bundle_with_a_link_out_of_it_is_refused_unread(tmp_path: Path) -> None:
-    path = release(fitted(), tmp_path / "release")
+    path = write_bundle(fitted(), tmp_path / "release")
     (path / "tables" / "total.csv").unlink()
     (path / "tables" / "total.csv").symlink_to("/dev/zero")
     with pytest.raises(FileFormatError, match="no plain file"):

@@ -217,7 +217,7 @@ def test_intervals_of_an_opened_release_are_those_of_its_estimate(tmp_path):
     from consilience.publication import open_release
 
     estimate = cs.estimate(measured(), method="graphical")
-    cs.release(estimate, tmp_path / "release")
+    cs.write_bundle(estimate, tmp_path / "release")
     opened = open_release(tmp_path / "release").estimate
     before, after = interval(estimate, "by a", refits=20), interval(opened, "by a", refits=20)
     np.testing.assert_allclose(after.low, before.low, rtol=1e-9)

@@ -13,10 +13,10 @@ from consilience.errors import ConsilienceError, DeclarationError, FileFormatErr
 from consilience.estimators import estimate
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, MeasurementSet, PrivacyStatement
-from consilience.publication import open_release, release
+from consilience.publication import open_release, write_bundle
 from consilience.publication import report_facts as report_facts_module
 from consilience.publication.bundle import add_to_bundle, check_bundle
-from consilience.publication.report import report, write_report
+from consilience.publication.report import make_report, report
 from consilience.publication.report_sections import budget_in_words
 
 HOSTILE = "<script>alert('x')</script>\"&"
@@ -49,12 +49,12 @@ def measured(*, private: bool = True, spent=None) -> MeasurementSet:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return release(estimate(measured()), tmp_path_factory.mktemp("bundles") / "release")
+    return write_bundle(estimate(measured()), tmp_path_factory.mktemp("bundles") / "release")
 
 
 @pytest.fixture(scope="module")
 def made(bundle: Path):
-    return report(bundle, refits=20)
+    return make_report(bundle, refits=20)
 
 
 class Elements(HTMLParser):
@@ -141,8 +141,8 @@ def test_the_page_says_what_it_must(made) -> None:
 
 
 def test_simulated_noise_has_a_banner(tmp_path: Path) -> None:
-    path = release(estimate(measured(private=False)), tmp_path / "release")
-    made = report(path, refits=20)
+    path = write_bundle(estimate(measured(private=False)), tmp_path / "release")
+    made = make_report(path, refits=20)
     text = Elements(made.html).text
     assert "NOT PRIVATE" in text
     assert "protects nobody" in text
@@ -156,7 +156,7 @@ def test_uncertain_counts_are_flagged(made) -> None:
 
 def test_a_bundle_takes_the_report_and_stays_whole(bundle: Path) -> None:
     before = open_release(bundle).estimate.marginal("age")
-    page, _ = write_report(bundle, refits=20)
+    page = report(bundle, refits=20).path
     assert page == bundle / "report.html"
     manifest = check_bundle(bundle)
     pictures = [name for name in manifest["files"] if name.startswith("pictures/")]
@@ -164,43 +164,43 @@ def test_a_bundle_takes_the_report_and_stays_whole(bundle: Path) -> None:
     assert len(pictures) == 12
     assert manifest["report"] == {"level": 0.95, "refits": 20, "seed": 0}
     assert np.array_equal(open_release(bundle).estimate.marginal("age"), before)
-    write_report(bundle, refits=20, level=0.9)
+    report(bundle, refits=20, level=0.9)
     assert check_bundle(bundle)["report"]["level"] == 0.9
     assert "90 % interval" in page.read_text(encoding="utf-8")
     assert [each.name for each in bundle.parent.iterdir()] == ["release"]
 
 
 def test_a_report_is_a_function_of_release_and_settings(bundle: Path, made) -> None:
-    assert report(bundle, refits=20).html == made.html
+    assert make_report(bundle, refits=20).html == made.html
 
 
 def test_the_page_alone_goes_elsewhere_and_overwrites_nothing_by_accident(bundle: Path, tmp_path: Path) -> None:
     before = check_bundle(bundle)
     out = tmp_path / "page.html"
-    assert write_report(bundle, out=out, refits=20)[0] == out
+    assert report(open_release(bundle), out=out, refits=20).path == out
     assert check_bundle(bundle) == before
     with pytest.raises(FileFormatError, match="exists already"):
-        write_report(bundle, out=out, refits=20)
-    write_report(bundle, out=out, refits=20, overwrite=True)
+        report(bundle, out=out, refits=20)
+    report(bundle, out=out, refits=20, overwrite=True)
     with pytest.raises(FileFormatError, match="no folder"):
-        write_report(bundle, out=tmp_path / "no" / "page.html", refits=20)
+        report(bundle, out=tmp_path / "no" / "page.html", refits=20)
 
 
 def test_bad_settings_are_refused_before_any_work(bundle: Path) -> None:
     for wrong in ({"level": 1.0}, {"level": 0.0}, {"seed": -1}, {"refits": 0}):
         with pytest.raises(DeclarationError):
-            write_report(bundle, **wrong)
+            report(bundle, **wrong)
 
 
 def test_a_bundle_that_was_tampered_with_gets_no_report(tmp_path: Path) -> None:
-    path = release(estimate(measured()), tmp_path / "release")
+    path = write_bundle(estimate(measured()), tmp_path / "release")
     (path / "tables" / "total.csv").write_text("estimate\n1\n")
     with pytest.raises(FileFormatError, match="differs"):
-        write_report(path, refits=20)
+        report(path, refits=20)
 
 
 def test_files_of_the_release_are_not_replaced(tmp_path: Path) -> None:
-    path = release(estimate(measured()), tmp_path / "release")
+    path = write_bundle(estimate(measured()), tmp_path / "release")
     with pytest.raises(FileFormatError, match="already"):
         add_to_bundle(path, {"domain.toml": b""}, about={})
     add_to_bundle(path, {"notes/a.txt": b"x"}, about={"k": 1})
@@ -213,7 +213,7 @@ def test_estimates_that_cannot_have_intervals_are_shown_without(bundle: Path, mo
         raise ConsilienceError("this <method> cannot be refitted")
 
     monkeypatch.setattr(report_facts_module, "intervals", refuse)
-    made = report(bundle, refits=20)
+    made = make_report(bundle, refits=20)
     text = Elements(made.html).text
     assert "There are no error bars here. this <method> cannot be refitted" in text
     assert made.facts.no_intervals is not None

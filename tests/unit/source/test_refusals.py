@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consilience.curation import check_fit
+from consilience.curation import check_domain
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, SourceError
 from consilience.source import delimited, open_table
@@ -90,7 +90,7 @@ def test_a_file_that_the_system_does_not_let_us_open(tmp_path, monkeypatch):
 
     monkeypatch.setattr(delimited, "open_bytes", refuse)
     assert "may read" in refusal(lambda: count(path))
-    assert "may read" in refusal(lambda: check_fit(path, DOMAIN))
+    assert "may read" in refusal(lambda: check_domain(path, DOMAIN))
 
 
 def forms_of(frame, directory):

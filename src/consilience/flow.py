@@ -1,0 +1,423 @@
+"""The whole flow, from a confidential table to what may be published.
+
+    Request ──► price ──► checks ──► ledger ──► measure ──► estimate ──► bundle
+    (declared)  (one run of the plan)           (the other run)          `Release`
+
+Everything declared is checked before anything is spent: what no estimator could fit, what nobody could answer and where
+nothing could be written. What happens is told to the logger "consilience": in a line each, details at the level DEBUG.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from consilience.domain.domains import Domain
+from consilience.domain.files import shown_path
+from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
+from consilience.errors import BudgetExceeded, DeclarationError, LedgerError, MeasurementError
+from consilience.estimators import Estimate, estimate
+from consilience.estimators.base import Estimator, Progress
+from consilience.estimators.choose import check_answers, check_method
+from consilience.estimators.clusters import ClusterEstimate, cluster
+from consilience.estimators.iterates import Iterates
+from consilience.estimators.iterates import check_level as check_cluster_level
+from consilience.measurements import MeasurementSet
+from consilience.plans import KMeans, chosen_plan, plan_from_text
+from consilience.plans.answering import asked_queries
+from consilience.privacy.budgets import Budget, budget
+from consilience.privacy.ledger import Ledger
+from consilience.privacy.ledger_places import ledger_place
+from consilience.privacy.measure import DryRun, Plan, charged_elsewhere, measure_as_priced, price
+from consilience.publication.bundle import Release, check_bundle, is_bundle, write_bundle
+from consilience.publication.clusters import publish_clusters, refuse_other_place
+from consilience.publication.drawing import NoPictures, check_pictures
+from consilience.publication.intervals import check_level, check_refits
+from consilience.source import Source, open_table
+
+logger = logging.getLogger("consilience")
+
+File = str | os.PathLike[str]
+
+
+class Asked(TypedDict, total=False):
+    """What a request may say beside its data, its domain and its plan; `Request` has the meanings."""
+
+    epsilon: float | None
+    delta: float | None
+    rho: float | None
+    ledger: Ledger | File | None
+    budget: float | None
+    id: str | None
+    neighbours: str
+    unit: str | None
+    max_rows_per_unit: int | None
+    table: str | None
+    query: str | None
+    name: str | None
+    simulate: int | None
+    take_over: bool
+    convert: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """What is to be measured, of which table, with which budget. The plan is run once to price it, once for real."""
+
+    data: object
+    """The confidential table: whatever `open_table` takes."""
+    domain: Domain
+    plan: Plan | str | None = None
+    """What to measure, as a plan or as its text; without one it is chosen for the workload."""
+    workload: Workload | None = None
+    """What the release will be asked; all pairs of attributes where neither this nor a plan is given."""
+    unnamed_share: float | None = None
+    """Of the budget, for attributes that the workload does not name."""
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    ledger: Ledger | File | None = None
+    """By default it lies beside the data, and is created on first use."""
+    budget: float | None = None
+    """The total of a new ledger, in the unit asked with; by default this first request."""
+    id: str | None = None
+    neighbours: str = "add-remove"
+    unit: str | None = None
+    max_rows_per_unit: int | None = None
+    table: str | None = None
+    query: str | None = None
+    name: str | None = None
+    simulate: int | None = None
+    """A seed for noise that protects nothing; then no ledger is opened."""
+    take_over: bool = False
+    convert: bool = False
+
+    @cached_property
+    def chosen(self) -> Plan:
+        """The plan that was asked for, or the one that suits the workload."""
+        for line in () if self.workload is None else self.workload.notes:
+            logger.info("%s", line)
+        if self.plan is not None:
+            if self.unnamed_share is not None:
+                raise DeclarationError("a named plan measures what it names; choose one of plan= and unnamed_share=")
+            return plan_from_text(self.plan, self.workload) if isinstance(self.plan, str) else self.plan
+        wanted = self.workload
+        if wanted is None:
+            wanted = Workload.marginals(self.domain, ways=min(2, len(self.domain.counted_names)))
+        asked = budget(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        share = {} if self.unnamed_share is None else {"unnamed_share": self.unnamed_share}
+        plan, reasons = chosen_plan(self.domain, wanted, asked, self.neighbours, **share)
+        logger.info("plan: %s", plan.to_json()["plan"])
+        for reason in reasons:
+            logger.debug("  %s", reason)
+        return plan
+
+    @cached_property
+    def priced(self) -> DryRun:
+        """What the request would cost and yield; neither data nor ledger is touched."""
+        return price(
+            self.domain,
+            self.chosen,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rho=self.rho,
+            neighbours=self.neighbours,
+            rows_per_unit=self.max_rows_per_unit or 1,
+        )
+
+    @property
+    def queries(self) -> Sequence[Query]:
+        """What the release will be asked: the workload that was given, or the one that the plan is for."""
+        return asked_queries(self.chosen, self.domain) if self.workload is None else tuple(self.workload.queries)
+
+    def measure(
+        self, *, before_charge: Callable[[Ledger], None] | None = None, progress: Progress | None = None
+    ) -> MeasurementSet:
+        """Measure and charge the ledger, or simulate; everything declared is checked before anything is spent.
+
+        `before_charge` is called with the ledger before anything is drawn.
+        """
+        priced = self.priced
+        source = open_table(
+            self.data,
+            self.domain,
+            table=self.table,
+            query=self.query,
+            unit=self.unit,
+            max_rows_per_unit=self.max_rows_per_unit,
+            name=self.name,
+        )
+        book = None if self.simulate is not None else self._open_ledger(source)
+        if book is not None:
+            self._tell_charged_elsewhere(source, book)
+            if before_charge is not None:
+                before_charge(book)
+        measured = measure_as_priced(
+            source,
+            priced,
+            ledger=book,
+            id=self.id,
+            take_over=self.take_over,
+            convert=self.convert,
+            simulate=self.simulate,
+            progress=progress,
+        )
+        _tell_spent(measured, priced.budget, book)
+        return measured
+
+    def release(
+        self,
+        out: File,
+        *,
+        method: Estimator | str = "auto",
+        allow_misfit: bool = False,
+        interval: float | None = None,
+        refits: int = 200,
+        seed: int = 0,
+        overwrite: bool = False,
+        before_charge: Callable[[Ledger], None] | None = None,
+        progress: Progress | None = None,
+    ) -> Release:
+        """Measure, estimate and write the bundle, as `release` does."""
+        place = Path(out)
+        if place.exists() and not (overwrite and is_bundle(place)):
+            raise DeclarationError(f"{place} exists already; choose another name, or replace a bundle: overwrite=True")
+        if interval is not None:
+            check_level(interval)
+            check_refits(refits)
+        example = self.priced.example()
+        check_method(example, method)
+        check_answers(example, method, self.queries)
+        measured = self.measure(before_charge=before_charge, progress=progress)
+        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=progress)
+        return publish(
+            fitted, place, interval=interval, refits=refits, seed=seed, overwrite=overwrite, progress=progress
+        )
+
+    def _open_ledger(self, source: Source) -> Ledger:
+        """The ledger of the source, created on first use with the total that was asked for, or with this request."""
+        place = self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger or ledger_place(source))
+        if not place.exists():
+            return Ledger.create(place, dataset=source.domain.name, total=self._total)
+        if self.budget is not None:
+            given = Ledger.open(place).total
+            if float(given.epsilon or given.rho or 0) != self.budget:
+                raise LedgerError(
+                    f"budget={self.budget:g} was given, but the ledger {place} holds a total of {given.describe()}; "
+                    "a total is set once: leave budget= out"
+                )
+        return Ledger.open(place, dataset=source.domain.name)
+
+    @property
+    def _total(self) -> Budget:
+        asked = self.priced.budget
+        if self.budget is None:
+            return asked
+        total = budget(rho=self.budget) if asked.unit == "rho" else budget(epsilon=self.budget, delta=asked.delta)
+        if asked.amount > total.amount:
+            raise BudgetExceeded(
+                f"asked for {asked.describe()}, but the new ledger's total would be {total.describe()}; "
+                "lower the request or raise budget="
+            )
+        return total
+
+    def _tell_charged_elsewhere(self, source: Source, book: Ledger) -> None:
+        """Before anything is spent: the same request of another source was charged already, and this one will be."""
+        if self.id is None:
+            for entry in charged_elsewhere(source, self.chosen, book, self.priced.budget, self.neighbours):
+                told = ", ".join(f"{name} {value!r}" for name, value in (entry.source or {}).items() if value)
+                logger.info(
+                    "the ledger holds this request for another source (%s); for this one it is charged anew", told
+                )
+
+
+def _tell_spent(measured: MeasurementSet, cost: Budget, book: Ledger | None) -> None:
+    if book is None:
+        logger.warning("NOT PRIVATE: the noise was simulated from a seed and protects nothing")
+    elif measured.provenance["replayed"]:
+        logger.info(
+            "this request was made before (%s); its recorded values were used again and nothing was spent. For fresh "
+            "noise give it another id=",
+            measured.provenance["release"],
+        )
+    else:
+        entry = book.entry(measured.provenance["release"])
+        charged = f", charged as {entry.charged.describe()}" if entry is not None and entry.charged else ""
+        place = shown_path(book.path)
+        logger.info("spent %s%s; %s remains in %s", cost.describe(), charged, book.remaining_text, place)
+
+
+def release(
+    data: object,
+    domain: Domain | File,
+    *,
+    out: File | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    plan: Plan | str | None = None,
+    workload: Workload | File | None = None,
+    unnamed_share: float | None = None,
+    method: Estimator | str = "auto",
+    ledger: Ledger | File | None = None,
+    budget: float | None = None,
+    id: str | None = None,  # noqa: A002 (the word that users, files and the command line share)
+    neighbours: str = "add-remove",
+    unit: str | None = None,
+    max_rows_per_unit: int | None = None,
+    table: str | None = None,
+    query: str | None = None,
+    name: str | None = None,
+    simulate: int | None = None,
+    take_over: bool = False,
+    convert: bool = False,
+    allow_misfit: bool = False,
+    interval: float | None = None,
+    refits: int = 200,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """Measure a confidential table, estimate one consistent account, and write the bundle that may be published.
+
+    `data` is whatever `open_table` takes, `domain` and `workload` may be files. Without a `plan`, one is chosen for the
+    workload, or for all pairs of attributes. What could not be fitted, answered or written is refused before anything
+    is spent. The `ledger` lies beside the data and is created on first use with the total `budget`, by default this
+    first request; repeating a request spends nothing. `interval` is the level of error bars in the bundle's tables,
+    such as 0.95. The other names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
+    """
+    if isinstance(data, Estimate):
+        raise DeclarationError(
+            "release measures a table from now on, and was given an estimate; write the bundle of an estimate with "
+            "write_bundle(estimate, path)"
+        )
+    if out is None:
+        raise DeclarationError("name the directory to write: out=")
+    return Request(
+        data=data,
+        domain=domain if isinstance(domain, Domain) else Domain.load(domain),
+        plan=plan,
+        workload=workload if workload is None or isinstance(workload, Workload) else Workload.load(workload),
+        unnamed_share=unnamed_share,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        ledger=ledger,
+        budget=budget,
+        id=id,
+        neighbours=neighbours,
+        unit=unit,
+        max_rows_per_unit=max_rows_per_unit,
+        table=table,
+        query=query,
+        name=name,
+        simulate=simulate,
+        take_over=take_over,
+        convert=convert,
+    ).release(
+        out,
+        method=method,
+        allow_misfit=allow_misfit,
+        interval=interval,
+        refits=refits,
+        seed=seed,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def publish(
+    fitted: Estimate,
+    out: File,
+    *,
+    interval: float | None = None,
+    refits: int = 200,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """The bundle of an estimate, written with error bars if asked for; where there can be none, without, saying why."""
+    try:
+        path = write_bundle(
+            fitted, out, overwrite=overwrite, interval=interval, refits=refits, seed=seed, progress=progress
+        )
+    except MeasurementError as error:
+        if interval is None:
+            raise
+        logger.warning("no error bars: %s", error)
+        path = write_bundle(fitted, out, overwrite=overwrite)
+    return Release(path, check_bundle(path), fitted)
+
+
+def kmeans(
+    data: object,
+    domain: Domain | File,
+    *,
+    clusters: int,
+    out: File,
+    attributes: Sequence[str] | None = None,
+    rounds: int = 5,
+    region: Any = "box",
+    level: float = 0.9,
+    steps: int | None = None,
+    chains: int | None = None,
+    seed: int = 0,
+    pictures: bool = True,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **asked: Unpack[Asked],
+) -> ClusterEstimate:
+    """Clusters of confidential points with error bars, from all rounds of a noisy k-means, written to a folder.
+
+    The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
+    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
+    """
+    declared = domain if isinstance(domain, Domain) else Domain.load(domain)
+    plan = KMeans(clusters, attributes, rounds=rounds, region=region, seed=seed)
+    return cluster_points(
+        Request(data=data, domain=declared, plan=plan, **asked),
+        out,
+        level=level,
+        steps=steps,
+        chains=chains,
+        seed=seed,
+        pictures=pictures,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def cluster_points(
+    asked: Request | MeasurementSet,
+    out: File,
+    *,
+    level: float = 0.9,
+    steps: int | None = None,
+    chains: int | None = None,
+    seed: int = 0,
+    pictures: bool = True,
+    overwrite: bool = False,
+    before_charge: Callable[[Ledger], None] | None = None,
+    progress: Progress | None = None,
+) -> ClusterEstimate:
+    """Clusters of what is asked for, or of rounds that were measured before, written to a folder."""
+    given: dict[str, Any] = {"steps": steps, "chains": chains}
+    settings = Iterates(**{name: value for name, value in given.items() if value is not None}, seed=seed)
+    check_cluster_level(level)
+    refuse_other_place(Path(out), overwrite=overwrite)
+    if pictures:
+        try:
+            check_pictures()
+        except NoPictures as reason:
+            logger.warning("no pictures: %s", reason)
+            pictures = False
+    measured = asked
+    if isinstance(measured, Request):
+        measured = measured.measure(before_charge=before_charge, progress=progress)
+    found = cluster(measured, settings, progress=progress)
+    publish_clusters(found, measured, out, level=level, pictures=pictures, overwrite=overwrite)
+    return found
