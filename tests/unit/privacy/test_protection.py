@@ -161,7 +161,7 @@ def test_a_request_for_another_unit_is_refused_with_its_cost_and_charged_that_on
     (unit, relation), (other, other_relation) = bound, asked
     measure(people(*unit), Flat(), ledger=ledger, epsilon=0.25, neighbours=relation)
     request = {"ledger": ledger, "epsilon": 0.5, "neighbours": other_relation}
-    with pytest.raises(LedgerError, match=rf"do not add up.*would cost epsilon {cost}, .*--convert"):
+    with pytest.raises(LedgerError, match=rf"do not add up.*would cost epsilon {cost}, .*convert=True"):
         measure(people(*other), Flat(), **request)
     assert ledger.spent == Decimal("0.25")
     measured = measure(people(*other), Flat(), **request, convert=True)
