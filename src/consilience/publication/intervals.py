@@ -43,8 +43,8 @@ from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName, basis
-from consilience.publication.answers import as_question, check_divisor, ratio
 from consilience.publication.model_errors import ModelErrors, linear_errors
+from consilience.publication.questions import as_question, check_divisor, ratio
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Replicates: the answers of an estimate, refitted many times to noise drawn anew around it (parametric bootstrap).

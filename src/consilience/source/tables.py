@@ -308,7 +308,7 @@ def open_table(
     required: Required = {attribute.name: attribute for attribute in domain.attributes}
     if protected is not None:
         required = {protected.column: None, **required}
-    from consilience.source.readers import matching_files, reader_of
+    from consilience.source.kinds import matching_files, reader_of
 
     reader = reader_of(data, required, domain.source_format, table=table, query=query)
     identity = SourceIdentity(name=name)
