@@ -74,21 +74,6 @@ def clipped_gradient(coefficients, point, label, clip, norm, gradient):  # pragm
 
 
 @njit(nogil=True, cache=True)
-def contribute_to_gradient(theta, point, places, amounts):  # pragma: no cover - compiled
-    """Count 1, then φ: what a record of the chain adds to the statistics of a round.
-
-    `theta` has the coefficients in its first row, and the clipping bound and the norm at the start of its second. The
-    point has the label as its last coordinate.
-    """
-    size = theta.shape[1]
-    places[0], amounts[0] = 0, 1.0
-    clipped_gradient(theta[0], point, point[size - 1], theta[1, 0], int(theta[1, 1]), amounts[1:])
-    for j in range(size):
-        places[j + 1] = j + 1
-    return size + 1
-
-
-@njit(nogil=True, cache=True)
 def _misfit(margin):  # pragma: no cover - compiled
     """1 / (1 + exp(margin)), which never overflows."""
     if margin > 0.0:

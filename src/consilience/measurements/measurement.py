@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import BoundQuery, Domain, Query
 from consilience.domain.declarations import suggestion
+from consilience.domain.domains import Domain
 from consilience.domain.factors import Haar, Matrix, Moments
+from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import MeasurementError
 from consilience.measurements.noise_laws import Gumbel, NoiseLaw
 from consilience.measurements.plain_data import plain_mapping

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Domain, Query
 from consilience.domain.declarations import Declaration
+from consilience.domain.domains import Domain
 from consilience.domain.files import write_atomically
+from consilience.domain.queries import Query
 from consilience.errors import ConsilienceError, FileFormatError
 from consilience.measurements.measurement import RESERVED_EXTRA, Measurement
 from consilience.measurements.noise_laws import noise_law

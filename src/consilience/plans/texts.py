@@ -23,8 +23,9 @@ k-means 5 [x,y]                         rounds of noisy k-means: the counts and 
 import re
 from collections.abc import Callable, Mapping
 
+from consilience.domain.attribute_workloads import FACTOR_OF_NAME
 from consilience.domain.queries import Query
-from consilience.domain.workloads import FACTOR_OF_NAME, Workload
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.privacy.measure import Plan
 

@@ -29,7 +29,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
 from consilience.kernels.cell_grids import CellGrid
-from consilience.kernels.clustering import cluster_sums
+from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.compilation import announce
 from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, in_original_units, lattice_points
 
@@ -100,12 +100,7 @@ class ClusterStatistic:
     def check(self, domain: Domain) -> None:
         if self.part not in ("counts", "sums"):
             raise DeclarationError(f"k-means has no statistic {self.part!r}; use 'counts' or 'sums'")
-        declared = declared_bounds(domain, self.attributes)
-        if declared != self.bounds:
-            raise DeclarationError(
-                f"the bounds {self.bounds} of {', '.join(self.attributes)} are declared as {declared} in the domain "
-                f"{domain.name!r}; take them from there"
-            )
+        refuse_other_bounds(domain, self.attributes, self.bounds)
         region = Region(self.region, len(self.attributes))
         centroids = np.array(self.centroids, dtype=np.float64)
         if centroids.ndim != 2 or not len(centroids) or centroids.shape[1] != region.dimensions:
@@ -339,9 +334,8 @@ def _cluster_blocks(units, starts, centroids, bits, rounds):  # pragma: no cover
 #
 # 1. A record's block is a hash of that record, on the lattice, and a public seed. It does not depend on other records,
 #    nor on where in the table the record is: one that comes or goes leaves all other records in their blocks.
-# 2. The centroids of a block follow from its records, a public start and nothing else, to the last bit (numerics/
-#    clustering_mechanisms/record_blocks.py). So a record that comes or goes changes the centroids of one block, and
-#    one that is replaced, of two at most.
+# 2. The centroids of a block follow from its records, a public start and nothing else, to the last bit (above). So
+#    a record that comes or goes changes the centroids of one block, and one that is replaced, of two at most.
 # 3. Whatever a block holds, each of its K centroids is moved into the region and rounded toward zero on the lattice
 #    before it is added: in place of one such centroid another moves the sum by at most twice the largest norm of the
 #    region. All K of a block move it by 2K·max‖c‖₁ in the L1 norm and by 2√K·max‖c‖₂ in the L2 norm.

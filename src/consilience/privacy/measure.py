@@ -20,8 +20,9 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import DeclarationError, LedgerError
-from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
-from consilience.measurements.measurement_set import checksum
+from consilience.measurements.measurement import Measurement
+from consilience.measurements.measurement_set import MeasurementSet, checksum
+from consilience.measurements.privacy_statement import PrivacyStatement
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero_measurement
 from consilience.privacy.ledger import Ledger, told_apart_by
