@@ -74,7 +74,7 @@ class _Imported(Mapping[str, Found]):
         self._homes = homes
 
     def __getitem__(self, method: str) -> Found:
-        module, name = self._homes[method].split(".")
+        module, _, name = self._homes[method].rpartition(".")
         return getattr(import_module(f"consilience.estimators.{module}"), name)
 
     def __iter__(self) -> Iterator[str]:
