@@ -192,6 +192,14 @@ def measure(
     what the ledger protects, where the request protects another unit or neighbour relation. `simulate` is a seed for
     noise that protects nothing: the result is stamped `private=False` and no ledger is charged. `dry_run` tells the
     price.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("survey", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> source = cs.open_table(pa.table({"sex": ["F", "M", "F"]}), domain)
+    >>> measured = measure(source, cs.plans.Marginals(["sex"]), epsilon=1, simulate=0)
+    >>> len(measured), measured.private
+    (1, False)
     """
     domain = source if isinstance(source, Domain) else source.domain
     rows_per_unit = 1 if isinstance(source, Domain) else source.max_rows_per_unit

@@ -302,6 +302,12 @@ def open_table(
 
     A ledger tells files apart by where they really are, tables and queries by their texts. Frames are told apart by
     their `name` alone; for every source it is what published files call it, in place of the domain's name.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("survey", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> open_table(pa.table({"sex": ["F", "M", "F"]}), domain).domain.name
+    'survey'
     """
     domain.refuse_draft()
     protected = declared_unit(unit, max_rows_per_unit)

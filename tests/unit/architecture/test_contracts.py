@@ -97,6 +97,16 @@ def test_public_names_are_pinned() -> None:
         assert getattr(consilience, name) is not None
 
 
+def test_public_names_are_explained_by_an_example() -> None:
+    import inspect
+
+    import consilience
+
+    told_elsewhere = {"release"}  # it writes files: the tutorials show it, and their code is run
+    silent = {name for name in consilience.__all__ if ">>> " not in (inspect.getdoc(getattr(consilience, name)) or "")}
+    assert silent == told_elsewhere
+
+
 def test_importing_the_package_is_light() -> None:
     script = (
         "import sys, consilience\n"
