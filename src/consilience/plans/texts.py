@@ -123,7 +123,7 @@ def _hdmm(workload: Workload) -> Plan:
 
 
 def _independent(workload: Workload | None = None) -> Plan:
-    from consilience.plans.marginals import Independent
+    from consilience.plans.forest import Independent
 
     return Independent(workload)
 
