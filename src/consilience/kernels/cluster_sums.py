@@ -5,6 +5,8 @@ point are summed coordinate by coordinate, so that its cluster depends on that p
 of whole matrices would be faster, and could settle a near-tie by the position of a row.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,8 @@ from numpy.typing import NDArray
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 from consilience.kernels.regions import LATTICE_BITS
+
+Numbers = NDArray[Any]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -36,7 +40,9 @@ def cluster_sums(
 
 
 @numba.njit(nogil=True, cache=True)
-def closest(points, i, unit, centroids):  # pragma: no cover - compiled
+def closest(
+    points: Numbers, i: int, unit: float, centroids: Floats
+) -> tuple[int, float]:  # pragma: no cover - compiled
     """The nearest centroid of one row, whose coordinates are multiples of `unit`, and its squared distance."""
     best, best_distance = 0, np.inf
     for k in range(centroids.shape[0]):
@@ -50,7 +56,9 @@ def closest(points, i, unit, centroids):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _cluster_sums(units, centroids, unit):  # pragma: no cover - compiled
+def _cluster_sums(
+    units: Numbers, centroids: Floats, unit: float
+) -> tuple[Integers, Integers]:  # pragma: no cover - compiled
     counts = np.zeros(centroids.shape[0], np.int64)
     sums = np.zeros(centroids.shape, np.int64)
     for i in range(units.shape[0]):

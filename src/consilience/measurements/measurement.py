@@ -214,8 +214,8 @@ class Measurement:
         size = self.values.size
         # Some factors say how many rows they have: a claim that no list of values backs is refused before it is built.
         for name, factor in self.query.factors:
-            claimed = {Moments: "order", Matrix: "rows"}.get(type(factor))
-            rows = getattr(factor, claimed) if claimed else domain[name].size if isinstance(factor, Haar) else 0
+            rows = domain[name].size if isinstance(factor, Haar) else 0
+            rows = factor.order if isinstance(factor, Moments) else factor.rows if isinstance(factor, Matrix) else rows
             if rows > max(size, 1):
                 self._refuse_length(f"at least {rows}", domain)
         bound = self.query.bind(domain)

@@ -33,6 +33,10 @@ from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.compilation import announce
 from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, in_original_units, lattice_points
 
+Places = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
 Part = Literal["counts", "sums"]
 
 CHUNK = 2**18
@@ -236,8 +240,6 @@ def refuse_other_bounds(domain: Domain, attributes: tuple[str, ...], bounds: tup
 # the last bit. A cluster without records keeps its place; a block without records keeps the start.
 
 
-Floats = NDArray[np.float64]
-
 ROUNDS = 50
 """The most rounds of Lloyd's algorithm in a block."""
 
@@ -272,14 +274,14 @@ def block_of_records(units: NDArray[np.int32], *, blocks: int, seed: int) -> NDA
 # The finaliser of SplitMix64 (Steele, Lea, Flood 2014), a bijection of 64 bits that leaves no visible pattern, taken
 # after each coordinate has been added in.
 @numba.njit(nogil=True, cache=True)
-def _mixed(state):  # pragma: no cover - compiled
+def _mixed(state: np.uint64) -> np.uint64:  # pragma: no cover - compiled
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
 
 
 @numba.njit(nogil=True, cache=True)
-def _hash_rows(units, seed):  # pragma: no cover - compiled
+def _hash_rows(units: Places, seed: np.uint64) -> NDArray[np.uint64]:  # pragma: no cover - compiled
     odd = np.uint64(0x9E3779B97F4A7C15)
     hashes = np.empty(units.shape[0], np.uint64)
     for i in range(units.shape[0]):
@@ -291,7 +293,9 @@ def _hash_rows(units, seed):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _cluster_blocks(units, starts, centroids, bits, rounds):  # pragma: no cover - compiled
+def _cluster_blocks(
+    units: Places, starts: Integers, centroids: Floats, bits: int, rounds: int
+) -> None:  # pragma: no cover - compiled
     """Lloyd's algorithm on the rows from starts[b] to starts[b + 1], for every b, in place of `centroids[b]`."""
     scale = 1.0 / (1 << bits)
     clusters, dimensions = centroids.shape[1], centroids.shape[2]

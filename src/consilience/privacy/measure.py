@@ -399,7 +399,7 @@ def _run_charged(
         )
         request.plan.run(gate)
         replayed = gate.complete()
-    provenance = _provenance(request, release_id) | {"ledger": ledger.uid, "replayed": replayed}
+    provenance: dict[str, Any] = {**_provenance(request, release_id), "ledger": ledger.uid, "replayed": replayed}
     provenance["source"]["digest"] = ledger.salted(request.source_text(ledger))
     return _result(request, gate, provenance, private=True)
 

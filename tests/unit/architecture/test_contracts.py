@@ -1,5 +1,6 @@
 """The architecture's contracts hold, and break when a forbidden import is planted."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -76,6 +77,18 @@ def test_the_auditors_contract_names_every_other_package() -> None:
     packages = {path.name for path in (ROOT / "src" / "consilience").iterdir() if (path / "__init__.py").exists()}
     named = {name.removeprefix("consilience.") for name in contract["source_modules"] + contract["forbidden_modules"]}
     assert named == packages
+
+
+def test_what_an_auditor_must_trust_is_checked_with_strict_types() -> None:
+    written = (ROOT / "pyrightconfig.audit.json").read_text(encoding="utf-8")
+    settings = json.loads("\n".join(line for line in written.splitlines() if not line.strip().startswith("//")))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    [contract] = [each for each in contracts if each["name"].startswith("What an auditor must trust")]
+    trusted = {"src/" + name.replace(".", "/") for name in contract["source_modules"]}
+    assert set(settings["include"]) == trusted | {"src/consilience/errors.py"}
+    assert settings["typeCheckingMode"] == "strict"
+    assert settings["pythonVersion"] == project["tool"]["pyright"]["pythonVersion"]
 
 
 def test_no_module_draws_from_scipy() -> None:
