@@ -59,7 +59,7 @@ def gradient_sums(
 
 @njit(nogil=True, cache=True)
 def clipped_gradient(
-    coefficients: Floats, point: Floats, label: float, clip: float, norm: int, gradient: Floats
+    coefficients: Floats, point: Floats, label: Any, clip: float, norm: int, gradient: Floats
 ) -> None:  # pragma: no cover - compiled
     """Write φ of one record to `gradient`."""
     dimensions = coefficients.shape[0] - 1
