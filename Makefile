@@ -61,6 +61,7 @@ lint: setup
 
 types: setup
 	$(BIN)/pyright
+	$(BIN)/pyright -p pyrightconfig.audit.json
 
 architecture: setup
 	$(BIN)/lint-imports

@@ -1,11 +1,12 @@
 """Writes what is generated on the pages: `python docs/generate.py`. A test fails when something is out of date.
 
 The page of commands is written whole. Other pages have blocks between `<!-- generated: NAME -->` and
-`<!-- end -->`, which are filled from `benchmarks/results`: a number on a page is never typed.
+`<!-- end -->`, which are filled from `benchmarks/results`, or from the sources: a number on a page is never typed.
 """
 
 import json
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -473,6 +474,20 @@ def memory() -> str:
     )
 
 
+def audited() -> str:
+    """How much an auditor must read: `source`, `privacy`, and all that they import."""
+    lines: dict[str, int] = runpy.run_path(str(HERE / "import_graph.py"))["audited_lines"]()
+    parts: dict[str, int] = {}
+    for name, count in lines.items():
+        part = name.split(".")[1]
+        parts[part] = parts.get(part, 0) + count
+    shown = ", ".join(f"`{part}` {parts[part]:,}" for part in sorted(parts, key=lambda part: -parts[part]))
+    return (
+        f"What protects the data is `source`, `privacy` and all that they import: {len(lines)} files of together "
+        f"{sum(parts.values()):,} lines, comments included ({shown})."
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "losses-by-length": losses_by_length,
     "long-ranges": long_ranges,
@@ -498,8 +513,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "synthetic": synthetic,
     "diagnostics": diagnostics,
     "memory": memory,
+    "audited": audited,
 }
 PAGES: dict[str, Callable[[], str]] = {
+    "../README.md": lambda: with_blocks("../README.md"),
+    "../CONTRIBUTING.md": lambda: with_blocks("../CONTRIBUTING.md"),
     "reference/commands.md": command_reference,
     "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
     "how-to/answer-any-marginal.md": lambda: with_blocks("how-to/answer-any-marginal.md"),

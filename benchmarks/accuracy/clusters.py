@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.problems.points import NamedPoints, published_points
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.kernels.clustering import wcss
+from consilience.iterates.clustering import wcss
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
 from consilience.plans.kmeans import KMeans

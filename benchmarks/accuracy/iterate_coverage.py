@@ -28,8 +28,8 @@ from benchmarks.problems.points import NamedPoints, published_points
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
+from consilience.iterates.clustering import nearest
 from consilience.iterates.logistic_problem import fit_logistic, signed_records
-from consilience.kernels.clustering import nearest
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.plans.kmeans import KMeans
 from consilience.plans.logistic import Logistic

@@ -16,7 +16,8 @@ from benchmarks.problems.points import mixture, s1
 from benchmarks.speed.timing import best_time
 from consilience.iterates.chain import ChainProblem, ChainSettings, run_chains
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
-from consilience.kernels.clustering import cluster_sums, initial_centroids
+from consilience.iterates.clustering import initial_centroids
+from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.regions import Region, RegionKind, lattice_points
 
 STEPS = 30_000

@@ -23,6 +23,7 @@ import pytest
 
 from consilience.domain import Domain, Workload
 from consilience.domain.domains import PublicFacts
+from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.measurements import Measurement
 from consilience.plans import (
     Aim,
@@ -39,7 +40,6 @@ from consilience.plans import (
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate
 from consilience.privacy.noise import SimulatedNoise
-from consilience.privacy.selection import selection_probabilities
 from consilience.source import Source, open_table
 
 SIZES = {"a": 2, "b": 3, "c": 2}

@@ -14,7 +14,7 @@ from benchmarks.problems.points import NamedPoints
 from benchmarks.reproduce.lee2016.privgene import PrivGene
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.kernels.clustering import lloyd, wcss
+from consilience.iterates.clustering import lloyd, wcss
 from consilience.plans.kmeans import KMeans
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
 from consilience.privacy.measure import measure

@@ -144,7 +144,7 @@ def answer_command(
     """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
     from consilience.domain.files import write_atomically
     from consilience.publication.answering import answers
-    from consilience.publication.answers import as_question
+    from consilience.publication.questions import as_question
 
     form = _form(csv=csv, json=json, out=out)
     _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns)

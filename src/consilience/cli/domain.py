@@ -136,7 +136,8 @@ def _note_check(data: str, domain: "Domain", table: str | None, sql: str | None,
     """Note beside the ledger that this domain was checked: its fingerprint and the date, no count."""
     from dataclasses import replace
 
-    from consilience.privacy.ledger_places import ledger_place, note_check
+    from consilience.curation.checks import note_check
+    from consilience.privacy.ledger_places import ledger_place
 
     try:
         if ledger is None:

@@ -17,7 +17,7 @@ from consilience.domain.attributes import Attribute
 from consilience.domain.domains import Domain
 from consilience.domain.source_format import SourceFormat
 from consilience.errors import SourceError
-from consilience.source.readers import reader_of
+from consilience.source.kinds import reader_of
 from consilience.source.records import Writing
 from consilience.source.values import decoded, numbers_of, texts_of
 

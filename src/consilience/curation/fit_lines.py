@@ -30,7 +30,7 @@ from consilience.source.delimited import (
     open_bytes,
     read_header,
 )
-from consilience.source.readers import DELIMITED, matching_files
+from consilience.source.kinds import DELIMITED, matching_files
 from consilience.source.records import with_points
 from consilience.source.refusals import attempt
 from consilience.source.values import numbers_of

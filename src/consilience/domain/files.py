@@ -4,7 +4,7 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -57,7 +57,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def file_in_place_of(target: Path) -> Iterator[BinaryIO]:
+def file_in_place_of(target: Path) -> Generator[BinaryIO]:
     """A new file to fill: it takes the target's place when the block ends well, and goes away when it does not."""
     try:
         with tempfile.TemporaryDirectory(
@@ -74,7 +74,7 @@ def file_in_place_of(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def folder_in_place_of(target: Path) -> Iterator[Path]:
+def folder_in_place_of(target: Path) -> Generator[Path]:
     """A new folder to fill: it takes the target's place when the block ends well, and goes away when it does not.
 
     It grows beside the target. What was at the target is moved aside first, and removed only when the new one is there.

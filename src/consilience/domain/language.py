@@ -10,7 +10,8 @@
 Words may contain spaces; quotes make anything a word, also `by`, `and` and `..`, and a quote inside quotes is written
 twice. Whether attributes and values exist is checked when the query meets a domain.
 
-All of it is linear but `mean`, which divides a sum by a count: a text is a `Question`, one query per another.
+All of it is linear but `mean`, which divides a sum by a count: a text is a `Question` of `domain/queries.py`, one query
+per another.
 """
 
 import re
@@ -33,7 +34,6 @@ from consilience.domain.factors import (
     Tree,
     Value,
 )
-from consilience.domain.queries import Query, Question, mean_divisor
 from consilience.domain.spelling import HEADS, KEYWORDS
 from consilience.errors import DeclarationError
 
@@ -73,30 +73,23 @@ class _Token:
     kind: str
 
 
-def parse_query(text: str) -> Query:
-    """The query that the text asks for; a mean is refused, for it is no query but one per another.
+@dataclass(frozen=True)
+class Parsed:
+    """What a text asks for: a factor for each attribute it names, and whether the sum among them is to be a mean."""
 
-    >>> parse_query("age=25..34 by sex").attributes
-    ('age', 'sex')
+    factors: tuple[tuple[str, Factor], ...]
+    is_mean: bool = False
+
+
+def parse(text: str) -> Parsed:
+    """What the text says, in parts; `Query.parse` and `Question.parse` make of it what they are.
+
+    >>> parse("age=25..34 by sex").factors
+    (('age', Range(low='25', high='34')), ('sex', Identity()))
+    >>> parse("mean(age) by sex").is_mean
+    True
     """
-    found = parse_question(text)
-    if found.per is not None:
-        raise DeclarationError(
-            f"{text!r} is a mean, which divides {found.query.describe()!r} by {found.per.describe()!r}, and here a "
-            f"query of sums is needed; ask for {found.query.describe()!r}, or take the mean from answer_table, interval"
-            " or the command line"
-        )
-    return found.query
-
-
-def parse_question(text: str) -> Question:
-    """What the text asks for: a query, and what its answers are divided by where it asks for a mean.
-
-    >>> found = parse_question("mean(age) by sex")
-    >>> found.query.describe(), found.per.describe()
-    ('sum(age), sex', 'age=.. by sex')
-    """
-    return _Parser(text).question()
+    return _Parser(text).parsed()
 
 
 class _Parser:
@@ -162,18 +155,16 @@ class _Parser:
         """One or more words in a row, joined by spaces."""
         return " ".join(token.text for token in self.run(what))
 
-    def question(self) -> Question:
-        query = self.query()
-        if not self.means:
-            return Question(query)
-        numbers = [name for name, factor in query.factors if isinstance(factor, Mean | Moments)]
-        if len(numbers) > 1:
+    def parsed(self) -> Parsed:
+        factors = self.query()
+        numbers = [name for name, factor in factors if isinstance(factor, Mean | Moments)]
+        if self.means and len(numbers) > 1:
             self.refuse(
                 f"the mean of {self.means[0]!r} is asked for beside a sum of {numbers[-1]!r}; ask one at a time"
             )
-        return Question(query, mean_divisor(query))
+        return Parsed(tuple(factors), is_mean=bool(self.means))
 
-    def query(self) -> Query:
+    def query(self) -> list[tuple[str, Factor]]:
         if not self.tokens:
             self.refuse('it is empty; for the number of records ask for "total"')
         factors = self.head()
@@ -183,7 +174,7 @@ class _Parser:
             factors += self.terms()
         if self.at < len(self.tokens):
             self.refuse(f"{self.found()} was not expected there")
-        return Query(tuple(factors))
+        return factors
 
     def head(self) -> list[tuple[str, Factor]]:
         """What comes before conditions: the word total, attributes and functions, or nothing."""

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Factor, Identity, Matrix, Mean, Range, factor_from_json
+from consilience.domain.language import parse
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import Array, Kronecker, LinearMap, SparseMap
 
@@ -58,9 +59,14 @@ class Query:
 
         A mean is no query but the ratio of two: `Question.parse` reads it.
         """
-        from consilience.domain.language import parse_query
-
-        return parse_query(text)
+        asked = Question.parse(text)
+        if asked.per is not None:
+            raise DeclarationError(
+                f"{text!r} is a mean, which divides {asked.query.describe()!r} by {asked.per.describe()!r}, and here a "
+                f"query of sums is needed; ask for {asked.query.describe()!r}, or take the mean from answer_table, "
+                "interval or the command line"
+            )
+        return asked.query
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -112,10 +118,15 @@ class Question:
 
     @staticmethod
     def parse(text: str) -> "Question":
-        """What a person typed, such as "mean(age) by sex"."""
-        from consilience.domain.language import parse_question
+        """What a person typed, such as "mean(age) by sex".
 
-        return parse_question(text)
+        >>> asked = Question.parse("mean(age) by sex")
+        >>> asked.query.describe(), asked.per.describe()
+        ('sum(age), sex', 'age=.. by sex')
+        """
+        parsed = parse(text)
+        query = Query(parsed.factors)
+        return Question(query, mean_divisor(query) if parsed.is_mean else None)
 
     @property
     def mean_of(self) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Numeric
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
-from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Prefix
+from consilience.domain.factors import Identity, Prefix
 from consilience.domain.files import read_toml
 from consilience.domain.queries import BoundQuery, Query, Question
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import Kronecker
-from consilience.kernels.rng import generator
 
 
 @dataclass(frozen=True)
@@ -134,48 +133,6 @@ def attribute_sets(domain: Domain, ways: int, among: Sequence[str] | None = None
 
 def _by_kind(domain: Domain, name: str) -> Identity | Prefix:
     return Prefix() if isinstance(domain[name], Numeric) else Identity()
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Workloads about one attribute: its values, prefixes, ranges, and random queries that a public seed determines.
-
-
-NamedWorkload = Literal["identity", "prefix", "ranges"]
-
-FACTOR_OF_NAME: dict[str, Factor] = {"identity": Identity(), "prefix": Prefix(), "ranges": AllRanges()}
-
-
-def named_workload(name: str, attribute: str) -> Workload:
-    """Every value ("identity"), every prefix ("prefix") or every range ("ranges") of an attribute.
-
-    >>> [query.describe() for query, _ in named_workload("prefix", "age")]
-    ['prefix(age)']
-    """
-    if name not in FACTOR_OF_NAME:
-        raise DeclarationError(
-            f"the workload {name!r} is not known; use one of {', '.join(FACTOR_OF_NAME)}, or give a Workload"
-        )
-    return Workload.of([Query.of({attribute: FACTOR_OF_NAME[name]})])
-
-
-def random_predicates(domain: Domain, attribute: str, *, queries: int, seed: int) -> Workload:
-    """Sums over random sets of values: each value is in each of the `queries` sets with probability ½."""
-    return _explicit(attribute, generator(seed).integers(0, 2, _shape(domain, attribute, queries)))
-
-
-def random_signs(domain: Domain, attribute: str, *, queries: int, seed: int) -> Workload:
-    """Sums of all values with random signs, each +1 or −1 with probability ½."""
-    return _explicit(attribute, 2 * generator(seed).integers(0, 2, _shape(domain, attribute, queries)) - 1)
-
-
-def _shape(domain: Domain, attribute: str, queries: int) -> tuple[int, int]:
-    if queries < 1:
-        raise DeclarationError(f"{queries} random queries were asked for; ask for at least one")
-    return queries, domain[attribute].size
-
-
-def _explicit(attribute: str, matrix: np.ndarray) -> Workload:
-    return Workload.of([Query.of({attribute: Matrix.of(matrix.astype(np.float64))})])
 
 
 # ----------------------------------------------------------------------------------------------------------------------

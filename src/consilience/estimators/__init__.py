@@ -1,5 +1,9 @@
 """How to fit: estimators turn measurements into one consistent account. Post-processing only.
 
+    >>> from consilience import estimators
+    >>> estimators.Table(tolerance=1e-8).name
+    'table'
+
 Estimators are imported when they are first used: a command that needs one does not wait for all.
 """
 

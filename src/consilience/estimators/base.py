@@ -69,7 +69,16 @@ class SavedModel:
 
 @dataclass(frozen=True, eq=False)
 class Estimate(ABC):
-    """One account of the data: consistent, and non-negative unless its method says otherwise."""
+    """One account of the data: consistent, and non-negative unless its method says otherwise.
+
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> measured = cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0))
+    >>> account = cs.estimate(measured)
+    >>> account.marginal("age", "sex").shape, bool(account.answer("age=1..2").min() >= 0)
+    ((3, 2), True)
+    """
 
     measurements: MeasurementSet
     method: Mapping[str, Any]

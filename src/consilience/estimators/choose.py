@@ -374,6 +374,14 @@ def estimate(
     `estimators.Table(tolerance=1e-8)`. The estimate's `method` says which one was used, and why if it was chosen here.
     Every estimate is judged by how far it is from its measurements (`verdicts`): where noise does not explain that,
     "auto" goes on with other methods, and if none does better `PoorFit` is raised, unless `allow_misfit`.
+
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> measured = cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0))
+    >>> account = estimate(measured, method="table")
+    >>> account.method["method"], bool(abs(account.marginal("age").sum() - account.total) < 1e-6)
+    ('table', True)
     """
     if method == "auto":
         fitted = _fitted_by_choice(measured, progress)

@@ -24,8 +24,8 @@ from consilience.estimators.iterates import Iterates, Observed, Progress, check_
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
 from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
+from consilience.iterates.clustering import lloyd
 from consilience.iterates.kriging import Kriging, statistics_of
-from consilience.kernels.clustering import lloyd
 from consilience.kernels.regions import Region, in_original_units
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet

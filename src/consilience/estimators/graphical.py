@@ -18,16 +18,10 @@ distribution, and is the estimator of the paper.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
-
-import numpy as np
-from numpy.typing import NDArray
 
 from consilience.errors import (
     ConsilienceError,
-    DeclarationError,
     MeasurementError,
     ModelTooLarge,
     listed,
@@ -36,7 +30,7 @@ from consilience.errors import (
 )
 from consilience.estimators.base import MarginalLoss, Progress, Suitability
 from consilience.estimators.graphical_estimate import GraphicalEstimate
-from consilience.estimators.graphical_fitting import Fitting
+from consilience.estimators.graphical_fitting import Fitting, GraphicalSettings
 from consilience.estimators.measured_model import MeasuredModel, known_tree, known_tree_within
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.retraced_fits import Way
@@ -48,22 +42,13 @@ from consilience.models.junction_trees import (
     predicted_bytes,
     worst_cliques,
 )
-from consilience.solvers.losses import Loss
-
-Array = NDArray[np.float64]
-GraphicalLoss = Literal["auto", "l2", "l1", "elastic", "likelihood"]
-Stop = Literal["auto", "least-risk", "noise", "converged"]
-OptimiserName = Literal["proximal", "mirror-descent", "dual-averaging", "accelerated", "direct"]
-
-LARGEST_TREE = 100_000_000
-"""Cells of all cliques together: a pass over them takes about a tenth of a second, and a fit hundreds of passes."""
 
 SECONDS_PER_CELL, USUAL_CALLS = 3e-9, 800
 """What a cell of `oracle_work` takes, and how many calls a fit to little noise makes."""
 
 
 @dataclass(frozen=True)
-class Graphical:
+class Graphical(GraphicalSettings):
     """The graphical model over the measured scopes, for domains of any size.
 
     `loss` is "l2", "l1", "elastic" with the share `alpha` of the absolute value, or "likelihood", each measurement's
@@ -78,37 +63,6 @@ class Graphical:
     `time_limit` (seconds) end the search earlier, and the status then says so. `largest_tree` is the most cells that
     the cliques of the junction tree may have together. `total` is the number of records where it is known.
     """
-
-    loss: GraphicalLoss | MarginalLoss = "auto"
-    alpha: float = 0.9
-    stop: Stop = "auto"
-    optimiser: OptimiserName = "proximal"
-    also: tuple[tuple[str, ...], ...] = ()
-    total: float | None = None
-    tolerance: float = 1e-3
-    max_steps: int = 10_000
-    time_limit: float | None = None
-    largest_tree: int = LARGEST_TREE
-    memory_limit: int = 4_000_000_000
-
-    name: ClassVar[str] = "graphical"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "also", tuple(_as_names(each) for each in self.also))
-        for option, value, choices in (
-            ("loss", "auto" if isinstance(self.loss, MarginalLoss) else self.loss, get_args(GraphicalLoss)),
-            ("stop", self.stop, get_args(Stop)),
-            ("optimiser", self.optimiser, get_args(OptimiserName)),
-        ):
-            if value not in choices:
-                raise DeclarationError(f"the {option} is {value!r}; choose one of {', '.join(choices)}")
-        Loss.named("elastic", alpha=self.alpha)
-        if not 0.0 < self.tolerance < 1.0:
-            raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-3")
-        if self.total is not None and not (np.isfinite(self.total) and self.total > 0):
-            raise DeclarationError(f"the total is {self.total!r}; give a number above 0, or None to estimate it")
-        if self.stop == "least-risk" and self.loss not in ("auto", "l2"):
-            raise DeclarationError('stop="least-risk" is for squares; with another loss choose another stop')
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         problem = self._problem(measured)
@@ -215,14 +169,3 @@ class Graphical:
             "the method residual, which needs no junction tree; or measure fewer overlapping marginals, or coarser "
             "attributes; or raise largest_tree and memory_limit"
         )
-
-    def describe(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        loss = "custom" if isinstance(self.loss, MarginalLoss) else self.loss
-        settings: dict[str, Any] = {"method": self.name, "loss": loss, "stop": self.stop}
-        settings |= {"optimiser": self.optimiser, "tolerance": self.tolerance}
-        return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
-
-
-def _as_names(marginal: Sequence[str] | str) -> tuple[str, ...]:
-    return (marginal,) if isinstance(marginal, str) else tuple(marginal)

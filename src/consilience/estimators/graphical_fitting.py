@@ -1,11 +1,11 @@
-"""How `Graphical` fits a model that is known to be small enough: total, rows, centre, search, report."""
+"""How `Graphical` fits a model that is known to be small enough: settings, total, rows, centre, search, report."""
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +30,19 @@ from consilience.models.layout import TableLayout
 from consilience.models.model import carry_potentials, independent_marginals, independent_potentials
 from consilience.models.oracle import CountedOracle, MarginalOracle
 from consilience.solvers.fit import Status
+from consilience.solvers.losses import Loss
 from consilience.solvers.tables.row_costs import RowCosts
 
-if TYPE_CHECKING:
-    from consilience.estimators.graphical import Graphical
-
 Array = NDArray[np.float64]
+GraphicalLoss = Literal["auto", "l2", "l1", "elastic", "likelihood"]
+Stop = Literal["auto", "least-risk", "noise", "converged"]
+OptimiserName = Literal["proximal", "mirror-descent", "dual-averaging", "accelerated", "direct"]
 Report = Callable[[int, float, float], None]
 Found = tuple[Array, Status, dict[str, float | int | str]]
 """The potentials, why the search ended, and how it went."""
+
+LARGEST_TREE = 100_000_000
+"""Cells of all cliques together: a pass over them takes about a tenth of a second, and a fit hundreds of passes."""
 
 SMALLEST_TOTAL = 1e-9
 """What a public total of 0 is taken for: a model has some record."""
@@ -59,11 +63,54 @@ OPTIMISERS = {
 }
 
 
+@dataclass(frozen=True)
+class GraphicalSettings:
+    """The settings of `Graphical`, checked when they are made; there stands what each means."""
+
+    loss: GraphicalLoss | MarginalLoss = "auto"
+    alpha: float = 0.9
+    stop: Stop = "auto"
+    optimiser: OptimiserName = "proximal"
+    also: tuple[tuple[str, ...], ...] = ()
+    total: float | None = None
+    tolerance: float = 1e-3
+    max_steps: int = 10_000
+    time_limit: float | None = None
+    largest_tree: int = LARGEST_TREE
+    memory_limit: int = 4_000_000_000
+
+    name: ClassVar[str] = "graphical"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "also", tuple(_as_names(each) for each in self.also))
+        for option, value, choices in (
+            ("loss", "auto" if isinstance(self.loss, MarginalLoss) else self.loss, get_args(GraphicalLoss)),
+            ("stop", self.stop, get_args(Stop)),
+            ("optimiser", self.optimiser, get_args(OptimiserName)),
+        ):
+            if value not in choices:
+                raise DeclarationError(f"the {option} is {value!r}; choose one of {', '.join(choices)}")
+        Loss.named("elastic", alpha=self.alpha)
+        if not 0.0 < self.tolerance < 1.0:
+            raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-3")
+        if self.total is not None and not (np.isfinite(self.total) and self.total > 0):
+            raise DeclarationError(f"the total is {self.total!r}; give a number above 0, or None to estimate it")
+        if self.stop == "least-risk" and self.loss not in ("auto", "l2"):
+            raise DeclarationError('stop="least-risk" is for squares; with another loss choose another stop')
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        loss = "custom" if isinstance(self.loss, MarginalLoss) else self.loss
+        settings: dict[str, Any] = {"method": self.name, "loss": loss, "stop": self.stop}
+        settings |= {"optimiser": self.optimiser, "tolerance": self.tolerance}
+        return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
+
+
 @dataclass(frozen=True, eq=False)
 class Fitting:
     """One fit: the settings, what was measured, and the junction tree."""
 
-    settings: "Graphical"
+    settings: GraphicalSettings
     problem: MeasuredModel
     tree: JunctionTree
     scopes: tuple[tuple[int, ...], ...]
@@ -338,3 +385,7 @@ def _reporter(progress: Progress | None, most: int) -> Report | None:
         progress("fitting", min(steps, most), most)
 
     return report
+
+
+def _as_names(marginal: Sequence[str] | str) -> tuple[str, ...]:
+    return (marginal,) if isinstance(marginal, str) else tuple(marginal)

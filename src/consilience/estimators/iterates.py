@@ -7,7 +7,7 @@ as it makes all released values likely. The algorithm then runs on these dataset
 What an algorithm brings along:
 
     its statistics    φ(x, θ), compiled (iterates/chain_kernels.py says how to add a kind)
-    its problem       target, proposal and starts as arrays, from what it released (numerics/iterates/*_problem.py)
+    its problem       target, proposal and starts as arrays, from what it released (iterates/*_problem.py)
     its refit         the algorithm without noise on simulated records (estimators/clusters.py, estimators/logistic.py)
 
 The published method keeps the single dataset with the greatest posterior. Four things are different here by default,

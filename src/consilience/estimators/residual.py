@@ -1,6 +1,6 @@
 """`Residual`: consistent, non-negative marginals of hundreds of attributes, where no model of the joint table fits.
 
-Three steps, none of them exponential in the number of attributes (numerics/residuals has the mathematics):
+Three steps, none of them exponential in the number of attributes (marginals has the mathematics):
 
 1. The residuals (ANOVA components) of all measured marginals, by weighted least squares. Noisy marginals have a closed
    form; other queries that determine their marginal (prefixes, ranges, trees, ...) are solved by iteration.

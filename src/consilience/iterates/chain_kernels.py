@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from consilience.kernels.logistic_gradients import contribute_to_gradient
+from consilience.kernels.logistic_gradients import clipped_gradient
 from consilience.kernels.regions import BOX, project_rows
 
 Array = NDArray[np.float64]
@@ -56,6 +56,21 @@ def contribute_to_clusters(theta: Array, point: Array, cell: int, places: NDArra
         places[i + 1] = clusters + dimensions * cell + i
         amounts[i + 1] = point[i]
     return dimensions + 1
+
+
+@njit(nogil=True, cache=True)
+def contribute_to_gradient(theta: Array, point: Array, places: NDArray[np.int64], amounts: Array) -> int:
+    """Count 1, then φ: what a record of the chain adds to the statistics of a round.
+
+    `theta` has the coefficients in its first row, and the clipping bound and the norm at the start of its second. The
+    point has the label as its last coordinate.
+    """
+    size = theta.shape[1]
+    places[0], amounts[0] = 0, 1.0
+    clipped_gradient(theta[0], point, point[size - 1], theta[1, 0], int(theta[1, 1]), amounts[1:])
+    for j in range(size):
+        places[j + 1] = j + 1
+    return size + 1
 
 
 @njit(nogil=True, cache=True)

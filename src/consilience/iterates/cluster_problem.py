@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from consilience.iterates.chain import ChainProblem, Mixture
 from consilience.iterates.chain_kernels import KMEANS, Target, most_places
-from consilience.kernels.clustering import next_centroids
+from consilience.iterates.clustering import next_centroids
 from consilience.kernels.regions import BOX, Region
 from consilience.kernels.simplex import project_to_simplex
 

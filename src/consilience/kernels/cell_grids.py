@@ -1,53 +1,27 @@
-"""Equal cells of a region, which cell a point is in, and clusters of the cells' counts (EUGkM: Su et al. 2016).
+"""Equal cells of a region, and which cell a point is in.
 
 Each side of the box [−1, 1]^d is cut into g equal parts. With u the coordinate of a point in lattice units 2^−b, its
 part is ⌊(u + 2^b) · g / 2^(b+1)⌋, the last one where u = 2^b: whole numbers alone decide, and each point by itself. In
 the L1 ball, the cells that do not meet it hold no point, whatever the data, and are left out.
-
-With too few cells the points of a cell are too different, with too many the noise on their counts adds up. Su et al.
-balance the two at
-
-    M = (N ε / 10)^(2d / (2 + d))  cells in all,  g = M^(1/d) on each side,
-
-where ε is what pays for one record's cell, and 10 their choice of a constant.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.clustering import lloyd
 from consilience.kernels.regions import Region
-from consilience.kernels.rng import generator
-from consilience.kernels.simplex import project_to_simplex
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Negatives = Literal["project", "zero"]
 
 LARGEST_GRID = 2**20
 """The most cells of the whole box: noise is drawn for each that meets the region."""
 
-CELLS_CONSTANT = 10.0
 TOUCHING = 1e-9
 """Cells this close to the ball are counted as meeting it: leaving out too few does no harm."""
-
-
-def suggested_divisions(records: float, epsilon: float, dimensions: int) -> int:
-    """How many parts Su et al.'s rule cuts each side into: at least 2, at most what LARGEST_GRID allows.
-
-    >>> suggested_divisions(5_000, 1.0, 2), suggested_divisions(5_000, 0.05, 2), suggested_divisions(27_000, 1.0, 10)
-    (22, 5, 4)
-    """
-    cells = max(records * epsilon / CELLS_CONSTANT, 1.0) ** (2.0 * dimensions / (2.0 + dimensions))
-    wanted = max(2, round(cells ** (1.0 / dimensions)))
-    allowed = math.floor(LARGEST_GRID ** (1.0 / dimensions) + 1e-9)
-    return max(2, min(wanted, allowed))
 
 
 @dataclass(frozen=True)
@@ -105,29 +79,3 @@ class CellGrid:
             cells = np.ravel_multi_index(tuple(part.T), (self.divisions,) * self.region.dimensions)
             found += np.bincount(cells, minlength=found.size)
         return found[self._cells]
-
-
-def clusters_of_cells(
-    grid: CellGrid,
-    noisy_counts: Floats,
-    total: float,
-    clusters: int,
-    *,
-    seed: int,
-    restarts: int = 10,
-    negatives: Negatives = "project",
-) -> Floats:
-    """Centroids of noise-free k-means on the cells' centres, weighted by their noisy counts.
-
-    A weight cannot be negative. "project" takes the non-negative counts of the given total that are nearest to the
-    noisy ones, which leaves little on cells that hold nothing but noise; "zero" puts zeros for negative counts, which
-    keeps the upper half of that noise. Where no weight is left all cells weigh the same.
-    """
-    if negatives == "project":
-        weights = project_to_simplex(noisy_counts, max(total, 0.0))
-    else:
-        weights = np.maximum(noisy_counts, 0.0)
-    if not weights.any():
-        weights = np.ones(grid.size)
-    used = weights > 0
-    return lloyd(grid.centres[used], clusters, generator(seed), restarts=restarts, weights=weights[used])

@@ -1,11 +1,17 @@
 """The loops of `fourier_map`: compiled, and imported only when they are used."""
 
+from typing import Any
+
 import numba
 import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Numbers = NDArray[Any]
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def forward(line, cosines, sines, ends, pairs, out):  # type: ignore[no-untyped-def]
+def forward(line: Numbers, cosines: Numbers, sines: Numbers, ends: Numbers, pairs: int, out: Numbers) -> None:
     """out = F line, a pair of rows at a time."""
     cells = line.size
     out[0] = ends[0] * line.sum()
@@ -26,7 +32,7 @@ def forward(line, cosines, sines, ends, pairs, out):  # type: ignore[no-untyped-
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def backward(line, cosines, sines, ends, pairs, out):  # type: ignore[no-untyped-def]
+def backward(line: Numbers, cosines: Numbers, sines: Numbers, ends: Numbers, pairs: int, out: Numbers) -> None:
     """out = Fᵀ line, a cell at a time."""
     cells = out.size
     for t in range(cells):
@@ -43,7 +49,7 @@ def backward(line, cosines, sines, ends, pairs, out):  # type: ignore[no-untyped
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def folded(counts, cosines, sines, unit, out):  # type: ignore[no-untyped-def]
+def folded(counts: Integers, cosines: Integers, sines: Integers, unit: Any, out: Integers) -> None:
     cells = counts.size
     half = (cells - 1) // 2
     sums = np.empty(half, dtype=np.int64)

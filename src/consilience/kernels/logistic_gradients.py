@@ -11,7 +11,7 @@ by a last place: the kernel checks it in whole numbers and takes away any excess
 arithmetic alone. φ depends on one record and θ, and not on where the record stands among others.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
+
+Places = NDArray[np.int32]
+Floats = NDArray[np.float64]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -55,7 +58,9 @@ def gradient_sums(
 
 
 @njit(nogil=True, cache=True)
-def clipped_gradient(coefficients, point, label, clip, norm, gradient):  # pragma: no cover - compiled
+def clipped_gradient(
+    coefficients: Floats, point: Floats, label: Any, clip: float, norm: int, gradient: Floats
+) -> None:  # pragma: no cover - compiled
     """Write φ of one record to `gradient`."""
     dimensions = coefficients.shape[0] - 1
     margin = coefficients[dimensions]
@@ -74,22 +79,7 @@ def clipped_gradient(coefficients, point, label, clip, norm, gradient):  # pragm
 
 
 @njit(nogil=True, cache=True)
-def contribute_to_gradient(theta, point, places, amounts):  # pragma: no cover - compiled
-    """Count 1, then φ: what a record of the chain adds to the statistics of a round.
-
-    `theta` has the coefficients in its first row, and the clipping bound and the norm at the start of its second. The
-    point has the label as its last coordinate.
-    """
-    size = theta.shape[1]
-    places[0], amounts[0] = 0, 1.0
-    clipped_gradient(theta[0], point, point[size - 1], theta[1, 0], int(theta[1, 1]), amounts[1:])
-    for j in range(size):
-        places[j + 1] = j + 1
-    return size + 1
-
-
-@njit(nogil=True, cache=True)
-def _misfit(margin):  # pragma: no cover - compiled
+def _misfit(margin: Any) -> float:  # pragma: no cover - compiled
     """1 / (1 + exp(margin)), which never overflows."""
     if margin > 0.0:
         small = np.exp(-margin)
@@ -98,7 +88,9 @@ def _misfit(margin):  # pragma: no cover - compiled
 
 
 @njit(nogil=True, cache=True)
-def _gradient_sums(points, labels, coefficients, bits, clip, norm):  # pragma: no cover - compiled
+def _gradient_sums(
+    points: Places, labels: Floats, coefficients: Floats, bits: int, clip: float, norm: int
+) -> Integers:  # pragma: no cover - compiled
     size = coefficients.shape[0]
     one = 2.0**bits
     limit = np.int64(min(clip * one, LARGEST_LIMIT))
@@ -117,7 +109,7 @@ def _gradient_sums(points, labels, coefficients, bits, clip, norm):  # pragma: n
 
 
 @njit(nogil=True, cache=True)
-def _take_away_excess(units, limit, norm):  # pragma: no cover - compiled
+def _take_away_excess(units: Integers, limit: Any, norm: int) -> None:  # pragma: no cover - compiled
     """Shrink the largest coordinate by one unit until the norm is within the limit."""
     while True:
         size = 0

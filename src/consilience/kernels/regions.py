@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 
+Floats = NDArray[np.float64]
+Places = NDArray[np.int32]
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Points moved into a region and onto a lattice, each by a function of that point alone.
 #
@@ -41,7 +44,7 @@ RADIAL_BALL = 2
 
 
 @numba.njit(nogil=True, cache=True)
-def project_rows(points, kind):  # pragma: no cover - compiled
+def project_rows(points: Floats, kind: int) -> None:  # pragma: no cover - compiled
     """Move every row into the region, in place."""
     scratch = np.empty(points.shape[1])
     for i in range(points.shape[0]):
@@ -49,7 +52,9 @@ def project_rows(points, kind):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def lattice_rows(points, middles, halves, kind, bits):  # pragma: no cover - compiled
+def lattice_rows(
+    points: Floats, middles: Floats, halves: Floats, kind: int, bits: int
+) -> Places:  # pragma: no cover - compiled
     """The rows in lattice units, without those that hold a NaN; `middles` and `halves` describe the bounds."""
     rows, dimensions = points.shape
     units = np.empty((rows, dimensions), np.int32)
@@ -73,7 +78,7 @@ def lattice_rows(points, middles, halves, kind, bits):  # pragma: no cover - com
 
 
 @numba.njit(nogil=True, cache=True)
-def _round_toward_zero(point, kind, bits, units):  # pragma: no cover - compiled
+def _round_toward_zero(point: Floats, kind: int, bits: int, units: Places) -> None:  # pragma: no cover - compiled
     one = 1 << bits
     total = 0
     for j in range(len(point)):
@@ -89,7 +94,7 @@ def _round_toward_zero(point, kind, bits, units):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _project(point, kind, scratch):  # pragma: no cover - compiled
+def _project(point: Floats, kind: int, scratch: Floats) -> None:  # pragma: no cover - compiled
     if kind == BOX:
         for j in range(len(point)):
             point[j] = min(max(point[j], -1.0), 1.0)
@@ -107,7 +112,7 @@ def _project(point, kind, scratch):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _project_to_nearest(point, gaps):  # pragma: no cover - compiled
+def _project_to_nearest(point: Floats, gaps: Floats) -> None:  # pragma: no cover - compiled
     """The Euclidean projection of a point outside the ball, in place; `gaps` is scratch space."""
     dimensions = len(point)
     largest = 0.0
@@ -133,7 +138,6 @@ def _project_to_nearest(point, gaps):  # pragma: no cover - compiled
 # The regions in which points and centroids live, in normalised coordinates, and the lattice inside them.
 
 
-Floats = NDArray[np.float64]
 RegionKind = Literal["box", "ball", "radial-ball"]
 Bounds = Sequence[tuple[float, float]] | NDArray[np.float64]
 

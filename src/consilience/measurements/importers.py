@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Attribute, Domain, Neighbours, Query
-from consilience.domain.attributes import Numeric
+from consilience.domain.attributes import Attribute, Numeric
 from consilience.domain.declarations import format_number, label_text, suggestion
+from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
+from consilience.domain.sensitivity import Neighbours
 from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
 from consilience.measurements.measurement import Measurement

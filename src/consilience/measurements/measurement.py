@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import BoundQuery, Domain, Query
 from consilience.domain.declarations import suggestion
+from consilience.domain.domains import Domain
 from consilience.domain.factors import Haar, Matrix, Moments
+from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import MeasurementError
 from consilience.measurements.noise_laws import Gumbel, NoiseLaw
 from consilience.measurements.plain_data import plain_mapping
@@ -213,8 +214,8 @@ class Measurement:
         size = self.values.size
         # Some factors say how many rows they have: a claim that no list of values backs is refused before it is built.
         for name, factor in self.query.factors:
-            claimed = {Moments: "order", Matrix: "rows"}.get(type(factor))
-            rows = getattr(factor, claimed) if claimed else domain[name].size if isinstance(factor, Haar) else 0
+            rows = domain[name].size if isinstance(factor, Haar) else 0
+            rows = factor.order if isinstance(factor, Moments) else factor.rows if isinstance(factor, Matrix) else rows
             if rows > max(size, 1):
                 self._refuse_length(f"at least {rows}", domain)
         bound = self.query.bind(domain)

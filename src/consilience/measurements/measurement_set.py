@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from consilience.domain import Domain, Neighbours, Query
-from consilience.domain.domains import PublicFacts, PublicMargin
+from consilience.domain.domains import Domain, PublicFacts, PublicMargin
+from consilience.domain.queries import Query
+from consilience.domain.sensitivity import Neighbours
 from consilience.errors import MeasurementError
 from consilience.measurements.measurement import Measurement, finite_number
 from consilience.measurements.noise_laws import Exact, NoiseLaw

@@ -5,7 +5,7 @@ names the file, the row and the next step.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain import Domain, Query
 from consilience.domain.declarations import Declaration
+from consilience.domain.domains import Domain
 from consilience.domain.files import write_atomically
+from consilience.domain.queries import Query
 from consilience.errors import ConsilienceError, FileFormatError
 from consilience.measurements.measurement import RESERVED_EXTRA, Measurement
 from consilience.measurements.noise_laws import noise_law
@@ -106,7 +107,7 @@ def from_bytes(content: bytes, *, where: str) -> MeasurementFile:
 
 
 @contextmanager
-def refusing_what_is_odd(where: str, what: str = "measurement file") -> Iterator[None]:
+def refusing_what_is_odd(where: str, what: str = "measurement file") -> Generator[None]:
     """Turn whatever the contents of a file can provoke into a refusal that names the file.
 
     Bytes that were damaged or made up reach deep into Arrow and NumPy; these are the errors those raise on such input.

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from typing import Any
 
-from consilience.domain import Neighbours
 from consilience.domain.declarations import Declaration
-from consilience.domain.sensitivity import check_neighbours
+from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import DeclarationError, MeasurementError
 
 BUDGET_UNITS = {

@@ -1,5 +1,9 @@
 """What to measure. A plan is handed a `Gate` and never sees an exact count.
 
+    >>> from consilience import plans
+    >>> plans.plan_from_text("marginals age,sex; income").to_json()["marginals"]
+    [['age', 'sex'], ['income']]
+
 Plans are imported when they are first used: a command that needs one does not wait for all.
 """
 

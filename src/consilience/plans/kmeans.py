@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.clustering import initial_centroids, next_centroids
+from consilience.iterates.clustering import initial_centroids, next_centroids
 from consilience.kernels.regions import REGION_KINDS, Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
 from consilience.privacy.budgets import Budget

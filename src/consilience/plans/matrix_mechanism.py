@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.attribute_workloads import named_workload
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
-from consilience.domain.workloads import Workload, named_workload
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate

@@ -23,9 +23,9 @@ k-means 5 [x,y]                         rounds of noisy k-means: the counts and 
 import re
 from collections.abc import Callable, Mapping
 
-from consilience import plans
+from consilience.domain.attribute_workloads import FACTOR_OF_NAME
 from consilience.domain.queries import Query
-from consilience.domain.workloads import FACTOR_OF_NAME, Workload
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.privacy.measure import Plan
 
@@ -62,7 +62,7 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     rest = words[1] if len(words) > 1 else ""
     ways = re.fullmatch(r"(\d+)-way", name)
     if ways and not rest:
-        return plans.Direct(ways=int(ways.group(1)))
+        return _direct(int(ways.group(1)))
     if name in FOR_WORKLOADS and (rest or workload is not None):
         return FOR_WORKLOADS[name](_asked(rest, workload))
     if workload is not None:
@@ -83,16 +83,113 @@ def _sets(text: str) -> list[tuple[str, ...]]:
     return [names for names in sets if names != ("",)]
 
 
-def _views(text: str) -> Plan:
-    """`WAYS [ATTRIBUTES]`: how many attributes every set has that is covered, and how many a view."""
+# Each plan is imported when it is made: nobody waits for the kernels of the others.
+
+
+def _aim(workload: Workload | None = None) -> Plan:
+    from consilience.plans.aim import Aim
+
+    return Aim(workload)
+
+
+def _best_buy(workload: Workload | None = None) -> Plan:
+    from consilience.plans.best_buy import BestBuy
+
+    return BestBuy(workload)
+
+
+def _direct(ways: int) -> Plan:
+    from consilience.plans.marginals import Direct
+
+    return Direct(ways=ways)
+
+
+def _dual_query(workload: Workload) -> Plan:
+    from consilience.plans.published.dual_query import DualQuery
+
+    return DualQuery(workload)
+
+
+def _forest(workload: Workload | None = None) -> Plan:
+    from consilience.plans.forest import Forest
+
+    return Forest(workload)
+
+
+def _hdmm(workload: Workload) -> Plan:
+    from consilience.plans.hdmm import Hdmm
+
+    return Hdmm(workload)
+
+
+def _independent(workload: Workload | None = None) -> Plan:
+    from consilience.plans.forest import Independent
+
+    return Independent(workload)
+
+
+def _mst(workload: Workload | None = None) -> Plan:
+    from consilience.plans.forest import Mst
+
+    return Mst(workload)
+
+
+def _mwem(workload: Workload) -> Plan:
+    from consilience.plans.published.mwem import Mwem
+
+    return Mwem(workload)
+
+
+def _mwem_models(workload: Workload) -> Plan:
+    from consilience.plans.published.mwem_models import MwemModels
+
+    return MwemModels(workload)
+
+
+def _privbayes(workload: Workload | None = None) -> Plan:
+    from consilience.plans.published.privbayes import PrivBayes
+
+    return PrivBayes(workload=workload)
+
+
+def _residual_planner(workload: Workload) -> Plan:
+    from consilience.plans.residual_planner import ResidualPlanner
+
+    return ResidualPlanner(workload)
+
+
+def _marginals(text: str) -> Plan:
+    """`ATTRIBUTE,ATTRIBUTE; ATTRIBUTE`: the attributes of each marginal."""
+    from consilience.plans.marginals import Marginals
+
+    return Marginals(_sets(text))
+
+
+def _views(text: str = "") -> Plan:
+    """`[WAYS [ATTRIBUTES]]`: how many attributes every set has that is covered, and how many a view."""
+    from consilience.plans.views import Views
+
     words = text.split()
+    if not words:
+        return Views()
     if len(words) > 2 or not all(word.isdigit() for word in words):
         raise DeclarationError(
             f"the plan 'views {text}' is not known; say 'views', 'views WAYS' or 'views WAYS ATTRIBUTES', such as "
             "'views 2 8'; views of your own are the plan 'marginals'"
         )
-    ways, block = (int(words[0]), int(words[1]) if len(words) > 1 else None)
-    return plans.Views(ways=ways, attributes_per_view=block)
+    return Views(ways=int(words[0]), attributes_per_view=int(words[1]) if len(words) > 1 else None)
+
+
+def _fourier(text: str) -> Plan:
+    from consilience.plans.published.marginals import Fourier
+
+    return Fourier(_ways("fourier", text))
+
+
+def _data_cube(text: str) -> Plan:
+    from consilience.plans.published.marginals import DataCube
+
+    return DataCube(_ways("data-cube", text))
 
 
 def _ways(plan: str, text: str) -> int:
@@ -101,37 +198,70 @@ def _ways(plan: str, text: str) -> int:
     return int(text)
 
 
-def _flat(text: str) -> Plan:
-    """`SHARE`: what of the budget may go to the total."""
+def _flat(text: str = "") -> Plan:
+    """`[SHARE]`: what of the budget may go to the total."""
+    from consilience.plans.marginals import Flat
+
+    if not text:
+        return Flat()
     if not re.fullmatch(r"\d*\.?\d+", text):
         raise DeclarationError(f"the plan 'flat {text}' is not known; say 'flat', or the share of its total: 'flat 0'")
-    return plans.Flat(total_share=float(text))
+    return Flat(total_share=float(text))
 
 
 def _histogram(text: str) -> Plan:
     """`ATTRIBUTE [BRANCHING] [uniform|geometric]`; the attribute may hold spaces."""
+    from consilience.plans.histogram import Histogram
+
     words = text.split()
     budgets = "uniform"
     if len(words) > 1 and words[-1] in ("uniform", "geometric"):
         budgets = "geometric" if words.pop() == "geometric" else "uniform"
     branching = int(words.pop()) if len(words) > 1 and words[-1].isdigit() else None
-    return plans.Histogram(" ".join(words), branching=branching, level_budgets=budgets)
+    return Histogram(" ".join(words), branching=branching, level_budgets=budgets)
+
+
+def _wavelet(text: str = "") -> Plan:
+    """`[ATTRIBUTES]`; all that are ordered unless said."""
+    from consilience.plans.published.histograms import Wavelet
+
+    return Wavelet([name.strip() for name in text.split(",")]) if text else Wavelet()
+
+
+def _efpa(text: str) -> Plan:
+    from consilience.plans.published.histograms import Efpa
+
+    return Efpa(text)
+
+
+def _php(text: str) -> Plan:
+    from consilience.plans.published.histograms import Php
+
+    return Php(text)
+
+
+def _dawa(text: str) -> Plan:
+    from consilience.plans.published.histograms import Dawa
+
+    return Dawa(text)
 
 
 def _matrix(text: str) -> Plan:
     """`ATTRIBUTE [identity|prefix|ranges] [STRATEGY]`; all ranges unless said."""
-    from consilience.plans.matrix_mechanism import STRATEGIES
+    from consilience.plans.matrix_mechanism import STRATEGIES, MatrixMechanism
 
     words = text.split()
     strategy = words.pop() if len(words) > 1 and words[-1] in STRATEGIES else "auto"
     workload, attribute = _workload(words)
-    return plans.MatrixMechanism(workload, attribute, strategy)
+    return MatrixMechanism(workload, attribute, strategy)
 
 
 def _low_rank(text: str) -> Plan:
     """`ATTRIBUTE [identity|prefix|ranges]`."""
+    from consilience.plans.matrix_mechanism import LowRank
+
     workload, attribute = _workload(text.split())
-    return plans.LowRank(workload, attribute)
+    return LowRank(workload, attribute)
 
 
 def _workload(words: list[str]) -> tuple[str, str]:
@@ -148,51 +278,52 @@ def _asked(text: str, workload: Workload | None) -> Workload:
 
 def _k_means(text: str) -> Plan:
     """`CLUSTERS [ATTRIBUTES]`."""
+    from consilience.plans.kmeans import KMeans
+
     number, _, names = text.partition(" ")
     if not number.isdigit():
         raise DeclarationError(f"the plan 'k-means {text}' is not known; say how many clusters, such as 'k-means 5'")
-    return plans.KMeans(int(number), [name.strip() for name in names.split(",")] if names.strip() else None)
+    return KMeans(int(number), [name.strip() for name in names.split(",")] if names.strip() else None)
 
 
 FOR_WORKLOADS: Mapping[str, Callable[[Workload], Plan]] = {
-    "aim": lambda workload: plans.Aim(workload),
-    "best-buy": lambda workload: plans.BestBuy(workload),
-    "dual-query": lambda workload: plans.DualQuery(workload),
-    "forest": lambda workload: plans.Forest(workload),
-    "hdmm": lambda workload: plans.Hdmm(workload),
-    "independent": lambda workload: plans.Independent(workload),
-    "mst": lambda workload: plans.Mst(workload),
-    "mwem": lambda workload: plans.Mwem(workload),
-    "mwem-graphical": lambda workload: plans.MwemModels(workload),
-    "privbayes": lambda workload: plans.PrivBayes(workload=workload),
-    "residual-planner": lambda workload: plans.ResidualPlanner(workload),
+    "aim": _aim,
+    "best-buy": _best_buy,
+    "dual-query": _dual_query,
+    "forest": _forest,
+    "hdmm": _hdmm,
+    "independent": _independent,
+    "mst": _mst,
+    "mwem": _mwem,
+    "mwem-graphical": _mwem_models,
+    "privbayes": _privbayes,
+    "residual-planner": _residual_planner,
 }
 
 WITHOUT_WORDS: Mapping[str, Callable[[], Plan]] = {
-    "aim": lambda: plans.Aim(),
-    "best-buy": lambda: plans.BestBuy(),
-    "flat": lambda: plans.Flat(),
-    "forest": lambda: plans.Forest(),
-    "independent": lambda: plans.Independent(),
-    "mst": lambda: plans.Mst(),
-    "privbayes": lambda: plans.PrivBayes(),
-    "views": lambda: plans.Views(),
-    "wavelet": lambda: plans.Wavelet(),
+    "aim": _aim,
+    "best-buy": _best_buy,
+    "flat": _flat,
+    "forest": _forest,
+    "independent": _independent,
+    "mst": _mst,
+    "privbayes": _privbayes,
+    "views": _views,
+    "wavelet": _wavelet,
 }
 
 WITH_WORDS: Mapping[str, Callable[[str], Plan]] = {
-    "flat": lambda text: _flat(text),
-    "marginals": lambda text: plans.Marginals(_sets(text)),
+    "flat": _flat,
+    "marginals": _marginals,
     "views": _views,
-    "fourier": lambda text: plans.Fourier(_ways("fourier", text)),
-    "data-cube": lambda text: plans.DataCube(_ways("data-cube", text)),
+    "fourier": _fourier,
+    "data-cube": _data_cube,
     "histogram": _histogram,
-    "wavelet": lambda text: plans.Wavelet([name.strip() for name in text.split(",")]),
-    "efpa": lambda text: plans.Efpa(text),
-    "php": lambda text: plans.Php(text),
-    "dawa": lambda text: plans.Dawa(text),
+    "wavelet": _wavelet,
+    "efpa": _efpa,
+    "php": _php,
+    "dawa": _dawa,
     "matrix": _matrix,
     "low-rank": _low_rank,
     "k-means": _k_means,
 }
-"""Plans are named and not imported: each is when it is made."""

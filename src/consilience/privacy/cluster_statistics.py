@@ -29,9 +29,13 @@ from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
 from consilience.kernels.cell_grids import CellGrid
-from consilience.kernels.clustering import cluster_sums
+from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.compilation import announce
 from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, in_original_units, lattice_points
+
+Places = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 Part = Literal["counts", "sums"]
 
@@ -100,12 +104,7 @@ class ClusterStatistic:
     def check(self, domain: Domain) -> None:
         if self.part not in ("counts", "sums"):
             raise DeclarationError(f"k-means has no statistic {self.part!r}; use 'counts' or 'sums'")
-        declared = declared_bounds(domain, self.attributes)
-        if declared != self.bounds:
-            raise DeclarationError(
-                f"the bounds {self.bounds} of {', '.join(self.attributes)} are declared as {declared} in the domain "
-                f"{domain.name!r}; take them from there"
-            )
+        refuse_other_bounds(domain, self.attributes, self.bounds)
         region = Region(self.region, len(self.attributes))
         centroids = np.array(self.centroids, dtype=np.float64)
         if centroids.ndim != 2 or not len(centroids) or centroids.shape[1] != region.dimensions:
@@ -241,8 +240,6 @@ def refuse_other_bounds(domain: Domain, attributes: tuple[str, ...], bounds: tup
 # the last bit. A cluster without records keeps its place; a block without records keeps the start.
 
 
-Floats = NDArray[np.float64]
-
 ROUNDS = 50
 """The most rounds of Lloyd's algorithm in a block."""
 
@@ -277,14 +274,14 @@ def block_of_records(units: NDArray[np.int32], *, blocks: int, seed: int) -> NDA
 # The finaliser of SplitMix64 (Steele, Lea, Flood 2014), a bijection of 64 bits that leaves no visible pattern, taken
 # after each coordinate has been added in.
 @numba.njit(nogil=True, cache=True)
-def _mixed(state):  # pragma: no cover - compiled
+def _mixed(state: np.uint64) -> np.uint64:  # pragma: no cover - compiled
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
 
 
 @numba.njit(nogil=True, cache=True)
-def _hash_rows(units, seed):  # pragma: no cover - compiled
+def _hash_rows(units: Places, seed: np.uint64) -> NDArray[np.uint64]:  # pragma: no cover - compiled
     odd = np.uint64(0x9E3779B97F4A7C15)
     hashes = np.empty(units.shape[0], np.uint64)
     for i in range(units.shape[0]):
@@ -296,7 +293,9 @@ def _hash_rows(units, seed):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _cluster_blocks(units, starts, centroids, bits, rounds):  # pragma: no cover - compiled
+def _cluster_blocks(
+    units: Places, starts: Integers, centroids: Floats, bits: int, rounds: int
+) -> None:  # pragma: no cover - compiled
     """Lloyd's algorithm on the rows from starts[b] to starts[b + 1], for every b, in place of `centroids[b]`."""
     scale = 1.0 / (1 << bits)
     clusters, dimensions = centroids.shape[1], centroids.shape[2]
@@ -339,9 +338,8 @@ def _cluster_blocks(units, starts, centroids, bits, rounds):  # pragma: no cover
 #
 # 1. A record's block is a hash of that record, on the lattice, and a public seed. It does not depend on other records,
 #    nor on where in the table the record is: one that comes or goes leaves all other records in their blocks.
-# 2. The centroids of a block follow from its records, a public start and nothing else, to the last bit (numerics/
-#    clustering_mechanisms/record_blocks.py). So a record that comes or goes changes the centroids of one block, and
-#    one that is replaced, of two at most.
+# 2. The centroids of a block follow from its records, a public start and nothing else, to the last bit (above). So
+#    a record that comes or goes changes the centroids of one block, and one that is replaced, of two at most.
 # 3. Whatever a block holds, each of its K centroids is moved into the region and rounded toward zero on the lattice
 #    before it is added: in place of one such centroid another moves the sum by at most twice the largest norm of the
 #    region. All K of a block move it by 2K·max‖c‖₁ in the L1 norm and by 2√K·max‖c‖₂ in the L2 norm.

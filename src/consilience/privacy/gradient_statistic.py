@@ -5,8 +5,8 @@ label's attribute lies in the upper half of its declared bounds and −1 elsewhe
 before it adds
 
     to the count      1
-    to the gradient   φ(x, y; θ), the gradient of its logistic loss, clipped to the norm C (numerics/iterates/
-                      logistic_gradients.py).
+    to the gradient   φ(x, y; θ), the gradient of its logistic loss, clipped to the norm C
+                      (kernels/logistic_gradients.py).
 
 φ = −s y (x, 1) with 0 ≤ s ≤ 1, so that its L1 norm is at most R₁ + 1 and its L2 norm at most √(R₂² + 1), R the largest
 norms in the region. Clipping bounds the one norm by C, and through ‖·‖₂ ≤ ‖·‖₁ ≤ √(d + 1) ‖·‖₂ the other. *Adding or

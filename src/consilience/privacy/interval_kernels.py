@@ -2,10 +2,13 @@
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def scan(counts, ranks, values, width, found):  # type: ignore[no-untyped-def]
+def scan(counts: Integers, ranks: Integers, values: Integers, width: int, found: Integers) -> None:
     """found[i] is the deviation of the last min(i, width) of the first i counts."""
     numbers = np.zeros(values.size + 1, dtype=np.int64)
     sums = np.zeros(values.size + 1, dtype=np.int64)
@@ -33,7 +36,7 @@ def scan(counts, ranks, values, width, found):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _add(numbers, sums, rank, number, value):  # type: ignore[no-untyped-def]
+def _add(numbers: Integers, sums: Integers, rank: int, number: int, value: int) -> None:
     place = rank + 1
     while place < numbers.size:
         numbers[place] += number
@@ -45,7 +48,7 @@ def _add(numbers, sums, rank, number, value):  # type: ignore[no-untyped-def]
 # lower cost replaces one, the length kept for j is the greatest that ends a partition of least cost, as the order of
 # partitions asks; the same holds for what is left of it.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def best_last_buckets(size, widths, steps, offsets, costs):  # type: ignore[no-untyped-def]
+def best_last_buckets(size: int, widths: Integers, steps: Integers, offsets: Integers, costs: Integers) -> Integers:
     """For each number of codes, how long the last bucket is in the best partition of them."""
     best = np.zeros(size + 1, dtype=np.int64)
     last = np.zeros(size + 1, dtype=np.int64)

@@ -48,7 +48,15 @@ from consilience.privacy.reservations import RESULT, Owner, Reservation, refuse_
 
 @dataclass(frozen=True)
 class Ledger:
-    """The budget of one dataset, on disk. Every property is read from the file when it is asked for."""
+    """The budget of one dataset, on disk. Every property is read from the file when it is asked for.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger.open(Path(folder.name) / "town.ledger", epsilon=2)
+    >>> ledger.remaining_text
+    'epsilon 2'
+    >>> folder.cleanup()
+    """
 
     path: Path
 

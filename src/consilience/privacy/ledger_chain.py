@@ -18,6 +18,7 @@ import sqlite3
 from collections.abc import Iterable
 from functools import lru_cache, reduce
 from pathlib import Path
+from typing import Any
 
 from consilience.errors import FileFormatError
 
@@ -162,7 +163,8 @@ def _parts(payload: str) -> list[str]:
     return [payload[begin : begin + PART] for begin in range(0, max(len(payload), 1), PART)]
 
 
-def _entry_row(connection: sqlite3.Connection, entry: str) -> sqlite3.Row:
+def _entry_row(connection: sqlite3.Connection, entry: str) -> Any:
+    """The row of an entry, or None."""
     return connection.execute(f"SELECT {_ENTRY_COLUMNS} FROM entries NOT INDEXED WHERE id = ?", (entry,)).fetchone()
 
 

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -158,7 +158,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+def _opened(path: Path) -> Generator[sqlite3.Connection]:
     """A durable connection to an existing file, with SQLite's errors translated."""
     address = f"{path.as_uri()}?mode=rw"
     with (
@@ -174,7 +174,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Generator[sqlite3.Connection]:
     """One transaction whose statements all see the same state of a ledger of a version we can read."""
     with _opened(path) as connection:
         connection.execute("BEGIN")
@@ -187,7 +187,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[sqlite3.Connection]:
+def writing(path: Path) -> Generator[sqlite3.Connection]:
     """One transaction that locks out other writers from its first statement, and is durable at its end.
 
     A ledger of an earlier format is brought to this one first. Whoever writes, seals what was written.
@@ -229,7 +229,7 @@ def refuse_damage(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _translated_errors(path: Path) -> Iterator[None]:
+def _translated_errors(path: Path) -> Generator[None]:
     """SQLite's errors become ours: locked, unusable here, or damaged."""
     try:
         yield
@@ -372,7 +372,7 @@ def _header_of_format_1(connection: sqlite3.Connection, path: Path) -> sqlite3.R
 
 
 @contextmanager
-def _refusing_damage(path: Path) -> Iterator[None]:
+def _refusing_damage(path: Path) -> Generator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation, DeclarationError) as error:

@@ -20,8 +20,9 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import DeclarationError, LedgerError
-from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
-from consilience.measurements.measurement_set import checksum
+from consilience.measurements.measurement import Measurement
+from consilience.measurements.measurement_set import MeasurementSet, checksum
+from consilience.measurements.privacy_statement import PrivacyStatement
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import DataGate, Gate, PricingGate, Progress, zero_measurement
 from consilience.privacy.ledger import Ledger, told_apart_by
@@ -191,6 +192,14 @@ def measure(
     what the ledger protects, where the request protects another unit or neighbour relation. `simulate` is a seed for
     noise that protects nothing: the result is stamped `private=False` and no ledger is charged. `dry_run` tells the
     price.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("survey", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> source = cs.open_table(pa.table({"sex": ["F", "M", "F"]}), domain)
+    >>> measured = measure(source, cs.plans.Marginals(["sex"]), epsilon=1, simulate=0)
+    >>> len(measured), measured.private
+    (1, False)
     """
     domain = source if isinstance(source, Domain) else source.domain
     rows_per_unit = 1 if isinstance(source, Domain) else source.max_rows_per_unit
@@ -390,7 +399,7 @@ def _run_charged(
         )
         request.plan.run(gate)
         replayed = gate.complete()
-    provenance = _provenance(request, release_id) | {"ledger": ledger.uid, "replayed": replayed}
+    provenance: dict[str, Any] = {**_provenance(request, release_id), "ledger": ledger.uid, "replayed": replayed}
     provenance["source"]["digest"] = ledger.salted(request.source_text(ledger))
     return _result(request, gate, provenance, private=True)
 

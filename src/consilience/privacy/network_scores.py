@@ -154,7 +154,7 @@ def distances_to_dependence(tables: Sequence[Integers], records: int) -> Integer
 
 
 @numba.njit(nogil=True, cache=True)
-def _nearest_dependence(table, records):  # pragma: no cover - compiled
+def _nearest_dependence(table: Integers, records: int) -> int:  # pragma: no cover - compiled
     rows, enough = table.shape[0], (records + 1) // 2
     if rows < 62 and rows * enough > (1 << rows) * rows:
         least = 2 * records

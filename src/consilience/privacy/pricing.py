@@ -22,7 +22,8 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours, Sensitivity, sensitivity
 from consilience.errors import DeclarationError
-from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Measurement
+from consilience.measurements.measurement import Measurement
+from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace
 from consilience.privacy.budgets import Budget
 
 ROUNDING_MARGIN = 1e-12

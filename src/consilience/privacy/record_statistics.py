@@ -26,7 +26,8 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import ConsilienceError, DeclarationError
-from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Measurement
+from consilience.measurements.measurement import Measurement
+from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace
 from consilience.privacy.budgets import Budget
 from consilience.privacy.pricing import LARGEST_RECORDS, ROUNDING_MARGIN, normalised_shares
 from consilience.source.refusals import attempt

@@ -15,10 +15,11 @@ from consilience.domain.queries import Query, Question
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
-from consilience.publication.answers import AnswerTable, answer_table, as_question, in_whole_numbers
+from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
 from consilience.publication.bundle import Release
 from consilience.publication.cross_tables import CrossTable, cross_table, margin_queries
 from consilience.publication.intervals import Interval, intervals
+from consilience.publication.questions import as_question
 from consilience.publication.whole_numbers import whole_answers
 
 logger = logging.getLogger("consilience")

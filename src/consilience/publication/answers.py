@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,8 @@ from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.measurements.basis import Basis
-
-if TYPE_CHECKING:
-    from consilience.publication.intervals import Interval
-
+from consilience.publication.intervals import Interval
+from consilience.publication.questions import as_question, check_divisor, ratio
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Comma-separated text has no place for a privacy statement: of simulated noise its first column says so.
@@ -87,7 +85,7 @@ class AnswerTable:
     """Each record that the query is about lies in one answer, so that sums of answers are counts again."""
     per: Query | None = None
     """What the answers are divided by; None where they are counts."""
-    interval: "Interval | None" = None
+    interval: Interval | None = None
     whole: bool = False
     """The estimates were rounded to whole numbers."""
     guess: bool = False
@@ -217,7 +215,7 @@ def described_basis(basis: Basis) -> dict[str, Any]:
     return {"basis": basis.worst, **missing}
 
 
-def described_interval(interval: "Interval") -> dict[str, Any]:
+def described_interval(interval: Interval) -> dict[str, Any]:
     """What is to be known of intervals, as plain data."""
     return {
         "level": interval.level,
@@ -231,7 +229,7 @@ def described_interval(interval: "Interval") -> dict[str, Any]:
 def answer_table(
     estimate: Estimate,
     query: Query | Question | str,
-    interval: "Interval | None" = None,
+    interval: Interval | None = None,
     per: Query | str | None = None,
     *,
     guess: bool = False,
@@ -292,25 +290,6 @@ def outward(low: float, high: float) -> tuple[float, float]:
         math.floor(low) if math.isfinite(low) else low,
         math.ceil(high) if math.isfinite(high) else high,
     )
-
-
-def as_query(query: Query | str) -> Query:
-    return Query.parse(query) if isinstance(query, str) else query
-
-
-def as_question(query: Query | Question | str, per: Query | str | None = None) -> Question:
-    """What is asked, divided by `per` where that is given; a mean divides by itself and is refused another divisor."""
-    asked = Question.parse(query) if isinstance(query, str) else query
-    asked = Question(asked) if isinstance(asked, Query) else asked
-    if per is None:
-        return asked
-    if asked.per is not None:
-        raise DeclarationError(
-            f"{asked.describe()!r} is divided by {asked.per.describe()!r} already, and was to be divided by "
-            f"{as_query(per).describe()!r}, too; leave that away, or ask for {asked.query.describe()!r}, which mean() "
-            "was in earlier versions"
-        )
-    return Question(asked.query, as_query(per))
 
 
 def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.float64], tuple[str, ...]]:
@@ -379,22 +358,6 @@ def _answers(estimate: Estimate, asked: Query, divisor: Query | None) -> NDArray
     check_divisor(estimate, asked, divisor)
     above, below = (each.ravel() for each in estimate.answers([asked, divisor]))
     return ratio(above, below)
-
-
-def check_divisor(estimate: Estimate, asked: Query, divisor: Query) -> None:
-    """Refuse to divide answers by another number of answers, unless by one."""
-    above, below = (query.bind(estimate.domain).size for query in (asked, divisor))
-    if below not in (1, above):
-        raise DeclarationError(
-            f"{asked.describe()!r} has {above} answers and {divisor.describe()!r} has {below}; a ratio is per one "
-            "number, or per as many: name another query"
-        )
-
-
-def ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The ratio, which is not a number where there is nothing to divide by."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(below > 0.0, above / below, np.nan)
 
 
 def _plain(value: Any) -> Any:

@@ -43,8 +43,8 @@ from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName, basis
-from consilience.publication.answers import as_question, check_divisor, ratio
 from consilience.publication.model_errors import ModelErrors, linear_errors
+from consilience.publication.questions import as_question, check_divisor, ratio
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Replicates: the answers of an estimate, refitted many times to noise drawn anew around it (parametric bootstrap).
@@ -183,6 +183,14 @@ def interval(
     With `per` the answers are divided by those of another query, which is one number or has the same shape: shares, as
     in `interval(estimate, "by sex", per="total")`. Means as in "mean(age) by sex" divide by themselves. Spends no
     budget.
+
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> measured = cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0))
+    >>> found = interval(cs.estimate(measured), "by sex", level=0.9, refits=20)
+    >>> bool((found.low <= found.estimates).all() and (found.estimates <= found.high).all())
+    True
     """
     return intervals(estimate, [query], level, per=per, refits=refits, seed=seed, progress=progress)[0]
 

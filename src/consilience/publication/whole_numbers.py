@@ -24,8 +24,9 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators import Estimate
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SumMap
-from consilience.publication.answers import adds_up, as_query
+from consilience.publication.answers import adds_up
 from consilience.publication.cross_tables import across_axes, listing_axes
+from consilience.publication.questions import as_query
 
 Array = NDArray[np.float64]
 

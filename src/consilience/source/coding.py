@@ -20,6 +20,11 @@ from consilience.domain.spelling import guarded
 from consilience.kernels.compilation import announce
 from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, places_among, plain, positions, texts_of
 
+Bytes = NDArray[np.uint8]
+Integers = NDArray[np.int64]
+Words = NDArray[np.uint32]
+Numbers = NDArray[Any]
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The kernels under counting: codes into marginal counts.
 #
@@ -100,7 +105,7 @@ def look_up(table: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _look_up(table, places, found):  # pragma: no cover - compiled
+def _look_up(table: Numbers, places: Numbers, found: Numbers) -> None:  # pragma: no cover - compiled
     for i in range(places.shape[0]):
         found[i] = table[places[i]]
 
@@ -142,8 +147,18 @@ def add_counts(
 
 @numba.njit(nogil=True, cache=True)
 def _add_counts(
-    narrow, medium, wide, kept, bounds, widths, rows, strides, offsets, chosen, counts
-):  # pragma: no cover - compiled
+    narrow: Bytes,
+    medium: NDArray[np.uint16],
+    wide: Words,
+    kept: Bytes,
+    bounds: Integers,
+    widths: Integers,
+    rows: Integers,
+    strides: Integers,
+    offsets: Integers,
+    chosen: Integers,
+    counts: Integers,
+) -> None:  # pragma: no cover - compiled
     records = kept.shape[0]
     cells = np.empty(ROWS_PER_BLOCK, dtype=np.uint32)
     for begin in range(0, records, ROWS_PER_BLOCK):
@@ -165,7 +180,7 @@ def _add_counts(
 
 
 @numba.njit(nogil=True, cache=True)
-def _add_term(cells, codes, stride):  # pragma: no cover - compiled
+def _add_term(cells: Words, codes: Numbers, stride: np.uint32) -> None:  # pragma: no cover - compiled
     for i in range(codes.shape[0]):
         cells[i] += np.uint32(codes[i]) * stride
 

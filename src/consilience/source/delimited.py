@@ -30,6 +30,11 @@ from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
 from consilience.source.records import Batch, meant_batches, writings_of
 from consilience.source.refusals import attempt, attempt_each
 
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int32]
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Delimited text into fields, and fields into columns; compiled on first use and cached on disk.
 #
@@ -100,8 +105,17 @@ def split_records(
 
 @numba.njit(nogil=True, cache=True)
 def _split_records(
-    text, delimiter, ending, blank, slots, longest, final, skipping, starts, ends
-):  # pragma: no cover - compiled
+    text: Bytes,
+    delimiter: int,
+    ending: Marks,
+    blank: Marks,
+    slots: Integers,
+    longest: int,
+    final: bool,
+    skipping: bool,
+    starts: Places,
+    ends: Places,
+) -> tuple[Any, Any, bool]:  # pragma: no cover - compiled
     at, record, size = np.int64(0), np.int64(0), len(text)
     known = np.array([0, NOWHERE, UNCLOSED])
     while at < size and record < starts.shape[1]:
@@ -125,8 +139,20 @@ def _split_records(
 
 @numba.njit(nogil=True, cache=True)
 def _split_one(
-    text, at, stop, cut, final, delimiter, ending, blank, slots, record, starts, ends, known
-):  # pragma: no cover - compiled
+    text: Bytes,
+    at: int,
+    stop: int,
+    cut: bool,
+    final: bool,
+    delimiter: int,
+    ending: Marks,
+    blank: Marks,
+    slots: Integers,
+    record: int,
+    starts: Places,
+    ends: Places,
+    known: Integers,
+) -> int:  # pragma: no cover - compiled
     """Place the fields of the record that begins at `at`; its end, or UNDECIDED where it has none before `stop`."""
     for slot in range(starts.shape[0]):
         starts[slot, record] = NOWHERE
@@ -162,7 +188,17 @@ def _split_one(
 
 
 @numba.njit(nogil=True, cache=True)
-def _closing_quote(text, at, stop, cut, final, ending, blank, any_closes, known):  # pragma: no cover - compiled
+def _closing_quote(
+    text: Bytes,
+    at: int,
+    stop: int,
+    cut: bool,
+    final: bool,
+    ending: Marks,
+    blank: Marks,
+    any_closes: bool,
+    known: Integers,
+) -> int:  # pragma: no cover - compiled
     """The quote that closes the field whose opening quote `at` follows, and where the field ends.
 
     `any_closes` is false where a field before it in the record was not closed: then no quote further on in this line or
@@ -196,7 +232,9 @@ def _closing_quote(text, at, stop, cut, final, ending, blank, any_closes, known)
 
 
 @numba.njit(nogil=True, cache=True)
-def _closing_quote_from_line(text, line, stop, cut, final, ending, blank, known):  # pragma: no cover - compiled
+def _closing_quote_from_line(
+    text: Bytes, line: int, stop: int, cut: bool, final: bool, ending: Marks, blank: Marks, known: Integers
+) -> int:  # pragma: no cover - compiled
     """The same for a field that began before the line given: its first quote that is not doubled, if that closes it.
 
     `known` keeps how far the text was searched, the last such quote found, and the end of a field that it closes.
@@ -240,7 +278,7 @@ def gather_fields(
 
 
 @numba.njit(nogil=True, cache=True)
-def _gather_fields(text, starts, ends):  # pragma: no cover - compiled
+def _gather_fields(text: Bytes, starts: Places, ends: Places) -> tuple[Bytes, Places]:  # pragma: no cover - compiled
     room = 0
     for record in range(len(starts)):
         if starts[record] >= 0:
@@ -265,7 +303,7 @@ def _gather_fields(text, starts, ends):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_quoted(text, at, end, gathered, written):  # pragma: no cover - compiled
+def _write_quoted(text: Bytes, at: int, end: int, gathered: Bytes, written: Any) -> Any:  # pragma: no cover - compiled
     """Write what stands between two quotes; where the next field is to be written."""
     begin = written
     while at < end:
@@ -280,7 +318,7 @@ def _write_quoted(text, at, end, gathered, written):  # pragma: no cover - compi
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _is_space(byte):  # pragma: no cover - compiled
+def _is_space(byte: Any) -> bool:  # pragma: no cover - compiled
     return byte == SPACE or (byte >= 9 and byte <= CARRIAGE_RETURN)
 
 

@@ -302,13 +302,19 @@ def open_table(
 
     A ledger tells files apart by where they really are, tables and queries by their texts. Frames are told apart by
     their `name` alone; for every source it is what published files call it, in place of the domain's name.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("survey", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> open_table(pa.table({"sex": ["F", "M", "F"]}), domain).domain.name
+    'survey'
     """
     domain.refuse_draft()
     protected = declared_unit(unit, max_rows_per_unit)
     required: Required = {attribute.name: attribute for attribute in domain.attributes}
     if protected is not None:
         required = {protected.column: None, **required}
-    from consilience.source.readers import matching_files, reader_of
+    from consilience.source.kinds import matching_files, reader_of
 
     reader = reader_of(data, required, domain.source_format, table=table, query=query)
     identity = SourceIdentity(name=name)

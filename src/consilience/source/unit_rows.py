@@ -28,6 +28,12 @@ from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
 
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int32]
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+Words = NDArray[np.uint32]
+
 FORMAT = np.frombuffer(b"consilience row 1\n", dtype=np.uint8)
 NOWHERE = -1
 """The content of an empty slot, and the end of a list."""
@@ -163,7 +169,7 @@ def _with_slots(table: Table, met: int, size: int) -> Table:
 
 
 @numba.njit(nogil=True, cache=True)
-def _place(hashes, slots):  # pragma: no cover - compiled
+def _place(hashes: NDArray[np.uint64], slots: Places) -> None:  # pragma: no cover - compiled
     last = len(slots) - 1
     for entry in range(len(hashes)):
         slot = np.int64(hashes[entry] & np.uint64(last))
@@ -173,7 +179,17 @@ def _place(hashes, slots):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _add(text, offsets, present, codes, bits, ending, met, units, rows):  # pragma: no cover - compiled
+def _add(
+    text: Bytes,
+    offsets: Integers,
+    present: Marks,
+    codes: Bytes,
+    bits: int,
+    ending: int,
+    met: Integers,
+    units: _Units,
+    rows: _Rows,
+) -> None:  # pragma: no cover - compiled
     mask = np.uint64((1 << bits) - 1)
     for record in range(len(present)):
         if not present[record]:
@@ -189,7 +205,9 @@ def _add(text, offsets, present, codes, bits, ending, met, units, rows):  # prag
 
 
 @numba.njit(nogil=True, cache=True)
-def _unit(hashed, text, begin, end, met, units):  # pragma: no cover - compiled
+def _unit(
+    hashed: np.uint64, text: Bytes, begin: int, end: int, met: Integers, units: _Units
+) -> Any:  # pragma: no cover - compiled
     """The number of the unit with this text, which it gets if it has none yet."""
     last = len(units.slots) - 1
     slot = np.int64(hashed & np.uint64(last))
@@ -209,7 +227,9 @@ def _unit(hashed, text, begin, end, met, units):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _row(unit, hashed, codes, met, units, rows):  # pragma: no cover - compiled
+def _row(
+    unit: int, hashed: np.uint64, codes: Bytes, met: Integers, units: _Units, rows: _Rows
+) -> Any:  # pragma: no cover - compiled
     """The number of this row of the unit, which it gets if it has none yet."""
     last = len(rows.slots) - 1
     slot = np.int64(hashed & np.uint64(last))
@@ -232,7 +252,7 @@ def _row(unit, hashed, codes, met, units, rows):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _hash(start, text, begin, end):  # pragma: no cover - compiled
+def _hash(start: np.uint64, text: Bytes, begin: int, end: int) -> np.uint64:  # pragma: no cover - compiled
     """FNV-1a over the bytes, its upper half folded into the lower, which chooses the slot."""
     mixed = start
     for at in range(begin, end):
@@ -241,7 +261,9 @@ def _hash(start, text, begin, end):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _same(text, begin, end, other, other_begin, other_end):  # pragma: no cover - compiled
+def _same(
+    text: Bytes, begin: int, end: int, other: Bytes, other_begin: Any, other_end: Any
+) -> bool:  # pragma: no cover - compiled
     length = end - begin
     if length != other_end - other_begin:
         return False
@@ -252,7 +274,9 @@ def _same(text, begin, end, other, other_begin, other_end):  # pragma: no cover 
 
 
 @numba.njit(nogil=True, cache=True)
-def _choose(begin, end, limit, offsets, signed, units, rows, weights):  # pragma: no cover - compiled
+def _choose(
+    begin: int, end: int, limit: int, offsets: Integers, signed: Marks, units: _Units, rows: _Rows, weights: Integers
+) -> None:  # pragma: no cover - compiled
     """Count every row of the units from `begin` to `end` that have at most `limit`, and `limit` of each other."""
     schedule = np.empty(64, dtype=np.uint32)
     for unit in range(begin, end):
@@ -266,7 +290,16 @@ def _choose(begin, end, limit, offsets, signed, units, rows, weights):  # pragma
 
 
 @numba.njit(nogil=True, cache=True)
-def _choose_among(unit, limit, offsets, signed, units, rows, weights, schedule):  # pragma: no cover - compiled
+def _choose_among(
+    unit: int,
+    limit: int,
+    offsets: Integers,
+    signed: Marks,
+    units: _Units,
+    rows: _Rows,
+    weights: Integers,
+    schedule: Words,
+) -> None:  # pragma: no cover - compiled
     text = units.text[units.ends[unit] : units.ends[unit + 1]]
     message = np.empty(len(FORMAT) + 21 * (len(signed) + 1) + len(text) + 72, dtype=np.uint8)
     smallest = np.empty((limit, 8), dtype=np.uint32)
@@ -295,7 +328,7 @@ def _choose_among(unit, limit, offsets, signed, units, rows, weights, schedule):
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_codes(codes, offsets, signed, message):  # pragma: no cover - compiled
+def _write_codes(codes: Bytes, offsets: Integers, signed: Marks, message: Bytes) -> int:  # pragma: no cover - compiled
     """Write the format and the codes, little-endian numbers at their offsets; the length of what was written."""
     length = len(FORMAT)
     message[:length] = FORMAT
@@ -315,7 +348,7 @@ def _write_codes(codes, offsets, signed, message):  # pragma: no cover - compile
 
 
 @numba.njit(nogil=True, cache=True)
-def _write_number(number, negative, message, length):  # pragma: no cover - compiled
+def _write_number(number: np.uint64, negative: bool, message: Bytes, length: int) -> int:  # pragma: no cover - compiled
     """Write a whole number in decimal; the length of what was written."""
     if negative:
         message[length] = 45
@@ -332,7 +365,7 @@ def _write_number(number, negative, message, length):  # pragma: no cover - comp
 
 
 @numba.njit(nogil=True, cache=True)
-def _less(digest, other):  # pragma: no cover - compiled
+def _less(digest: Words, other: Words) -> bool:  # pragma: no cover - compiled
     for word in range(8):
         if digest[word] != other[word]:
             return digest[word] < other[word]
@@ -340,14 +373,14 @@ def _less(digest, other):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _exchange(smallest, of_row, one, two):  # pragma: no cover - compiled
+def _exchange(smallest: Words, of_row: Places, one: int, two: int) -> None:  # pragma: no cover - compiled
     for word in range(8):
         smallest[one, word], smallest[two, word] = smallest[two, word], smallest[one, word]
     of_row[one], of_row[two] = of_row[two], of_row[one]
 
 
 @numba.njit(nogil=True, cache=True)
-def _sift_up(smallest, of_row, place):  # pragma: no cover - compiled
+def _sift_up(smallest: Words, of_row: Places, place: int) -> None:  # pragma: no cover - compiled
     """Restore the heap, largest digest first, after one was put at its end."""
     while place > 0 and _less(smallest[(place - 1) // 2], smallest[place]):
         _exchange(smallest, of_row, place, (place - 1) // 2)
@@ -355,7 +388,7 @@ def _sift_up(smallest, of_row, place):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _sift_down(smallest, of_row, held):  # pragma: no cover - compiled
+def _sift_down(smallest: Words, of_row: Places, held: int) -> None:  # pragma: no cover - compiled
     """Restore the heap, largest digest first, after its first was replaced."""
     place = 0
     while 2 * place + 1 < held:
@@ -387,7 +420,7 @@ ROUND_CONSTANTS = _fractions_of_roots(3, 64)
 
 
 @numba.njit(nogil=True, cache=True)
-def _sha256(message, length, digest, w):  # pragma: no cover - compiled
+def _sha256(message: Bytes, length: int, digest: Words, w: Words) -> None:  # pragma: no cover - compiled
     """The SHA-256 of message[:length] (FIPS 180-4), as eight words; the message is padded in place."""
     message[length] = 128
     padded = (length + 8) // 64 * 64 + 64
@@ -400,12 +433,12 @@ def _sha256(message, length, digest, w):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def _rotated(word, by):  # pragma: no cover - compiled
+def _rotated(word: np.uint32, by: int) -> np.uint32:  # pragma: no cover - compiled
     return np.uint32((word >> np.uint32(by)) | (word << np.uint32(32 - by)))
 
 
 @numba.njit(nogil=True, cache=True)
-def _compress(block, state, w):  # pragma: no cover - compiled
+def _compress(block: Bytes, state: Words, w: Words) -> None:  # pragma: no cover - compiled
     for t in range(16):
         word = np.uint32(0)
         for byte in range(4):

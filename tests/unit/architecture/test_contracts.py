@@ -1,5 +1,6 @@
 """The architecture's contracts hold, and break when a forbidden import is planted."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -78,6 +79,18 @@ def test_the_auditors_contract_names_every_other_package() -> None:
     assert named == packages
 
 
+def test_what_an_auditor_must_trust_is_checked_with_strict_types() -> None:
+    written = (ROOT / "pyrightconfig.audit.json").read_text(encoding="utf-8")
+    settings = json.loads("\n".join(line for line in written.splitlines() if not line.strip().startswith("//")))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    [contract] = [each for each in contracts if each["name"].startswith("What an auditor must trust")]
+    trusted = {"src/" + name.replace(".", "/") for name in contract["source_modules"]}
+    assert set(settings["include"]) == trusted | {"src/consilience/errors.py"}
+    assert settings["typeCheckingMode"] == "strict"
+    assert settings["pythonVersion"] == project["tool"]["pyright"]["pythonVersion"]
+
+
 def test_no_module_draws_from_scipy() -> None:
     for path in (ROOT / "src").rglob("*.py"):
         assert ".rvs(" not in path.read_text(encoding="utf-8"), path
@@ -95,6 +108,18 @@ def test_public_names_are_pinned() -> None:
     assert sorted(consilience.__all__) == sorted(pinned.split())
     for name in consilience.__all__:
         assert getattr(consilience, name) is not None
+
+
+def test_public_names_are_explained_by_an_example() -> None:
+    import inspect
+
+    import consilience
+
+    # What reads or writes files is shown by pages, whose code is run.
+    told_elsewhere = {"Release", "answer", "check", "check_domain", "draft_domain", "evaluate", "kmeans"}
+    told_elsewhere |= {"open_release", "release", "report", "synthesize", "write_bundle", "write_synthetic"}
+    silent = {name for name in consilience.__all__ if ">>> " not in (inspect.getdoc(getattr(consilience, name)) or "")}
+    assert silent == told_elsewhere
 
 
 def test_importing_the_package_is_light() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.speed import iterates
 from consilience.iterates.cluster_problem import cluster_problem
-from consilience.kernels.clustering import nearest
+from consilience.iterates.clustering import nearest
 
 
 def test_rounds_are_noisy_counts_and_sums_of_the_points() -> None:

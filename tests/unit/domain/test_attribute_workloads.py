@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain
-from consilience.domain.workloads import named_workload, random_predicates, random_signs
+from consilience.domain.attribute_workloads import named_workload, random_predicates, random_signs
 from consilience.errors import DeclarationError
 
 DOMAIN = Domain.from_sizes({"a": 40, "b": 2}, name="d")

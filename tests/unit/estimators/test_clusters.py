@@ -14,7 +14,7 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.clusters import PRIOR_POWER, ClusterEstimate, cluster, noisy_rounds
 from consilience.estimators.iterates import Iterates, Observed
-from consilience.kernels.clustering import lloyd, nearest, wcss
+from consilience.iterates.clustering import lloyd, nearest, wcss
 from consilience.kernels.regions import Region, in_original_units, normalised
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.cell_grids import LARGEST_GRID, CellGrid, clusters_of_cells, suggested_divisions
+from consilience.iterates.clustering import clusters_of_cells, suggested_divisions
+from consilience.kernels.cell_grids import LARGEST_GRID, CellGrid
 from consilience.kernels.regions import Region, lattice_points
 
 BITS = 20

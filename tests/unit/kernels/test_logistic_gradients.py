@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
+from consilience.iterates.chain_kernels import contribute_to_gradient
 from consilience.iterates.logistic_problem import logistic_loss, signed_records
-from consilience.kernels.logistic_gradients import clipped_gradient, contribute_to_gradient, gradient_sums
+from consilience.kernels.logistic_gradients import clipped_gradient, gradient_sums
 
 
 def some_records(records=200, dimensions=3, seed=0, bits=20):

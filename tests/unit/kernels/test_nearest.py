@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering import cluster_sums, nearest, next_centroids, wcss
+from consilience.iterates.clustering import nearest, next_centroids, wcss
+from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.kernels.rng import generator
 

@@ -13,6 +13,7 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargi
 from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun
+from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.plans.published.dual_query import MOST_ROUNDS, DualQuery, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
@@ -20,7 +21,7 @@ from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.query_scores import DualScore
-from consilience.privacy.selection import epsilon_for_rho, selection_probabilities
+from consilience.privacy.selection import epsilon_for_rho
 from consilience.source import open_table
 
 PLAIN = Domain.from_sizes({"x": 2, "y": 3, "z": 2}, name="table")

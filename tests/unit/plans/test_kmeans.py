@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, TooLarge
-from consilience.kernels.clustering import initial_centroids, next_centroids
+from consilience.iterates.clustering import initial_centroids, next_centroids
 from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.measurements import MeasurementSet
 from consilience.plans.kmeans import KMeans

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Domain, Query, factors
-from consilience.domain.workloads import Workload, random_predicates, random_signs
+from consilience.domain.attribute_workloads import random_predicates, random_signs
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
 from consilience.plans.matrix_mechanism import AttributeWorkload, LowRank, MatrixMechanism

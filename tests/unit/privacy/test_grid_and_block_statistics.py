@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError
-from consilience.kernels.clustering import initial_centroids
+from consilience.iterates.clustering import initial_centroids
 from consilience.privacy.cluster_statistics import BlockCentroids, GridCounts
 
 BOUNDS = ((0.0, 10.0), (-5.0, 5.0))

@@ -10,9 +10,9 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
+from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.partitions import Bisection, LeastCostPartition, deviation_sensitivity, interval_family
-from consilience.privacy.selection import selection_probabilities
 
 Law = dict[tuple[int, ...], float]
 

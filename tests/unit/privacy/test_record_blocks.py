@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.kernels.clustering import initial_centroids
+from consilience.iterates.clustering import initial_centroids
 from consilience.privacy.cluster_statistics import block_centroids, block_of_records
 
 BITS = 10

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError, TooLarge
+from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.privacy.noise import SecureNoise, SimulatedNoise, _noisy_max_measurement
 from consilience.privacy.selection import (
     NOISE_OF_SELECTOR,
@@ -21,7 +22,6 @@ from consilience.privacy.selection import (
     lattice_sensitivity,
     rho_of_selection,
     select,
-    selection_probabilities,
     selection_scale,
 )
 

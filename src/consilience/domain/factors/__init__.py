@@ -2,6 +2,12 @@
 
 A factor bound to an attribute is a matrix F whose columns are the attribute's codes and whose rows are answers
 (McKenna et al. 2019, Table 2, and more). `bind` gives it as a `LinearMap`; `row_labels` says what each row is.
+
+    >>> from consilience import Attribute, factors
+    >>> factors.Prefix().bind(Attribute.numeric("age", [0, 18, 65, 100])).dense()
+    array([[1., 0., 0.],
+           [1., 1., 0.],
+           [1., 1., 1.]])
 """
 
 from consilience.domain.declarations import Declaration, suggestion

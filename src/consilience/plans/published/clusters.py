@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.kernels.cell_grids import CellGrid, Negatives, clusters_of_cells, suggested_divisions
-from consilience.kernels.clustering import next_centroids
+from consilience.iterates.clustering import Negatives, clusters_of_cells, next_centroids, suggested_divisions
+from consilience.kernels.cell_grids import CellGrid
 from consilience.kernels.regions import Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.budget_parts import (

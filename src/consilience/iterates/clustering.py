@@ -1,23 +1,26 @@
-"""Nearest centroids, and sums over the clusters that they make.
+"""Clusters of points, and of noisy counts, that have been published: where they start, how noise moves them, how good.
 
-A point x belongs to the cluster argmin_k Σ_j (x_j − c_kj)², the lowest k where several are equal. The distances of one
-point are summed coordinate by coordinate, so that its cluster depends on that point and the centroids alone: a product
-of whole matrices would be faster, and could settle a near-tie by the position of a row.
+Nearest centroids are those of `kernels/cluster_sums.py`.
 """
 
 import math
+from typing import Literal
 
 import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
+from consilience.kernels.cell_grids import LARGEST_GRID, CellGrid
+from consilience.kernels.cluster_sums import closest
 from consilience.kernels.compilation import announce
-from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind
+from consilience.kernels.regions import Region, RegionKind
 from consilience.kernels.rng import Generator, generator
+from consilience.kernels.simplex import project_to_simplex
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Negatives = Literal["project", "zero"]
 
 
 def nearest(points: Floats, centroids: Floats) -> Integers:
@@ -42,24 +45,6 @@ def wcss(points: Floats, centroids: Floats, *, weights: Floats | None = None) ->
     return float(_wcss(points, centroids, _weights(weights, len(points))))
 
 
-def cluster_sums(
-    points_on_lattice: NDArray[np.int32] | Integers, centroids: Floats, *, bits: int = LATTICE_BITS
-) -> tuple[Integers, Integers]:
-    """The number of points in each cluster, and the sum of each cluster's points: exact, in lattice units.
-
-    >>> counts, sums = cluster_sums(np.array([[-8], [3], [4]], np.int32), np.array([[-0.5], [0.5]]), bits=4)
-    >>> counts.tolist(), sums.tolist()
-    ([1, 2], [[-8], [7]])
-    """
-    centroids = np.ascontiguousarray(centroids, dtype=np.float64)
-    if points_on_lattice.ndim != 2 or centroids.ndim != 2 or points_on_lattice.shape[1] != centroids.shape[1]:
-        raise DeclarationError(
-            f"points of {points_on_lattice.shape[1:]} coordinates do not fit centroids of the shape {centroids.shape}"
-        )
-    announce(_cluster_sums)
-    return _cluster_sums(np.ascontiguousarray(points_on_lattice), centroids, 2.0**-bits)
-
-
 def _matching(points: Floats, centroids: Floats) -> tuple[Floats, Floats]:
     points = np.ascontiguousarray(points, dtype=np.float64)
     centroids = np.ascontiguousarray(centroids, dtype=np.float64)
@@ -81,24 +66,10 @@ def _weights(weights: Floats | None, count: int) -> Floats:
 
 
 @numba.njit(nogil=True, cache=True)
-def _closest(points, i, unit, centroids):  # pragma: no cover - compiled
-    """The nearest centroid of one row, whose coordinates are multiples of `unit`, and its squared distance."""
-    best, best_distance = 0, np.inf
-    for k in range(centroids.shape[0]):
-        distance = 0.0
-        for j in range(centroids.shape[1]):
-            gap = points[i, j] * unit - centroids[k, j]
-            distance += gap * gap
-        if distance < best_distance:
-            best, best_distance = k, distance
-    return best, best_distance
-
-
-@numba.njit(nogil=True, cache=True)
 def _nearest(points, centroids):  # pragma: no cover - compiled
     labels = np.empty(points.shape[0], np.int64)
     for i in range(points.shape[0]):
-        labels[i], _ = _closest(points, i, 1.0, centroids)
+        labels[i], _ = closest(points, i, 1.0, centroids)
     return labels
 
 
@@ -106,22 +77,10 @@ def _nearest(points, centroids):  # pragma: no cover - compiled
 def _wcss(points, centroids, weights):  # pragma: no cover - compiled
     total = 0.0
     for i in range(points.shape[0]):
-        _, distance = _closest(points, i, 1.0, centroids)
+        _, distance = closest(points, i, 1.0, centroids)
         if weights[i] > 0.0:
             total += weights[i] * distance
     return total
-
-
-@numba.njit(nogil=True, cache=True)
-def _cluster_sums(units, centroids, unit):  # pragma: no cover - compiled
-    counts = np.zeros(centroids.shape[0], np.int64)
-    sums = np.zeros(centroids.shape, np.int64)
-    for i in range(units.shape[0]):
-        k, _ = _closest(units, i, unit, centroids)
-        counts[k] += 1
-        for j in range(units.shape[1]):
-            sums[k, j] += units[i, j]
-    return counts, sums
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -365,3 +324,55 @@ def _descend(points, weights, start, most_steps):  # pragma: no cover - compiled
             if counts[k] > 0.0:
                 centroids[k] = sums[k] / counts[k]
     return centroids, squares
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Clusters of the counts of the cells of a grid (EUGkM: Su et al. 2016).
+#
+# With too few cells the points of a cell are too different, with too many the noise on their counts adds up. Su et al.
+# balance the two at
+#
+#     M = (N ε / 10)^(2d / (2 + d))  cells in all,  g = M^(1/d) on each side,
+#
+# where ε is what pays for one record's cell, and 10 their choice of a constant.
+
+
+CELLS_CONSTANT = 10.0
+
+
+def suggested_divisions(records: float, epsilon: float, dimensions: int) -> int:
+    """How many parts Su et al.'s rule cuts each side into: at least 2, at most what LARGEST_GRID allows.
+
+    >>> suggested_divisions(5_000, 1.0, 2), suggested_divisions(5_000, 0.05, 2), suggested_divisions(27_000, 1.0, 10)
+    (22, 5, 4)
+    """
+    cells = max(records * epsilon / CELLS_CONSTANT, 1.0) ** (2.0 * dimensions / (2.0 + dimensions))
+    wanted = max(2, round(cells ** (1.0 / dimensions)))
+    allowed = math.floor(LARGEST_GRID ** (1.0 / dimensions) + 1e-9)
+    return max(2, min(wanted, allowed))
+
+
+def clusters_of_cells(
+    grid: CellGrid,
+    noisy_counts: Floats,
+    total: float,
+    clusters: int,
+    *,
+    seed: int,
+    restarts: int = 10,
+    negatives: Negatives = "project",
+) -> Floats:
+    """Centroids of noise-free k-means on the cells' centres, weighted by their noisy counts.
+
+    A weight cannot be negative. "project" takes the non-negative counts of the given total that are nearest to the
+    noisy ones, which leaves little on cells that hold nothing but noise; "zero" puts zeros for negative counts, which
+    keeps the upper half of that noise. Where no weight is left all cells weigh the same.
+    """
+    if negatives == "project":
+        weights = project_to_simplex(noisy_counts, max(total, 0.0))
+    else:
+        weights = np.maximum(noisy_counts, 0.0)
+    if not weights.any():
+        weights = np.ones(grid.size)
+    used = weights > 0
+    return lloyd(grid.centres[used], clusters, generator(seed), restarts=restarts, weights=weights[used])

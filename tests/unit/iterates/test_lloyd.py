@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.kernels.clustering import initial_centroids, lloyd, nearest, wcss
+from consilience.iterates.clustering import initial_centroids, lloyd, nearest, wcss
 from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.kernels.rng import generator
 
