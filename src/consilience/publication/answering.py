@@ -16,7 +16,7 @@ from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
-from consilience.publication.bundle import Release
+from consilience.publication.bundle import Bundle
 from consilience.publication.cross_tables import CrossTable, cross_table, margin_queries
 from consilience.publication.intervals import Interval, intervals
 from consilience.publication.questions import as_question
@@ -35,7 +35,7 @@ class Answers:
 
 
 def answer(
-    source: Estimate | Release,
+    source: Estimate | Bundle,
     query: Query | Question | str,
     *,
     per: Query | str | None = None,
@@ -70,7 +70,7 @@ def answer(
 
 
 def answers(
-    source: Estimate | Release,
+    source: Estimate | Bundle,
     queries: Sequence[Query | Question | str],
     *,
     per: Query | str | None = None,
@@ -91,7 +91,7 @@ def answers(
         raise DeclarationError("ratios are no whole numbers; choose one of per= and integers=True")
     if columns and not cross:
         raise DeclarationError("columns= says what goes across in a cross-table; add cross=True")
-    estimate = source.estimate if isinstance(source, Release) else source
+    estimate = source.estimate if isinstance(source, Bundle) else source
     questions = [as_question(each, per) for each in queries]
     asked = _Asked(estimate, questions, tuple(columns) if columns else None, integers, cross, guess)
     asked.check()

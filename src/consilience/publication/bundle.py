@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.files import folder_in_place_of, write_atomically
-from consilience.domain.queries import Query, Question
+from consilience.domain.queries import Query
 from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
 from consilience.estimators.base import Progress, SavedModel
@@ -41,15 +41,11 @@ from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
 from consilience.publication.answers import AnswerTable, answer_table
-from consilience.publication.intervals import Interval, interval, intervals
+from consilience.publication.intervals import intervals
 from consilience.solvers.fit import Status
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from consilience.publication.cross_tables import CrossTable
-    from consilience.publication.report import Report
-    from consilience.publication.synthetic import Spread
+    pass
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Model files: the numbers of an estimate in one Parquet file, a row for each array.
@@ -194,89 +190,12 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
-    """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget."""
+class Bundle:
+    """A bundle, opened."""
 
     path: Path
     manifest: dict[str, Any]
     estimate: Estimate
-
-    def answer(
-        self,
-        query: Query | Question | str,
-        *,
-        per: Query | str | None = None,
-        interval: float | None = None,
-        refits: int = 200,
-        seed: int = 0,
-        integers: bool = False,
-        cross: bool = False,
-        columns: Sequence[str] | None = None,
-        guess: bool = False,
-        progress: Progress | None = None,
-    ) -> "AnswerTable | CrossTable":
-        """The table of the answers to a query, as `consilience.answer` gives it."""
-        from consilience.publication.answering import answer
-
-        return answer(
-            self,
-            query,
-            per=per,
-            interval=interval,
-            refits=refits,
-            seed=seed,
-            integers=integers,
-            cross=cross,
-            columns=columns,
-            guess=guess,
-            progress=progress,
-        )
-
-    def interval(
-        self,
-        query: Query | Question | str,
-        level: float = 0.95,
-        *,
-        per: Query | str | None = None,
-        refits: int = 200,
-        seed: int = 0,
-        progress: Progress | None = None,
-    ) -> Interval:
-        """Error bars of the answers to a query, as `consilience.interval` gives them."""
-        return interval(self.estimate, query, level, per=per, refits=refits, seed=seed, progress=progress)
-
-    def synthesize(
-        self,
-        rows: int | None = None,
-        *,
-        seed: int = 0,
-        spread: "Spread" = "even",
-        fill_unmeasured: bool = False,
-        progress: Progress | None = None,
-    ) -> "pa.Table":
-        """Synthetic records, as `consilience.synthesize` makes them; `write_synthetic` writes them to a file."""
-        from consilience.publication.synthetic import synthesize
-
-        return synthesize(self, rows, seed=seed, spread=spread, fill_unmeasured=fill_unmeasured, progress=progress)
-
-    def report(
-        self,
-        *,
-        out: str | os.PathLike[str] | None = None,
-        level: float = 0.95,
-        refits: int = 200,
-        seed: int = 0,
-        overwrite: bool = False,
-        progress: Progress | None = None,
-    ) -> "Report":
-        """The report, written into the bundle or the page alone to `out`, as `consilience.report` does."""
-        from consilience.publication.report import report
-
-        return report(self, out=out, level=level, refits=refits, seed=seed, overwrite=overwrite, progress=progress)
-
-    def check(self) -> Finding:
-        """What the bundle on disk is now, and what speaks against publishing it; an error says what is wrong."""
-        return open_release(self.path).finding
 
     @property
     def finding(self) -> Finding:
@@ -344,14 +263,14 @@ def is_bundle(path: Path) -> bool:
     return path.is_dir() and (path / "release.json").is_file()
 
 
-def open_release(path: str | os.PathLike[str]) -> Release:
+def open_bundle(path: str | os.PathLike[str]) -> Bundle:
     """The bundle at a path, checked: all files there with their checksums and in agreement, and nothing foreign."""
     directory = Path(path)
     manifest = check_bundle(directory)
     measured = MeasurementSet.load(directory / "measurements.parquet")
     saved = load_model(directory / "model.parquet")
     _check_agreement(directory, manifest, measured, saved)
-    return Release(directory, manifest, restore(saved, measured))
+    return Bundle(directory, manifest, restore(saved, measured))
 
 
 def check_bundle(directory: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.parquet_sizes import check_contents
 from consilience.publication.answers import CsvWriter, cell, heading
-from consilience.publication.bundle import Release
+from consilience.publication.bundle import Bundle
 from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ QUOTED = frozenset(',"\r\n')
 
 
 def write_synthetic(
-    estimate: Estimate | Release,
+    estimate: Estimate | Bundle,
     path: str | os.PathLike[str],
     rows: int | None = None,
     *,

@@ -13,7 +13,7 @@ from consilience.domain.files import write_atomically
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators.base import Progress
 from consilience.publication import report_numbers, report_sections
-from consilience.publication.bundle import Release, add_to_bundle, open_release
+from consilience.publication.bundle import Bundle, add_to_bundle, open_bundle
 from consilience.publication.drawing import Picture, check_pictures
 from consilience.publication.intervals import check_level, check_refits
 from consilience.publication.pictures import draw_associations, draw_margin, draw_moved, draw_quantiles
@@ -44,7 +44,7 @@ class Report:
 
 
 def make_report(
-    release: Release | str | os.PathLike[str],
+    release: Bundle | str | os.PathLike[str],
     *,
     level: float = 0.95,
     refits: int = 200,
@@ -54,14 +54,14 @@ def make_report(
     """The report of a release, as a page and pictures that are nowhere on disk yet."""
     settings = _checked(level, refits, seed)
     check_pictures()
-    opened = release if isinstance(release, Release) else open_release(release)
+    opened = release if isinstance(release, Bundle) else open_bundle(release)
     facts = gather(opened, settings, progress=progress)
     pictures = _pictures(facts, progress)
     return Report(_page(facts, pictures), pictures, facts)
 
 
 def report(
-    release: Release | str | os.PathLike[str],
+    release: Bundle | str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] | None = None,
     level: float = 0.95,
@@ -81,7 +81,7 @@ def report(
     if out is not None:
         write_atomically(Path(out), made.html.encode("utf-8"))
         return replace(made, path=Path(out))
-    bundle = release.path if isinstance(release, Release) else Path(release)
+    bundle = release.path if isinstance(release, Bundle) else Path(release)
     add_to_bundle(bundle, made.files(), about={"report": asdict(made.facts.settings)}, in_place_of=(PAGE, FOLDER))
     return replace(made, path=bundle / PAGE)
 

@@ -14,7 +14,7 @@ from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.basis import Basis
 from consilience.publication.associations import Associations, associations
-from consilience.publication.bundle import Release
+from consilience.publication.bundle import Bundle
 from consilience.publication.diagnostics import Diagnosis, diagnose
 from consilience.publication.intervals import Interval, intervals
 
@@ -71,7 +71,7 @@ class Certainty:
 class ReportFacts:
     """Everything that a report shows."""
 
-    release: Release
+    release: Bundle
     settings: Settings
     checksum: str
     """Of the measurement file."""
@@ -96,7 +96,7 @@ class ReportFacts:
         return self.release.manifest
 
 
-def gather(release: Release, settings: Settings, *, progress: Progress | None = None) -> ReportFacts:
+def gather(release: Bundle, settings: Settings, *, progress: Progress | None = None) -> ReportFacts:
     """All that the report of a release shows. Post-processing: nothing is spent."""
     estimate = release.estimate
     diagnosis = diagnose(estimate, seed=settings.seed, progress=progress)

@@ -36,7 +36,7 @@ from consilience.estimators.base import Progress, check_rows
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements.basis import ColumnsBasis, columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
-from consilience.publication.bundle import Release
+from consilience.publication.bundle import Bundle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,7 +164,7 @@ LARGEST_WHOLE = 2.0**53
 
 
 def synthesize(
-    estimate: Estimate | Release,
+    estimate: Estimate | Bundle,
     rows: int | None = None,
     *,
     seed: int = 0,
@@ -242,7 +242,7 @@ class SyntheticRecords:
 
 
 def prepare(
-    source: Estimate | Release,
+    source: Estimate | Bundle,
     rows: int | None,
     *,
     seed: int,
@@ -251,7 +251,7 @@ def prepare(
     memory_limit: int = MEMORY_LIMIT,
 ) -> SyntheticRecords:
     """The request, checked before any work."""
-    estimate = source.estimate if isinstance(source, Release) else source
+    estimate = source.estimate if isinstance(source, Bundle) else source
     check_wishes(rows, seed=seed, spread=spread)
     count = expected_rows(estimate) if rows is None else int(rows)
     attributes = estimate.domain.counted
