@@ -26,7 +26,7 @@ from consilience.solvers.fit import Infeasible
 from consilience.solvers.losses import LossName
 from consilience.solvers.marginal_sums import MarginalSums
 from consilience.solvers.tables.measured_fit import Facts
-from consilience.solvers.tables.row_costs import RowCosts, RowProducts, Rows, are_affordable
+from consilience.solvers.tables.row_costs import RowCosts, RowProducts, Rows, are_affordable, are_worth_factoring
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Measured queries as one linear operator on the full table, row by row divided by their noise.
@@ -75,10 +75,15 @@ class MeasuredOperator:
         parts = zip(self.queries, self.weights, strict=True)
         return np.concatenate([query.written_out() * weights[:, None] for query, weights in parts])
 
-    def products(self) -> RowProducts | None:
-        """The products of rows with each other, where they are few enough to be factored."""
+    def products(self, *, squares: bool = False) -> RowProducts | None:
+        """The products of rows with each other, where they can be factored; for `squares`, where that is worth it."""
         rows = self._product_rows()
-        return RowProducts(self.shape_in, rows) if are_affordable(self.shape_in, rows) else None
+        return RowProducts(self.shape_in, rows) if self.has_products(squares=squares) else None
+
+    def has_products(self, *, squares: bool = False) -> bool:
+        """Whether `products` has any."""
+        rows = self._product_rows()
+        return are_worth_factoring(self.shape_in, rows) if squares else are_affordable(self.shape_in, rows)
 
     def _product_rows(self) -> list[Rows]:
         parts = zip(self.queries, self._axes, self.weights, strict=True)

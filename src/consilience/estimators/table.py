@@ -8,9 +8,9 @@ over the cells of the full table, with all exact facts met and x = 0 where a cel
 2015, §4). "auto" takes each measurement's own likelihood, "l1" for Laplace and "l2" for Gaussian noise, side by side.
 
 Three ways lead there. Where the cells themselves were measured and all facts are marginals, `fit_table` finds the exact
-optimum. Otherwise the queries act by their Kronecker structure, and no matrix over the cells is built: squares without
-facts are left to `fit_nonnegative_least_squares`, everything else to `fit_measured_table`. Among the tables with the
-same fitted answers both take the one of greatest entropy.
+optimum. Where squares determine every cell of a small table, `fit_exactly` does. Otherwise the queries act by their
+Kronecker structure, no matrix over the cells is built, and `fit_measured_table` takes, among the tables with the same
+fitted answers, the one of greatest entropy.
 
 *The total.* That optimum pushes the total of sparse tables up, since every empty cell keeps the positive half of its
 noise. Each measured query whose rows add up to all cells tells the total without bias, and by default the table has
@@ -37,7 +37,6 @@ from consilience.solvers.matrices.matrix_fit import fit_matrix
 from consilience.solvers.tables import row_costs as row_products
 from consilience.solvers.tables import signed_fit as exact_least_squares
 from consilience.solvers.tables.measured_fit import fit_measured_table, predicted_bytes
-from consilience.solvers.tables.nonnegative_least_squares import fit_nonnegative_least_squares
 from consilience.solvers.tables.signed_fit import fit_exactly, fit_signed_table
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -213,7 +212,7 @@ class Table:
         if fits_as_cells(table):
             return predicted_bytes_as_cells(table, total_held=self.hold_total and self.nonnegative)
         rows = sum(each.values.size for each in (*table.noisy, *table.other_facts))
-        factored = rows <= row_products.MOST_ROWS and not _is_plain(table)
+        factored = table.operator(facts=True).has_products(squares=_is_plain(table))
         return predicted_bytes(table.domain.cells, rows) + (row_products.predicted_bytes(rows) if factored else 0)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
@@ -238,13 +237,14 @@ class Table:
     def _solve(self, table: MeasuredTable, progress: "Callable[[int, float, float], None] | None") -> Fit:
         if not self.nonnegative:
             return self._solve_signed(table)
-        if _is_plain(table):
-            return self._solve_squares(table, progress)
+        plain = _is_plain(table)
+        if plain and (exact := _solve_exactly(table)) is not None:
+            return exact
         operator = table.operator(facts=True)
         return fit_measured_table(
             operator,
             table.costs(),
-            products=operator.products(),
+            products=operator.products(squares=plain),
             facts=table.exact_facts(),
             total=table.total,
             allowed=table.allowed,
@@ -258,38 +258,17 @@ class Table:
     def _or_least_squares(self, measured: MeasurementSet, table: MeasuredTable, fit: Fit) -> Fit:
         """What was found, or the least-squares table where that is closer to the optimum of the loss asked for.
 
-        Its solver is the more dependable one. The bound that the other one proved holds for both.
+        Squares have no kinks, and their search is the more dependable one. The bound that was proven holds for both.
         """
         if table.other_facts or table.bounded_answers:
             return fit
-        squares = self._solve_squares(self._measured_table(measured, "l2"), None)
+        squares = self._solve(self._measured_table(measured, "l2"), None)
         operator, costs = table.operator(facts=True), table.costs()
         objective = costs.value(operator.apply(squares.counts) - costs.observed)
         if objective >= fit.objective:
             return fit
         gap = max(0.0, objective - (fit.objective - fit.gap))
         return Fit(squares.counts, objective, gap, fit.status, {**fit.stats, "fallback": "least squares"})
-
-    def _solve_squares(self, table: MeasuredTable, progress: "Callable[[int, float, float], None] | None") -> Fit:
-        """Squares, and no fact but the total: exactly where the table is small and all of it determined."""
-        operator = table.operator(facts=False)
-        if table.domain.cells <= exact_least_squares.LARGEST_TABLE:
-            observed = table.costs().observed
-            exact = fit_exactly(operator.matrix(), observed, total=table.total, allowed=table.allowed)
-            if exact is not None:
-                return replace(exact, counts=exact.counts.reshape(table.domain.shape))
-        return fit_nonnegative_least_squares(
-            operator,
-            table.costs().observed,
-            total=table.total,
-            allowed=table.allowed,
-            cover=operator.cover(),
-            tolerance=self.tolerance,
-            noise_energy=operator.rows / 2,
-            max_steps=self.max_steps,
-            time_limit=self.time_limit,
-            progress=progress,
-        )
 
     def _solve_signed(self, table: MeasuredTable) -> Fit:
         """Counts of either sign: least squares by iteration, other losses through a written-out matrix."""
@@ -346,6 +325,15 @@ class Table:
         settings: dict[str, Any] = {"method": self.name, "loss": self.loss, "tolerance": self.tolerance}
         settings |= {"nonnegative": self.nonnegative, "integers": self.integers, "hold_total": self.hold_total}
         return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
+
+
+def _solve_exactly(table: MeasuredTable) -> Fit | None:
+    """Squares, and no fact but the total, where the table is small and all of it determined; else None."""
+    if table.domain.cells > exact_least_squares.LARGEST_TABLE:
+        return None
+    operator, observed = table.operator(facts=False), table.costs().observed
+    exact = fit_exactly(operator.matrix(), observed, total=table.total, allowed=table.allowed)
+    return None if exact is None else replace(exact, counts=exact.counts.reshape(table.domain.shape))
 
 
 def _squares(table: MeasuredTable) -> bool:

@@ -24,7 +24,7 @@ from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.layout import TableLayout
 from consilience.models.oracle import Marginals
 from consilience.solvers.fit import Infeasible, Status
-from consilience.solvers.tables.nonnegative_least_squares import fit_nonnegative_least_squares
+from consilience.solvers.tables.measured_fit import fit_measured_table
 from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
@@ -199,7 +199,8 @@ def test_the_model_is_the_one_of_greatest_entropy(scopes: list[tuple[int, ...]])
 
     fit = fit_model(problem.oracle, problem.rows, problem.costs(curvature=1.0), tolerance=1e-9)
     uniform = np.full(problem.truth.size, TOTAL / problem.truth.size)
-    dense = fit_nonnegative_least_squares(Dense(), problem.observed, start=uniform, total=TOTAL, tolerance=1e-9)
+    squares = RowCosts.squares(problem.observed)
+    dense = fit_measured_table(Dense(), squares, start=uniform, total=TOTAL, tolerance=1e-9, noise_energy=0.0)
     joint = problem.oracle.joint(fit.potentials)
     assert joint == pytest.approx(np.asarray(dense.counts), abs=2e-3 * TOTAL / problem.truth.size)
     # And it is another table than the one measured, which the same marginals fit just as well.

@@ -8,7 +8,7 @@ Stage by stage, around a centre μ̄ with potentials θ̄, with growing ρ and s
 and moves the centre to the model with potentials θ (Censor & Zenios 1992, J. Optim. Theory Appl. 73). So every iterate
 is a model, and from a uniform start the one of greatest entropy among those with the same fitted rows. The gradient of
 the dual costs one call of the oracle: it is softness·ν − r, with r = Bμ − c, and what κ adds. The components, the
-barrier κ and the pressures at the ends of intervals are those of `measured_tables.proximal_stages`; squares need none.
+barrier κ and the pressures at the ends of intervals are those of `solvers.tables`; squares need none.
 
 *A stage's end.* A stage is solved well enough when what it still lacks is at most σ·KL(μ, μ̄)/ρ for some σ < 1 (Solodov
 & Svaiter 2000, Math. Oper. Res. 25). For squares, prices ν lack at most Σ (r − softness·ν)²/(2·softness); otherwise

@@ -1,4 +1,4 @@
-"""What the rows of a measured table cost, and the prices that answer to these costs.
+"""What the rows of a measured table cost, and the duals that answer to these costs.
 
 Row i of the operator B, already divided by the scale of its noise, has the observed value c_i and the cost
 
@@ -44,11 +44,17 @@ class RowCosts:
 
     observed: Array
     slope: Array
-    """a, the price of a unit of |r|."""
+    """a, the cost of a unit of |r|."""
     curvature: Array
-    """q, the price of ½r²."""
+    """q, the cost of ½r²."""
     exact: Mask
     one_sided: Mask
+
+    @staticmethod
+    def squares(observed: Array) -> "RowCosts":
+        """½r² for every row: least squares, for rows that are divided by their standard deviations."""
+        nobody: Mask = np.zeros(observed.shape, dtype=np.bool_)
+        return RowCosts(observed, np.zeros(observed.shape), np.ones(observed.shape), nobody, nobody)
 
     def felt(self, residual: Array) -> Array:
         """The sizes of the residuals that cost something."""
@@ -73,29 +79,30 @@ class RowCosts:
 
     # φ(r) + φ*(sν) − s·ν·r ≥ 0 for every multiple s, by the definition of φ*. Added up, and with s·slack for what the
     # cells can still gain, this is the distance between the objective and a bound that no table can beat.
-    def gap(self, residual: Array, prices: Array, slack: float) -> float:
-        """The smallest gap that a multiple of these prices proves; the objective itself where none proves more."""
+    def gap(self, residual: Array, duals: Array, slack: float) -> float:
+        """The smallest gap that a multiple of these duals proves; the objective itself where none proves more."""
         objective = self.value(residual)
-        felt_prices = np.where(self.exact | (self.slope > 0) | (self.curvature > 0), prices, 0.0)
-        most = self._largest_multiple(felt_prices)
-        gain = float(np.sum(felt_prices * residual)) - slack
-        cost = self._conjugate(most * felt_prices)
+        felt_duals = np.where(self.exact | (self.slope > 0) | (self.curvature > 0), duals, 0.0)
+        most = self._largest_multiple(felt_duals)
+        gain = float(np.sum(felt_duals * residual)) - slack
+        cost = self._conjugate(most * felt_duals)
         best = objective
-        for multiple in (most, most * min(1.0, most * gain / (2.0 * cost)) if cost > 0 and gain > 0 else 0.0):
-            best = min(best, objective + self._conjugate(multiple * felt_prices) - multiple * gain)
+        limit = np.inf if self.squares_alone and not self.exact.any() else 1.0
+        for multiple in (most, most * min(limit, most * gain / (2.0 * cost)) if cost > 0 and gain > 0 else 0.0):
+            best = min(best, objective + self._conjugate(multiple * felt_duals) - multiple * gain)
         return max(best, 0.0)
 
-    def _largest_multiple(self, prices: Array) -> float:
-        """The largest s ≤ 1 for which φ*(s·prices) is finite."""
+    def _largest_multiple(self, duals: Array) -> float:
+        """The largest s ≤ 1 for which φ*(s·duals) is finite."""
         bounded = (self.curvature == 0) & ~self.exact
-        size = np.abs(prices[bounded])
+        size = np.abs(duals[bounded])
         limits = np.divide(self.slope[bounded], size, out=np.ones(size.shape), where=size > self.slope[bounded])
-        below = float(prices.min(where=self.one_sided, initial=0.0))
+        below = float(duals.min(where=self.one_sided, initial=0.0))
         return 0.0 if below < 0.0 else float(limits.min(initial=1.0))
 
-    def _conjugate(self, prices: Array) -> float:
-        """Σ φ*, for prices at which it is finite."""
-        beyond = np.maximum(np.abs(prices) - self.slope, 0.0)
+    def _conjugate(self, duals: Array) -> float:
+        """Σ φ*, for duals at which it is finite."""
+        beyond = np.maximum(np.abs(duals) - self.slope, 0.0)
         curved = (self.curvature > 0) & ~self.exact
         return 0.5 * float(np.sum(np.divide(beyond**2, self.curvature, out=np.zeros(beyond.shape), where=curved)))
 
@@ -108,11 +115,11 @@ class RowCosts:
 
     @property
     def squares_alone(self) -> bool:
-        """Whether no price is confined to an interval."""
+        """Whether no dual is confined to an interval."""
         return not (np.any(self.slope[~self.exact] > 0) or self.one_sided.any())
 
     def components(self) -> "Components":
-        """The parts of the prices, linear, square and exact."""
+        """The parts of the duals, linear, square and exact."""
         linear = np.flatnonzero((self.slope > 0) & ~self.exact)
         square = np.flatnonzero((self.curvature > 0) & ~self.exact)
         exact = np.flatnonzero(self.exact)
@@ -125,7 +132,7 @@ class RowCosts:
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The parts into which the prices of rows are split: for each its row, its interval and its softness 1/q."""
+    """The parts into which the duals of rows are split: for each its row, its interval and its softness 1/q."""
 
     rows: int
     row: NDArray[np.intp]
@@ -212,6 +219,14 @@ MOST_WORK = 40
 
 SMALL_WORK = 20_000_000
 
+LARGEST_SHARED_MAP = 20_000_000
+"""Entries of the map between two queries' rows along one attribute, while it is made."""
+
+ROWS_FOR_SQUARES, RATIO_FOR_SQUARES = 1_500, 20_000
+"""For squares, whose equations conjugate gradients solve well, a factorisation is worth its rows³ up to so many rows,
+or up to this multiple of cells · queries: there both took as long (3-way marginals of 23k cells, 3,080 rows: a ratio of
+36,000, and twice the time)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -264,8 +279,24 @@ def are_affordable(shape: Sequence[int], queries: Sequence[Rows]) -> bool:
     if sum(query.weights.size for query in queries) > MOST_ROWS:
         return False
     pairs = itertools.combinations_with_replacement(queries, 2)
-    work = sum(math.prod(shape[axis] for axis in {*one.axes, *other.axes}) for one, other in pairs)
-    return work <= max(SMALL_WORK, MOST_WORK * math.prod(shape))
+    work, largest = 0, 0
+    for one, other in pairs:
+        work += math.prod(shape[axis] for axis in {*one.axes, *other.axes})
+        shared = [
+            (here, other.maps[other.axes.index(axis)])
+            for axis, here in zip(one.axes, one.maps, strict=True)
+            if axis in other.axes
+        ]
+        entries = (here.rows * there.rows * here.columns for here, there in shared if not _both_identity(here, there))
+        largest = max(largest, *entries, 0)
+    return largest <= LARGEST_SHARED_MAP and work <= max(SMALL_WORK, MOST_WORK * math.prod(shape))
+
+
+def are_worth_factoring(shape: Sequence[int], queries: Sequence[Rows]) -> bool:
+    """Whether, for squares, factoring the matrix is also faster than conjugate gradients."""
+    rows = sum(query.weights.size for query in queries)
+    few = rows <= ROWS_FOR_SQUARES or rows**3 <= RATIO_FOR_SQUARES * math.prod(shape) * len(queries)
+    return few and are_affordable(shape, queries)
 
 
 def predicted_bytes(rows: int) -> int:
@@ -299,8 +330,12 @@ def _block(one: Rows, other: Rows, unions: list[tuple[int, ...]]) -> _Block:
 
 def _shared(one: LinearMap, other: LinearMap) -> LinearMap:
     """The map with rows (i, j) and entries F[i, v]·H[j, v]."""
-    if isinstance(one, IdentityMap) and isinstance(other, IdentityMap):
+    if _both_identity(one, other):
         size = one.columns
         places = np.arange(size)
         return SparseMap(sp.csr_array((np.ones(size), (places * (size + 1), places)), (size * size, size)))
     return SparseMap(sp.csr_array(scipy.linalg.khatri_rao(one.dense(), other.dense())))
+
+
+def _both_identity(one: LinearMap, other: LinearMap) -> bool:
+    return isinstance(one, IdentityMap) and isinstance(other, IdentityMap)

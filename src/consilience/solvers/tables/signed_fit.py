@@ -18,8 +18,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from consilience.errors import TooLarge
 from consilience.solvers.fit import Fit, Infeasible, Status
-from consilience.solvers.tables.least_squares_problem import Operator, Problem, half_square
 from consilience.solvers.tables.measured_fit import MET, Facts
+from consilience.solvers.tables.table_problem import Operator, Problem, half_square
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The exact non-negative least-squares fit of a small table whose cells the measurements all determine.

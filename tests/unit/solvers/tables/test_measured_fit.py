@@ -68,6 +68,46 @@ def test_row_products_are_not_made_of_too_many_rows() -> None:
     assert isinstance(operator(QUERIES).products(), RowProducts)
 
 
+def test_row_products_are_not_made_where_a_map_between_rows_would_not_fit_into_memory() -> None:
+    long = Domain.from_sizes({"a": 2_000})
+    bound = Query.of({"a": factors.Prefix()}).bind(long)
+    assert not are_affordable(long.shape, [Rows((0,), bound.maps, np.ones(bound.size))])
+
+
+def test_squares_of_many_rows_are_not_factored_although_they_could_be() -> None:
+    domain = Domain.from_sizes({"a": 45, "b": 45})
+    bound = Query.marginal("a", "b").bind(domain)
+    which = MeasuredOperator(domain, [bound], [np.ones(bound.size)])
+    assert which.has_products()
+    assert not which.has_products(squares=True)
+    assert operator(QUERIES).has_products(squares=True)
+
+
+@pytest.mark.parametrize("total", [None, 90.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_squares_agree_whether_systems_are_factored_or_roughly_iterated(seed: int, total: float | None) -> None:
+    which = operator(QUERIES)
+    values = noisy_values(which, seed)
+    fits = [
+        fit_measured_table(
+            which, costs(values, 0.0, 1.0), products=products, cover=which.cover(), total=total, tolerance=1e-8
+        )
+        for products in (which.products(), None)
+    ]
+    assert {fit.status for fit in fits} == {Status.CONVERGED}
+    assert fits[0].objective == pytest.approx(fits[1].objective, rel=3e-8, abs=3e-8 * values.size)
+    assert which.apply(fits[0].counts) == pytest.approx(which.apply(fits[1].counts), abs=2e-3)
+
+
+def test_a_limit_on_the_way_to_absolute_values_is_reported_in_their_own_cost() -> None:
+    which = operator(QUERIES)
+    values = noisy_values(which, 3)
+    fit = fit_measured_table(which, costs(values, 1.0, 0.0), cover=which.cover(), max_steps=1)
+    assert fit.status is Status.STEP_LIMIT
+    assert fit.objective == pytest.approx(float(np.abs(which.apply(fit.counts) - values).sum()))
+    assert fit.gap == pytest.approx(fit.objective)
+
+
 @pytest.mark.parametrize(("factored", "tolerance"), [(True, 1e-5), (False, 1e-4)], ids=["factored", "iterated"])
 @pytest.mark.parametrize("seed", range(4))
 def test_absolute_values_reach_the_linear_programmes_optimum(seed: int, factored: bool, tolerance: float) -> None:

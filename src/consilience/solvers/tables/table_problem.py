@@ -1,27 +1,10 @@
-"""A non-negative least-squares problem, and the proof of how far a table is from its best.
+"""Measured rows of a table, the constraints on it, and covers, from which gaps are proven.
 
-Minimise f(x) = ½‖Bx − c‖² over tables x ≥ 0, if wished with Σx = T and with x = 0 outside allowed cells. The
-rows of B and c are already divided by their standard deviations, and B is implicit. Below r = Bx − c.
-
-**The gap.** Take any vector ν, and let a = Bᵀν. Completing the square, for every table z,
-
-    f(z) = ½‖Bz − c − ν‖² + νᵀ(Bz − c) − ½‖ν‖²  ≥  aᵀz − cᵀν − ½‖ν‖².
-
-If the total is fixed, aᵀz ≥ T·min a, which bounds the optimum from below; subtracted from f(x) it leaves
-
-    gap = ½‖r − ν‖² + (a − min a)ᵀx          (with ν = r the Frank–Wolfe gap: Jaggi 2013, ICML, section 2).
-
-If the total is free the bound needs a ≥ 0, else aᵀz has no minimum. A *cover* is a vector v with w = Bᵀv > 0
-on every cell that a row touches. With τ = max(0, max −a/w) the vector e = ν + τv has Bᵀe ≥ 0, hence
-
-    gap = ½‖r − e‖² + (a + τw)ᵀx.
-
-Both hold for every multiple s·ν (or s·e), s ≥ 0, with the last term q multiplied by s, and the best multiple is
-s = (rᵀe − q)/‖e‖². No term is negative, so nothing cancels, and all vanish at the optimum. s = 0 merely says
-that the optimum is at least 0, so the gap never exceeds f(x), cover or no cover.
-
-**Rounding.** A gap is exact up to rounding in Bᵀν, as any number here: relative to f(x), about 10⁻¹⁵ times the
-ratio of ‖c‖ to ‖r‖.
+Tables x ≥ 0, if wished with Σx = T and with x = 0 outside allowed cells, are compared with observed values c of the
+rows Bx, and B is implicit. Every vector ν, with a = Bᵀν, proves a bound on the best cost as long as aᵀz has a minimum
+over the tables z: if the total is fixed it is T·min a, and if it is free a ≥ 0 is needed. A *cover* is a vector v with
+w = Bᵀv > 0 on every cell that a row touches: with τ = max(0, max −a/w) the vector ν + τv has Bᵀ(ν + τv) ≥ 0. The rest
+of the proof is in `RowCosts.gap`.
 """
 
 from dataclasses import dataclass
@@ -110,53 +93,6 @@ class Problem:
     def allowed_table(self) -> Array:
         """A table of ones on the allowed cells, zero on the others."""
         return np.ones(self.operator.shape_in) if self.allowed is None else self.allowed.astype(np.float64)
-
-
-@dataclass
-class Point:
-    """A table x with r = Bx − c, a dual vector ν with a = Bᵀν, and what they prove about each other.
-
-    `certified` tells whether the gap is more than the trivial f(x). `restricted_gap` is the gap over the tables
-    whose total does not exceed that of x; it needs no cover.
-    """
-
-    counts: Array
-    residual: Array
-    dual: Array
-    image: Array
-    objective: float = np.inf
-    gap: float = np.inf
-    restricted_gap: float = np.inf
-    certified: bool = False
-
-
-def measure_gaps(problem: Problem, point: Point) -> None:
-    """Completes a point with its objective and the two gaps that its own dual vector proves."""
-    x, r, image = point.counts, point.residual, point.image
-    point.objective = half_square(r)
-    where = True if problem.allowed is None else problem.allowed
-    lowest = float(image.min(where=where, initial=np.inf if problem.total is not None else 0.0))
-    complementarity = inner(image, x)
-    slack = max(0.0, complementarity - lowest * float(x.sum()))
-    point.restricted_gap = half_square(r - point.dual) + slack
-    point.certified = problem.total is not None
-    point.gap = _gap_of_best_multiple(r, point.dual, slack) if point.certified else point.objective
-    v, w = problem.cover, problem.cover_image
-    if point.certified or v is None or w is None:
-        return
-    # Untouched cells have a = w = 0 up to rounding; any other cell without cover leaves the bound unproven.
-    if image.min(where=w == 0, initial=0.0) < -UNTOUCHED * max(-lowest, float(image.max())):
-        return
-    tau = max(0.0, -float(np.divide(image, w, out=np.zeros(w.shape), where=w > 0).min()))
-    point.gap = _gap_of_best_multiple(r, point.dual + tau * v, max(0.0, complementarity + tau * inner(w, x)))
-    point.certified = True
-
-
-def _gap_of_best_multiple(r: Array, e: Array, slack: float) -> float:
-    """½‖r − s·e‖² + s·slack for the best multiple s ≥ 0."""
-    length = inner(e, e)
-    s = max(0.0, inner(r, e) - slack) / length if length > 0 else 0.0
-    return half_square(r - s * e) + s * slack
 
 
 def offer_cover(problem: Problem, v: Array, image: Array) -> bool:
