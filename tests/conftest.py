@@ -4,6 +4,7 @@ Hypothesis draws few examples of each law here; `make test-slow` draws them agai
 takes decides nothing: a busy machine is no failure.
 """
 
+import gc
 import sys
 
 import pytest
@@ -35,6 +36,12 @@ NOT_WINDOWS = {
     "test_leaving_a_lost_reservation_does_not_release_its_heir": ENDED,
     "test_new_files_get_the_permissions_of_any_new_file": MODES,
 }
+
+
+def pytest_collection_finish() -> None:
+    """Tests and what they import stay till the end: to look through them for garbage takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,10 +6,12 @@ They are walked here, as the reader will walk them, and a file that would take m
 are read as dictionaries, in which a long text that is repeated takes its place once, and measured before they are
 written out.
 
-The headers are in Thrift's compact protocol: https://parquet.apache.org/docs/file-format/metadata.
+Footer and headers are in Thrift's compact protocol (https://parquet.apache.org/docs/file-format/metadata) and are read
+here: pyarrow ends the whole process when it is asked about a column whose statistics do not fit its type.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +29,13 @@ LARGEST_GROWTH = 32
 MOST_PAGES = 100_000
 DEEPEST_HEADER = 8
 
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
-"""Bytes of one value, apart from the letters of texts."""
+WIDTHS = (1, 4, 8, 12, 4, 8, 4)
+"""Bytes of one value of each physical type, in the format's order, apart from the letters of texts."""
+BYTE_ARRAY, FIXED_LENGTH_BYTES = 6, 7
 DELTA_BYTE_ARRAY = 7
 """The encoding that writes texts as the beginnings of others: a few bytes may stand for any number of long texts."""
 
-TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 12
+TRUE, FALSE, BYTE, INT16, INT32, INT64, DOUBLE, BINARY, LIST, SET, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12
 
 
 def read_bounded(content: bytes, *, where: str, columns: Sequence[str] | None = None) -> "pa.Table":
@@ -41,7 +44,7 @@ def read_bounded(content: bytes, *, where: str, columns: Sequence[str] | None = 
     import pyarrow.parquet as pq
 
     metadata = pq.ParquetFile(pa.BufferReader(content)).metadata
-    check_contents(content, metadata, where=where)
+    check_contents(content, where=where)
     texts = [
         metadata.schema.column(i).path
         for i in range(metadata.num_columns)
@@ -55,11 +58,11 @@ def read_bounded(content: bytes, *, where: str, columns: Sequence[str] | None = 
     return table
 
 
-def check_contents(content: Content, metadata: Any, *, where: str, growth: int = LARGEST_GROWTH) -> None:
+def check_contents(content: Content, *, where: str, growth: int = LARGEST_GROWTH) -> None:
     """Refuse a file whose pages hold more than a file of its size may; texts that are repeated count once."""
     total = pages = 0
-    for chunk in _chunks(metadata):
-        for size in _page_sizes(content, chunk, _width(metadata.schema, chunk), where):
+    for chunk in column_chunks(content, where=where):
+        for size in page_sizes(content, chunk, where=where):
             total, pages = total + size, pages + 1
             _refuse_too_much(total, len(content), where, growth)
             if pages > MOST_PAGES:
@@ -74,33 +77,59 @@ def _refuse_too_much(size: int, file_size: int, where: str, growth: int) -> None
         )
 
 
-def _chunks(metadata: Any) -> Iterator[Any]:
-    for group in range(metadata.num_row_groups):
-        columns = metadata.row_group(group)
-        for place in range(columns.num_columns):
-            yield columns.column(place)
+@dataclass(frozen=True)
+class ColumnChunk:
+    """One column of one group of rows: where its pages are, and what its values are."""
+
+    is_text: bool
+    width: int
+    first_page: int
+    size: int
 
 
-def _width(schema: Any, chunk: Any) -> int:
-    if chunk.physical_type != "FIXED_LEN_BYTE_ARRAY":
-        return WIDTHS[chunk.physical_type]
-    return next(
-        schema.column(i).length for i in range(len(schema.names)) if schema.column(i).path == chunk.path_in_schema
-    )
+def column_chunks(content: Content, *, where: str) -> Iterator[ColumnChunk]:
+    """The columns of all groups of rows, as the footer lists them."""
+    damaged = FileFormatError(f"{where} is damaged: what it says of its columns cannot be read; copy it again")
+    try:
+        length = int.from_bytes(content[-8:-4], "little")
+        footer, _ = _struct(content, len(content) - 8 - length)
+        columns = [element for element in footer[2][1:] if not element.get(5)]
+        groups = [group[1] for group in footer[4]]
+    except UNREADABLE:
+        raise damaged from None
+    for group in groups:
+        if len(group) != len(columns):
+            raise damaged
+        for column, chunk in zip(columns, group, strict=True):
+            try:
+                yield _column_chunk(column, chunk[3])
+            except UNREADABLE:
+                raise damaged from None
 
 
-def _page_sizes(content: Content, chunk: Any, width: int, where: str) -> Iterator[int]:
+def _column_chunk(column: dict[int, Any], about: dict[int, Any]) -> ColumnChunk:
+    """A column as the schema has it, and as one group of rows has it."""
+    kind = column[1]
+    if kind != about[1]:
+        raise ValueError("the schema and the group of rows have different types")
+    width = column[2] if kind == FIXED_LENGTH_BYTES else WIDTHS[kind]
+    first, dictionary = about[9], about.get(11, 0)
+    first_page = dictionary if 0 < dictionary < first else first
+    size = about[7] if about[5] else 0  # a reader then reads no page
+    if min(width, first_page, size) < 0:
+        raise ValueError("a negative size")
+    return ColumnChunk(kind == BYTE_ARRAY, width, first_page, size)
+
+
+def page_sizes(content: Content, chunk: ColumnChunk, *, where: str) -> Iterator[int]:
     """The bytes that each page of a column takes when it is read."""
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    at, end = start, start + chunk.total_compressed_size if chunk.num_values else start  # a reader then reads no page
+    at, end = chunk.first_page, chunk.first_page + chunk.size
     while at < end:
         try:
             header, at = _struct(content, at)
             data = header.get(5) or header.get(8) or {}
             values, unpacked, packed = data.get(1, 0), header[2], header[3]
-        except (IndexError, KeyError, ValueError, AttributeError):
+        except UNREADABLE:
             raise FileFormatError(f"{where} is damaged: the header of a page cannot be read; copy it again") from None
         if min(values, unpacked, packed) < 0:
             raise FileFormatError(f"{where} is damaged: a page has a negative size; copy it again")
@@ -109,14 +138,20 @@ def _page_sizes(content: Content, chunk: Any, width: int, where: str) -> Iterato
                 f"{where} writes texts in an encoding whose size cannot be told in advance (DELTA_BYTE_ARRAY); "
                 "write it anew without"
             )
-        yield values * width + unpacked if chunk.physical_type == "BYTE_ARRAY" else max(values * width, unpacked)
+        yield values * chunk.width + unpacked if chunk.is_text else max(values * chunk.width, unpacked)
         at += packed
 
 
+UNREADABLE = (IndexError, KeyError, ValueError, AttributeError, TypeError)
+"""What reading bytes that are not Thrift, or not the structures expected, raises."""
+
+
 def _struct(content: Content, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """The whole numbers and structures by their field numbers, and where what follows begins."""
+    """The fields by their numbers, and where what follows begins; texts are passed over."""
     if depth > DEEPEST_HEADER:
         raise ValueError("nested too deeply")
+    if at < 0:
+        raise ValueError("before the beginning")
     found: dict[int, Any] = {}
     field = 0
     while content[at]:
@@ -128,18 +163,40 @@ def _struct(content: Content, at: int, depth: int = 0) -> tuple[dict[int, Any], 
             field, at = _zigzag(content, at)
         if kind in (TRUE, FALSE):
             found[field] = kind == TRUE
-        elif kind in (INT16, INT32, INT64):
-            found[field], at = _zigzag(content, at)
-        elif kind == STRUCT:
-            found[field], at = _struct(content, at, depth + 1)
-        elif kind == BINARY:
-            length, at = _varint(content, at)
-            at += length
-        elif kind in (BYTE, DOUBLE):
-            at += 1 if kind == BYTE else 8
         else:
-            raise ValueError("a kind of field that page headers do not have")
+            found[field], at = _value(content, at, kind, depth)
     return found, at + 1
+
+
+def _value(content: Content, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    """A value of a kind, and where what follows begins."""
+    if kind in (INT16, INT32, INT64):
+        return _zigzag(content, at)
+    if kind == STRUCT:
+        return _struct(content, at, depth + 1)
+    if kind == BINARY:
+        length, at = _varint(content, at)
+        return None, at + length
+    if kind in (LIST, SET):
+        return _list(content, at, depth + 1)
+    if kind in (TRUE, FALSE, BYTE, DOUBLE):
+        return None, at + (8 if kind == DOUBLE else 1)
+    raise ValueError("a kind of field that Parquet does not have")
+
+
+def _list(content: Content, at: int, depth: int) -> tuple[list[Any], int]:
+    """The elements of a list; each takes a byte at least, so that there are no more than bytes."""
+    length, kind = content[at] >> 4, content[at] & 15
+    at += 1
+    if length == 15:
+        length, at = _varint(content, at)
+    found: list[Any] = []
+    for _ in range(length):
+        element, at = _value(content, at, kind, depth)
+        if at > len(content):
+            raise IndexError("after the end")
+        found.append(element)
+    return found, at
 
 
 def _zigzag(content: Content, at: int) -> tuple[int, int]:

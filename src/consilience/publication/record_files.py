@@ -152,7 +152,7 @@ def synthetic_file(path: Path) -> tuple[int, bool] | None:
         if metadata.get(b"consilience.format") != b"synthetic records":
             return None
         with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            check_contents(content, pq.read_metadata(path), where=str(path), growth=LARGEST_GROWTH)
+            check_contents(content, where=str(path), growth=LARGEST_GROWTH)
         texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
         reader = pq.ParquetFile(path, read_dictionary=texts)
         rows = sum(batch.num_rows for batch in reader.iter_batches(use_threads=False))

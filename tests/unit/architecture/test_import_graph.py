@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ MOST_LINES = 15_200
 """What an auditor must read, `source` and `privacy` with all that they import, has no more lines than this."""
 
 
+@cache
 def load_graph():
     specification = importlib.util.spec_from_file_location("import_graph", ROOT / "docs" / "import_graph.py")
     module = importlib.util.module_from_spec(specification)

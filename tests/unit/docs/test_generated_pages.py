@@ -1,6 +1,7 @@
 """Generated pages are up to date."""
 
 import importlib.util
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,6 +11,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 
 
+@cache
 def load_generator():
     specification = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
     module = importlib.util.module_from_spec(specification)

@@ -288,7 +288,12 @@ def sparse_table(shape: tuple[int, ...], seed: int, asks: str = "cells") -> Meas
 
 @pytest.mark.parametrize(
     ("shape", "asks", "draws"),
-    [((8, 8), "cells", 60), ((4, 5, 6), "pairs", 25), ((70, 70), "cells", 12), ((64, 128), "wavelets", 6)],
+    [
+        ((8, 8), "cells", 60),
+        pytest.param((4, 5, 6), "pairs", 25, marks=pytest.mark.slow),
+        ((70, 70), "cells", 12),
+        pytest.param((64, 128), "wavelets", 6, marks=pytest.mark.slow),
+    ],
 )
 def test_totals_of_sparse_tables_have_no_bias(shape, asks, draws):
     errors, free = [], []

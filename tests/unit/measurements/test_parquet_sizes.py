@@ -5,7 +5,6 @@ import sys
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pytest
 from consilience.domain import Domain, Query
 from consilience.errors import FileFormatError
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, from_long_table, parquet_sizes
-from consilience.measurements.parquet_sizes import _page_sizes, check_contents, read_bounded
+from consilience.measurements.parquet_sizes import check_contents, column_chunks, page_sizes, read_bounded
 from consilience.publication.record_files import synthetic_file
 
 MEASURED = MeasurementSet(
@@ -88,10 +87,48 @@ def test_a_small_file_that_holds_gigabytes_is_refused_in_little_memory_and_time(
 def test_what_the_pages_hold_counts_and_not_what_the_footer_claims() -> None:
     stream = BytesIO()
     pq.write_table(pa.table({"x": np.zeros(20_000)}), stream)
-    chunk = pq.ParquetFile(BytesIO(stream.getvalue())).metadata.row_group(0).column(0)
-    names = ("data_page_offset", "has_dictionary_page", "dictionary_page_offset", "total_compressed_size")
-    lying = SimpleNamespace(**{name: getattr(chunk, name) for name in names}, num_values=1, physical_type="DOUBLE")
-    assert sum(_page_sizes(stream.getvalue(), lying, 8, "x")) >= 160_000
+    content = stream.getvalue()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    number, one = bytes([0xC0, 0xB8, 0x02]), bytes([0x82, 0x80, 0x00])  # 20,000 and 1, each in three bytes
+    assert number in content[footer:]
+    lying = content[:footer] + content[footer:].replace(number, one)
+    [chunk] = column_chunks(lying, where="x")
+    assert sum(page_sizes(lying, chunk, where="x")) >= 160_000
+
+
+def test_the_columns_of_nested_and_of_fixed_tables_are_those_that_pyarrow_finds() -> None:
+    stream = BytesIO()
+    table = pa.table(
+        {
+            "n": pa.array([{"a": 1, "b": ["x", None]}, None], pa.struct({"a": pa.int32(), "b": pa.list_(pa.string())})),
+            "f": pa.array([b"four", b"five"], pa.binary(4)),
+            "d": pa.array([1, 2], pa.decimal128(30, 2)),
+            "t": pa.array([True, False]),
+        }
+    )
+    pq.write_table(table, stream, row_group_size=1)
+    metadata = pq.ParquetFile(BytesIO(stream.getvalue())).metadata
+    found = list(column_chunks(stream.getvalue(), where="x"))
+    expected = [metadata.row_group(group).column(place) for group in range(2) for place in range(metadata.num_columns)]
+    assert [chunk.size for chunk in found] == [each.total_compressed_size for each in expected]
+    assert [chunk.is_text for chunk in found] == [each.physical_type == "BYTE_ARRAY" for each in expected]
+    assert [chunk.width for chunk in found] == 2 * [4, 4, 4, 13, 1]
+    assert read_bounded(stream.getvalue(), where="x").num_rows == 2
+
+
+def test_statistics_that_do_not_fit_their_column_are_no_end_of_the_process(tmp_path: Path) -> None:
+    """pyarrow ends the process where a column with the sizes of texts is said to hold true and false."""
+    MEASURED.save(tmp_path / "set.parquet")
+    content = (tmp_path / "set.parquet").read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    text, boolean = bytes([0x15, 0x0C]), bytes([0x15, 0x00])  # the first field of a column: its type
+    for place in range(footer, len(content)):
+        if content.startswith(text, place):
+            (tmp_path / "bad.parquet").write_bytes(content[:place] + boolean + content[place + 2 :])
+            script = f"import consilience.measurements as m; m.MeasurementSet.load({str(tmp_path / 'bad.parquet')!r})"
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+            assert done.returncode == 1
+            assert "FileFormatError" in done.stderr
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -111,11 +148,10 @@ def test_the_sizes_of_all_kinds_of_pages_are_found(version, dictionary, compress
         data_page_size=5000,
     )
     content = stream.getvalue()
-    metadata = pq.ParquetFile(BytesIO(content)).metadata
-    sizes = [sum(_page_sizes(content, metadata.row_group(0).column(i), 8, "x")) for i in range(3)]
+    sizes = [sum(page_sizes(content, chunk, where="x")) for chunk in column_chunks(content, where="x")]
     assert sizes[0] >= 240_000
     assert sizes[1] >= 160_000
-    assert sizes[2] >= 240_000
+    assert sizes[2] >= 120_000
     assert read_bounded(content, where="x").column("t").cast(pa.string()).to_pylist() == table.column("t").to_pylist()
 
 
@@ -146,12 +182,11 @@ def test_damaged_page_headers_are_refused() -> None:
     stream = BytesIO()
     pq.write_table(pa.table({"x": np.arange(100.0)}), stream)
     content = stream.getvalue()
-    metadata = pq.ParquetFile(BytesIO(content)).metadata
-    for place in range(4, 60):
+    for place in (*range(4, 60), *range(len(content) - 300, len(content))):
         for byte in (0, 0x1C, 0x7F, 0xFF):
             damaged = content[:place] + bytes([byte]) + content[place + 1 :]
             with suppress(FileFormatError):
-                check_contents(damaged, metadata, where="x")
+                check_contents(damaged, where="x")
 
 
 def test_synthetic_records_and_long_tables_that_hold_too_much_are_refused(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def codes_of(table: pa.Table, domain: Domain) -> np.ndarray:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([None, 0, 1, 7, 1000]), st.sampled_from(SPREADS))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_margins_of_the_rows_are_the_models_rounded(seed: int, rows: int | None, spread) -> None:
     fitted = fit(Domain("people", EVERYTHING), seed)
     table = synthesize(fitted, rows, seed=seed % 97, spread=spread)
@@ -83,7 +83,7 @@ def test_margins_are_the_models_whatever_the_method(method: str) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(SPREADS))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_rows_read_again_have_the_codes_they_were_made_from(seed: int, spread) -> None:
     fitted = fit(Domain("people", EVERYTHING), seed)
     made = synthetic.prepare(fitted, 200, seed=seed % 89, spread=spread)
