@@ -6,7 +6,7 @@ Query` is an import of the package `consilience.domain`, and so of all that its 
 """
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "src"
@@ -29,13 +29,21 @@ def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
 
 def _imported(path: Path, known: Mapping[str, Path]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             inner = {f"{node.module}.{each.name}" for each in node.names}
             found |= inner & known.keys() if inner <= known.keys() else {node.module, *inner}
     return found & known.keys()
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements inside a statement, however deep; no import is inside an expression."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for statement in getattr(node, part, []):
+            yield statement
+            yield from _statements(statement)
 
 
 def closure(graph: Mapping[str, set[str]], packages: Iterable[str] = AUDITED) -> set[str]:

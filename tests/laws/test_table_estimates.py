@@ -79,7 +79,7 @@ def told_total(measured: MeasurementSet) -> float | None:
     return max(0.0, sum(total / variance for total, variance in found) / sum(1 / variance for _, variance in found))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(measured=problems(), held=st.booleans())
 def test_table_agrees_with_a_dense_solver(measured: MeasurementSet, held: bool) -> None:
     matrix, values, keep = dense(measured)

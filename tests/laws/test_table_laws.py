@@ -34,7 +34,7 @@ def close(actual, expected, noisy) -> None:
     np.testing.assert_allclose(actual, expected, atol=1e-6 * max(1.0, float(np.abs(noisy).max())))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables(), losses)
 def test_marginals_hold_counts_are_not_negative_and_the_gap_is_small(case, loss):
     noisy, weights, marginals = case

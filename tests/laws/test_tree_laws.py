@@ -44,7 +44,7 @@ def child_sums(parent, counts):
     return counts[inner], totals[inner]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(), LOSSES, TIES, st.booleans(), st.floats(0.05, 0.95))
 def test_fits_are_consistent_certified_and_within_bounds(problem, loss, ties, nonnegative, alpha):
     parent, noisy, weights = problem
@@ -58,7 +58,7 @@ def test_fits_are_consistent_certified_and_within_bounds(problem, loss, ties, no
     assert fit.objective == pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(), LOSSES, TIES, st.booleans(), st.sampled_from([1e-6, 0.3, 7.0, 1e5]))
 def test_a_change_of_units_changes_nothing_else(problem, loss, ties, nonnegative, unit):
     """fit(c·y, w/c) = c·fit(y, w): exactly so for powers of 2, and up to rounding for others."""
@@ -74,7 +74,7 @@ def test_a_change_of_units_changes_nothing_else(problem, loss, ties, nonnegative
         np.testing.assert_allclose(fits[2].counts, unit * fits[0].counts, rtol=1e-6, atol=1e-6 * unit * scale)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(), st.sampled_from(["l2", "elastic"]), st.booleans(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_children_does_not_matter(problem, loss, nonnegative, random):
     parent, noisy, weights = problem
@@ -91,7 +91,7 @@ def test_the_order_of_nodes_and_children_does_not_matter(problem, loss, nonnegat
     np.testing.assert_allclose(other.counts[shuffle], one.counts, rtol=1e-7, atol=1e-7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 4), st.integers(0, 4), st.sampled_from(["min-l2", "proportional"]))
 def test_swapping_sister_trees_swaps_their_counts(seed, branching, height, ties):
     """Also among the L1 optima: neither rule prefers a child for its place."""
@@ -108,7 +108,7 @@ def test_swapping_sister_trees_swaps_their_counts(seed, branching, height, ties)
     np.testing.assert_allclose(swapped.counts, fit.counts[order], atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(), LOSSES, st.booleans())
 def test_a_fit_of_a_fit_is_itself(problem, loss, nonnegative):
     parent, noisy, weights = problem
@@ -118,7 +118,7 @@ def test_a_fit_of_a_fit_is_itself(problem, loss, nonnegative):
     np.testing.assert_allclose(again.counts, fit.counts, atol=1e-9 * scale)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(), LOSSES, st.integers(0, 2**32))
 def test_no_other_consistent_counts_are_better_than_the_bound(problem, loss, seed):
     parent, noisy, weights = problem
@@ -138,7 +138,7 @@ def test_no_other_consistent_counts_are_better_than_the_bound(problem, loss, see
         assert value >= (fit.objective - fit.gap) * (1 - 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(), LOSSES, TIES, st.booleans())
 def test_whole_fits_are_whole_consistent_and_near(problem, loss, ties, nonnegative):
     parent, noisy, weights = problem
@@ -157,7 +157,7 @@ def test_whole_fits_are_whole_consistent_and_near(problem, loss, ties, nonnegati
 BLOCKS = st.sampled_from([1, 2, 5, 32])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(), LOSSES, BLOCKS, st.booleans())
 def test_fits_with_sums_held_are_consistent_certified_and_keep_the_total(problem, loss, block, whole):
     parent, noisy, weights = problem
@@ -175,7 +175,7 @@ def test_fits_with_sums_held_are_consistent_certified_and_keep_the_total(problem
     assert float(fit.counts[parent < 0].sum()) == pytest.approx(total, rel=1e-9, abs=1e-7)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(), BLOCKS, st.sampled_from([1e-6, 0.3, 7.0, 1e5]))
 def test_a_change_of_units_changes_nothing_else_where_sums_are_held(problem, block, unit):
     parent, noisy, weights = problem
@@ -185,7 +185,7 @@ def test_a_change_of_units_changes_nothing_else_where_sums_are_held(problem, blo
     np.testing.assert_allclose(fits[2].counts, unit * fits[0].counts, rtol=1e-6, atol=1e-6 * unit * scale)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems(), BLOCKS, st.data())
 def test_sums_are_held_around_any_facts(problem, block, data):
     """Facts that some non-negative counts have are met, with every weight and block."""

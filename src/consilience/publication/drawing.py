@@ -7,6 +7,7 @@ rests on colour alone.
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from consilience.errors import ConsilienceError
@@ -28,10 +29,20 @@ class Picture:
     """The name of its files, without a suffix."""
     title: str
     description: str
+    specification: str
+    """What it is drawn from, in Vega-Lite."""
     svg: str
-    png: bytes
-    width: int
-    """In pixels; pages show it no wider."""
+
+    @property
+    def width(self) -> int:
+        """In pixels; pages show it no wider."""
+        return _width(self.svg)
+
+    @cached_property
+    def png(self) -> bytes:
+        import vl_convert
+
+        return vl_convert.vegalite_to_png(self.specification, scale=2)
 
 
 def altair() -> Any:
@@ -60,7 +71,7 @@ LONGEST_TITLE = 330
 
 
 def picture(chart: Any, *, name: str, title: str, subtitle: str, description: str, private: bool) -> Picture:
-    """The chart as SVG and PNG, dark on white, with its title; of simulated noise every picture says so."""
+    """The chart, dark on white, with its title; of simulated noise every picture says so."""
     import vl_convert
 
     below = [*([] if private else [SIMULATED]), subtitle]
@@ -87,9 +98,8 @@ def picture(chart: Any, *, name: str, title: str, subtitle: str, description: st
         titleFontSize=12,
         titleFontWeight="normal",
     )
-    drawn = json.dumps(plain.to_dict())
-    svg = _renumbered(vl_convert.vegalite_to_svg(drawn))
-    return Picture(name, title, description, svg, vl_convert.vegalite_to_png(drawn, scale=2), _width(svg))
+    drawn = json.dumps(plain.to_dict(validate=False))  # each part was validated when it was made
+    return Picture(name, title, description, drawn, _renumbered(vl_convert.vegalite_to_svg(drawn)))
 
 
 def _renumbered(svg: str) -> str:

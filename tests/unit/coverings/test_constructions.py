@@ -40,7 +40,7 @@ def test_places_with_a_place_are_the_subsets_that_hold_it() -> None:
         assert subsets.tolist() == [list(each) for each in combinations(range(6), 3) if place in each]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(parameters(), st.integers(0, 5))
 def test_greedy_blocks_cover_every_set(key, seed: int) -> None:
     points, block, strength = key
@@ -50,7 +50,7 @@ def test_greedy_blocks_cover_every_set(key, seed: int) -> None:
     assert uncovered(rows.tolist(), points, strength) == 0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(parameters(), st.data())
 def test_tidied_blocks_cover_what_was_covered_with_no_more_blocks(key, data) -> None:
     points, block, strength = key
@@ -89,7 +89,7 @@ def test_doubled_points_of_the_affine_plane_keep_its_twenty_lines() -> None:
     assert len(weighted_rows(affine_flats(2, 4, 1), [2] * 16, 8, 2, small_design)) == 20
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(parameters(), st.data())
 def test_products_over_all_ways_to_split_a_set_cover_everything(key, data) -> None:
     points, block, strength = key

@@ -23,7 +23,7 @@ def block_sets(draw):
     return points, draw(st.lists(block, max_size=8)), draw(st.integers(0, 5))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(block_sets())
 def test_uncovered_sets_are_those_in_no_listed_block(case) -> None:
     points, blocks, strength = case

@@ -33,7 +33,7 @@ def least_absolute(noisy, weights, *, nonnegative):
 
 
 @given(VALUES, st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_absolute_deviations_are_those_of_the_linear_programme(values, seed):
     noisy = np.array(values, dtype=float)
     weights = np.random.default_rng(seed).uniform(0.2, 3, len(noisy))
@@ -45,7 +45,7 @@ def test_absolute_deviations_are_those_of_the_linear_programme(values, seed):
 
 
 @given(VALUES, st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_squares_are_the_least_over_all_totals(values, seed):
     noisy = np.array(values, dtype=float)
     weights = np.random.default_rng(seed).uniform(0.2, 3, len(noisy))

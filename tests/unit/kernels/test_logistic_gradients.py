@@ -56,7 +56,7 @@ def test_sums_are_those_of_the_obvious_loop(norm, clip):
     st.floats(2.0**-20, 8.0),
     st.sampled_from([1, 2]),
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=60)
 def test_no_record_is_longer_than_the_clip_in_whole_numbers(units, label, theta, clip, norm):
     found = gradient_sums(
         np.array([units], np.int32), np.array([label]), np.array(theta[: len(units) + 1]), bits=20, clip=clip, norm=norm

@@ -33,7 +33,7 @@ def residuals_of(table: np.ndarray, decomposition: Decomposition) -> np.ndarray:
 
 
 @given(families(), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_marginals_are_made_of_their_residuals(family, seed: int) -> None:
     sizes, scopes = family
     table = np.random.default_rng(seed).normal(size=sizes)
@@ -43,7 +43,7 @@ def test_marginals_are_made_of_their_residuals(family, seed: int) -> None:
 
 
 @given(families(), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_adjoint_is_the_transpose_on_residuals(family, seed: int) -> None:
     sizes, scopes = family
     rng = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def test_the_adjoint_is_the_transpose_on_residuals(family, seed: int) -> None:
 
 
 @given(families(), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_weighted_squares_of_tables_are_weighted_squares_of_residuals(family, seed: int) -> None:
     sizes, scopes = family
     rng = np.random.default_rng(seed)

@@ -41,7 +41,7 @@ def test_every_view_tells_its_sum_over_the_common_attributes(case) -> None:
         )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(stacks())
 def test_the_largest_intersections_are_told_once_each(case) -> None:
     stack, flat, target = case

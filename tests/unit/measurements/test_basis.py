@@ -176,7 +176,7 @@ def test_many_attributes_and_pairs_take_no_large_table():
     assert basis(found, "by x0, x299").worst == "not measured"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=7), st.booleans())
 def test_spaces_of_many_columns_are_searched_like_small_ones(groups: list[int], drop: bool):
     codes = np.unique(groups, return_inverse=True)[1]
@@ -192,7 +192,7 @@ def test_spaces_of_many_columns_are_searched_like_small_ones(groups: list[int], 
             np.testing.assert_array_equal(exact, large)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(0, 10**6))
 def test_columns_are_alike_where_no_row_differs(rows: int, columns: int, seed: int):
     matrix = np.random.default_rng(seed).integers(0, 2, (rows, columns)).astype(float)

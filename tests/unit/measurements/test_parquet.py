@@ -398,7 +398,7 @@ def loads_or_refuses(content: bytes) -> None:
         pass
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_flipped_bytes_load_or_are_refused(good_bytes: bytes, data: st.DataObject) -> None:
     content = bytearray(good_bytes)
@@ -409,7 +409,7 @@ def test_flipped_bytes_load_or_are_refused(good_bytes: bytes, data: st.DataObjec
     loads_or_refuses(bytes(content))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_truncated_and_spliced_bytes_are_refused(good_bytes: bytes, data: st.DataObject) -> None:
     from consilience.measurements.parquet import from_bytes

@@ -42,7 +42,7 @@ def assert_is_junction_tree(tree: JunctionTree, scopes) -> None:
         assert not set(one) <= set(other), "no clique lies in another"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(scoped_attributes())
 def test_every_tree_covers_its_scopes_with_connected_attributes(model) -> None:
     sizes, scopes = model

@@ -90,13 +90,13 @@ def assert_answers(model: Model, oracle: MarginalOracle, *, tolerance: float = 1
     assert found.log_partition == pytest.approx(log_partition, rel=1e-12, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(models())
 def test_marginals_equal_those_of_the_joint_table(model) -> None:
     assert_answers(model, model.oracle())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(models(impossible=True))
 def test_impossible_cells_get_nothing(model) -> None:
     if np.isneginf(model.exponents()).all():
@@ -111,7 +111,7 @@ def test_impossible_cells_get_nothing(model) -> None:
         assert (table[~(model.marginal(possible.astype(float), scope) > 0)] == 0.0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(models(scale=(300.0, 1e4)), st.booleans())
 def test_extreme_potentials_are_no_different(model, excluding) -> None:
     if excluding:
@@ -121,7 +121,7 @@ def test_extreme_potentials_are_no_different(model, excluding) -> None:
     assert_answers(model, model.oracle(), tolerance=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(models(impossible=True, scale=(1.0, 100.0, 1e4)))
 def test_the_largest_exponent_is_exact(model) -> None:
     largest = model.exponents().max()
@@ -130,7 +130,7 @@ def test_the_largest_exponent_is_exact(model) -> None:
     assert oracle.largest(oracle.layout.pack(model.potentials)) == pytest.approx(largest, rel=1e-13, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(models(impossible=True, scale=(1.0, 30.0, 1e3)))
 def test_derivatives_equal_covariances_with_the_direction(model) -> None:
     assume(np.isfinite(model.exponents()).any())
@@ -224,7 +224,7 @@ def test_large_steps_in_parts_give_the_same(model) -> None:
         assert_answers(model, oracle)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(models())
 def test_tables_multiplied_in_groups_give_the_same(model) -> None:
     with pytest.MonkeyPatch.context() as patch:

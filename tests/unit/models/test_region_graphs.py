@@ -97,7 +97,7 @@ def test_kikuchi_numbers_of_many_loops_are_not_concave():
     assert entropy_sum(equal, graph, *concave_numbers(graph)) > 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(SCOPES)
 def test_concave_numbers_count_attributes_about_once(scopes):
     graph = region_graph([2] * 6, scopes)

@@ -139,7 +139,7 @@ def test_the_dry_run_and_the_run_ask_for_the_same_noise():
     st.integers(1, 9),
     st.sampled_from(REGION_KINDS),
 )
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=40)
 def test_no_data_makes_it_fail_or_changes_its_shape(records, clusters, region):
     columns = {
         "east": pa.array([record[0] for record in records], pa.float64()),

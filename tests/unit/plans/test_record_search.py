@@ -32,7 +32,7 @@ def problems(draw: st.DrawFn) -> tuple[list[int], list[Conjunction]]:
     return sizes, found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 100))
 def test_no_record_weighs_more_than_the_one_found(problem, seed) -> None:
     sizes, conjunctions = problem
@@ -42,7 +42,7 @@ def test_no_record_weighs_more_than_the_one_found(problem, seed) -> None:
     assert found.weight == weight_of(found.codes, conjunctions) == best_of_all(sizes, conjunctions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 100))
 def test_the_local_search_weighs_what_it_says_and_no_single_change_gains(problem, seed) -> None:
     sizes, conjunctions = problem
@@ -56,7 +56,7 @@ def test_the_local_search_weighs_what_it_says_and_no_single_change_gains(problem
             assert weight_of(moved, conjunctions) <= found.weight
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 100), largest=st.sampled_from([0, 2**20]))
 def test_forbidden_records_are_never_found(problem, seed, largest) -> None:
     sizes, conjunctions = problem

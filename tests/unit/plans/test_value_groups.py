@@ -11,7 +11,7 @@ from consilience.plans.spanning_pairs import Joining, group_factor, joined_below
 COUNTS = st.lists(st.floats(0, 1000), min_size=1, max_size=30).map(np.array)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(COUNTS, st.floats(0.1, 2000))
 def test_groups_hold_every_value_once_and_reach_the_least_count(counts, least) -> None:
     groups = joined_to(counts, least)
@@ -25,7 +25,7 @@ def test_groups_hold_every_value_once_and_reach_the_least_count(counts, least) -
         assert (sums >= least * (1 - 1e-9)).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(COUNTS, COUNTS, st.floats(1, 500))
 def test_a_joined_table_has_no_more_cells_than_allowed(first, second, most) -> None:
     values = joined_table([Joining(first, first.sum()), Joining(second, second.sum())], most)

@@ -37,7 +37,7 @@ def norms_of_change(before, after, bits):
 @example([], (math.inf, math.inf), (-math.inf, -math.inf), [(0.0, 0.0)], "box", 20)
 @example([], (math.inf, 5e5), (-math.inf, 5e5), [(0.0, 0.0)], "ball", 20)
 @example([], (5.0, 1e6), (math.nan, 0.0), [(0.0, 0.0)], "radial-ball", 1)
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 def test_no_record_moves_a_statistic_by_more_than_its_sensitivity(others, one, two, centroids, region, bits):
     def points(rows):
         return np.array(rows, dtype=np.float64).reshape(-1, 2)

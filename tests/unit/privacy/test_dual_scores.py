@@ -51,7 +51,7 @@ def neighbours_of(table: np.ndarray, relation: str) -> list[np.ndarray]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     workload=st.sampled_from(WORKLOADS),
     seed=st.integers(0, 1000),
@@ -68,7 +68,7 @@ def test_no_neighbour_moves_a_score_further_and_one_moves_each_as_far(workload, 
     assert (moves.max(axis=0) == found).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(workload=st.sampled_from(WORKLOADS), seed=st.integers(0, 1000), found=st.integers(1, 5))
 def test_scores_are_the_exponents_of_the_published_distribution_times_the_number_of_records(workload, seed, found):
     rng = np.random.default_rng(seed)

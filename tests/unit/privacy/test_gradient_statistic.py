@@ -58,7 +58,7 @@ def norms_of_change(before, after, bits):
 )
 @example([], (math.inf, math.inf, 1.0), (-math.inf, -math.inf, 1.0), (-9.0, -9.0, -9.0), "box", 20, 4.0, 1)
 @example([], (5.0, 1e6, 0.5), (math.nan, 0.0, 1.0), (0.0, 0.0, -1e4), "ball", 3, 4.0, 2)
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 def test_no_record_moves_a_statistic_by_more_than_its_sensitivity(others, one, two, theta, region, bits, clip, norm):
     def points(rows):
         return np.array(rows, dtype=np.float64).reshape(-1, 3)

@@ -48,7 +48,7 @@ def moved(statistic, rows, place: int, new, neighbours: str, norm: int) -> float
     return float(np.linalg.norm((after - before) / 2.0**statistic.bits, norm))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables, record, st.integers(0, 12), regions, relations, st.sampled_from([1, 2]), st.integers(1, 4))
 def test_no_record_moves_the_cells_by_more_than_declared(rows, new, place, region, neighbours, norm, divisions) -> None:
     statistic = grid(region, divisions)
@@ -56,7 +56,7 @@ def test_no_record_moves_the_cells_by_more_than_declared(rows, new, place, regio
     assert moved(statistic, rows, place, new, neighbours, norm) <= statistic.sensitivity(norm, neighbours)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tables, record, st.integers(0, 12), regions, relations, st.sampled_from([1, 2]), st.integers(1, 3))
 def test_no_record_moves_the_blocks_by_more_than_declared(rows, new, place, region, neighbours, norm, count) -> None:
     statistic = blocks(region, count)

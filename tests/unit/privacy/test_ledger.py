@@ -255,7 +255,7 @@ def test_a_missing_table_or_row_is_refused(ledger: Ledger, path: Path):
             Ledger.open(path).reserve("x", fingerprint="f", cost=budget(epsilon=0.1), description="").recorded(0)
 
 
-@settings(max_examples=45, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_flipped_bytes_never_surface_as_anything_but_our_errors(data: st.DataObject, tmp_path_factory):
     directory = tmp_path_factory.mktemp("flipped")

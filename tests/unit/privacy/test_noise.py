@@ -279,7 +279,7 @@ def _below(value: float) -> float:
     return math.nextafter(value, 0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(epsilon=st.floats(1e-9, 1e6), sensitivity=st.integers(1, 2**62))
 def test_the_laplace_scale_is_the_least_within_the_budget(epsilon: float, sensitivity: int):
     scale = laplace_scale(epsilon, sensitivity)
@@ -288,7 +288,7 @@ def test_the_laplace_scale_is_the_least_within_the_budget(epsilon: float, sensit
     assert scale == pytest.approx(sensitivity / epsilon, rel=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rho=st.floats(1e-9, 1e6), sensitivity=st.floats(1e-6, 1e12))
 def test_the_gaussian_stddev_is_the_least_within_the_budget(rho: float, sensitivity: float):
     stddev = gaussian_stddev(rho, sensitivity)

@@ -19,7 +19,7 @@ def centroids_of(rows: list[tuple[int, int]], blocks: int, seed: int = 5) -> np.
     return block_centroids(units, START, blocks=blocks, bits=BITS, seed=seed)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(records, st.tuples(st.integers(-1024, 1024), st.integers(-1024, 1024)), st.integers(0, 25), st.integers(1, 6))
 def test_a_record_put_anywhere_changes_one_block_at_most(rows, new, place, blocks) -> None:
     more = [*rows[:place], new, *rows[place:]]

@@ -99,7 +99,7 @@ WHOLE_EDGES = st.lists(st.integers(-(2**60), 2**60) | st.integers(-9, 9), min_si
 
 
 @given(EDGES | WHOLE_EDGES.map(sorted), st.sampled_from(SPREADS), st.integers(0, 99), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_numbers_lie_inside_their_bins_whatever_the_edges(edges, spread, seed: int, elsewhere: bool) -> None:
     if len({float(edge) for edge in edges}) < len(edges):
         return
@@ -201,7 +201,7 @@ def test_a_changed_record_becomes_one_such_as_there_are() -> None:
 
 
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=8), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_nearest_shares_are_rounded_shares_of_the_same_sum(weights, seed: int) -> None:
     if sum(weights) <= 1e-6:
         return

@@ -19,7 +19,7 @@ def cases(draw):
     return shape, sets, draw(st.sampled_from([1, 8, 1000])), draw(st.integers(0, 99))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(case=cases())
 def test_marginals_and_their_transpose_equal_the_plain_ones(case) -> None:
     shape, sets, limit, seed = case

@@ -125,7 +125,7 @@ def test_out_of_range_clips_to_the_end_bins_infinities_included():
 
 
 @given(st.lists(st.one_of(st.floats(), st.integers()).map(repr), max_size=10))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_text_of_a_number_is_that_number(texts):
     found = numbers_of(pa.array(texts, pa.string()))
     assert np.array_equal(found, np.array([float(text) for text in texts]), equal_nan=True)

@@ -120,7 +120,7 @@ def test_variances_and_costs_are_those_of_dense_algebra(objective) -> None:
 sizes_of = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(sizes_of, st.data(), st.sampled_from(["sum", "max"]))
 def test_whole_number_queries_tell_the_same_at_the_same_cost(sizes, data, objective) -> None:
     scopes = [scope for k in range(len(sizes) + 1) for scope in itertools.combinations(range(len(sizes)), k)]

@@ -157,7 +157,7 @@ def noisy_marginals(shape: tuple[int, ...], ways: int, people: int, stddev: floa
     return operator, answers + rng.normal(size=answers.size)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(small_problems())
 def test_objective_equals_the_best_of_all_supports(problem: Small) -> None:
     fit, best = problem.fit(), problem.objective(problem.optimum())
@@ -167,7 +167,7 @@ def test_objective_equals_the_best_of_all_supports(problem: Small) -> None:
     assert fit.objective == pytest.approx(best, rel=2e-9, abs=1e-14 * problem.energy)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(small_problems())
 def test_fitted_values_equal_those_of_the_best_table(problem: Small) -> None:
     fit, best = problem.fit(tolerance=1e-13), problem.optimum()
@@ -176,7 +176,7 @@ def test_fitted_values_equal_those_of_the_best_table(problem: Small) -> None:
     assert 0.5 * distance**2 <= fit.gap + 1e-13 * max(problem.energy, fit.objective)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(small_problems())
 def test_every_table_on_the_way_has_a_gap_that_covers_the_distance_to_the_optimum(problem: Small) -> None:
     optimum, seen = problem.objective(problem.optimum()), []
@@ -187,7 +187,7 @@ def test_every_table_on_the_way_has_a_gap_that_covers_the_distance_to_the_optimu
         assert objective - gap <= optimum * (1 + 1e-9) + 1e-14 * problem.energy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(small_problems())
 def test_constraints_hold_exactly(problem: Small) -> None:
     fit = problem.fit(tolerance=1e-3)
@@ -198,7 +198,7 @@ def test_constraints_hold_exactly(problem: Small) -> None:
         assert fit.counts.sum() == pytest.approx(problem.total, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(small_problems(), st.sampled_from([1e-6, 0.5, 1e9]))
 def test_scaled_data_give_scaled_tables(problem: Small, factor: float) -> None:
     total = None if problem.total is None else factor * problem.total
@@ -211,7 +211,7 @@ def test_scaled_data_give_scaled_tables(problem: Small, factor: float) -> None:
     assert_allclose(problem.matrix @ scaled.counts / factor, fitted, rtol=1e-6, atol=1e-4 * size)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(small_problems(), st.integers(0, 2**32 - 1))
 def test_permuted_cells_give_permuted_tables(problem: Small, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(problem.matrix.shape[1])
