@@ -135,6 +135,12 @@ class Request:
         """What the release will be asked: the workload that was given, or the one that the plan is for."""
         return asked_queries(self.chosen, self.domain) if self.workload is None else tuple(self.workload.queries)
 
+    def check(self, method: Estimator | str = "auto") -> None:
+        """Refuse what the estimator could not fit, or could not answer the workload from; nothing is touched."""
+        example = self.priced.example()
+        check_method(example, method)
+        check_answers(example, method, self.queries)
+
     def measure(
         self, *, before_charge: Callable[[Ledger], None] | None = None, progress: Progress | None = None
     ) -> MeasurementSet:
@@ -190,9 +196,7 @@ class Request:
         if interval is not None:
             check_level(interval)
             check_refits(refits)
-        example = self.priced.example()
-        check_method(example, method)
-        check_answers(example, method, self.queries)
+        self.check(method)
         measured = self.measure(before_charge=before_charge, progress=progress)
         fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=progress)
         return publish(
@@ -203,6 +207,7 @@ class Request:
         """The ledger of the source, created on first use with the total that was asked for, or with this request."""
         place = self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger or ledger_place(source))
         if not place.exists():
+            self.priced.check_answers()
             return Ledger.create(place, dataset=source.domain.name, total=self._total)
         if self.budget is not None:
             given = Ledger.open(place).total

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import consilience as cs
 from consilience.cli.console import in_words_of_the_command_line
+from consilience.cli.main import app
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, LedgerError, TooLarge
 from consilience.flow import Request
 from consilience.plans import Direct
@@ -182,3 +184,20 @@ def test_errors_speak_the_language_of_the_command_line() -> None:
         "age=25..34",
     ):
         assert said(kept) == kept
+
+
+@pytest.mark.parametrize("verb", ["release", "measure"])
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_workload_that_could_not_be_answered_is_refused_also_by_the_dry_run_and_leaves_no_ledger(
+    verb: str, dry: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cs.Domain.from_sizes(dict.fromkeys("abcd", 200), name="large").save("large.domain.toml")
+    Path("large.csv").write_text("a,b,c,d\n" + "1,2,1,2\n" * 50)
+    Path("wanted.toml").write_text('[[queries]]\nask = "by a, b, c, d"\n[[queries]]\nask = "by a, b"\n')
+    command = [verb, "large.csv", "--domain", "large.domain.toml", "--epsilon", "1", "--plan", "independent"]
+    command += ["--workload", "wanted.toml", *(["--dry-run"] if dry else ["--out", "out"])]
+    outcome = CliRunner().invoke(app, command)
+    assert outcome.exit_code != 0
+    assert "1 of 2 queries" in str(outcome.exception) + outcome.output
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["large.csv", "large.domain.toml", "wanted.toml"]

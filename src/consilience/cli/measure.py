@@ -97,6 +97,7 @@ def measure_command(
         convert=convert,
     )
     if dry_run:
+        asked.priced.check_answers()
         show_preview(asked.priced, json=json)
         return
     if out is None:

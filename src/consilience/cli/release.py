@@ -88,6 +88,7 @@ def release_command(
         convert=convert,
     )
     if dry_run:
+        asked.check(method)
         show_preview(asked.priced, json=json)
         return
     if out is None:

@@ -95,10 +95,10 @@ class Workload:
         weights = []
         for table in declared.tables("queries"):
             weights.append(table.number("weight") if "weight" in table else 1.0)
-            if "ask" in table:
-                queries.append(table.text("ask"))
-            else:
+            if "factors" in table:
                 queries.append(Query.from_json({"factors": table.raw("factors")}, where=table.where))
+            else:
+                queries.append(table.text("ask"))
             table.close()
         declared.close()
         return Workload.of(queries, weights=weights)

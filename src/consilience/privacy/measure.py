@@ -114,6 +114,11 @@ class DryRun:
             self.domain, (*empty, *self.kept), PrivacyStatement(neighbours=self.neighbours), {}, private=False
         )
 
+    def check_answers(self) -> None:
+        """Refuse a plan whose measurements could not be turned into the answers that it is for."""
+        if isinstance(self.plan, AnsweringPlan):
+            self.plan.check_answers(self.example())
+
     def rows(self) -> list[dict[str, Any]]:
         """One row for each query or statistic: what it asks, how many answers, and the noise on each."""
         return [
@@ -245,7 +250,7 @@ def measure_as_priced(
     if simulate is not None:
         if ledger is not None:
             raise DeclarationError("a simulation spends nothing and takes no ledger; drop 'simulate' or 'ledger'")
-        _check_answers(plan, priced)
+        priced.check_answers()
         return _run_simulated(request, request.earlier_id if id is None else id, simulate, progress)
     book = _ledger_of(source, ledger)
     noise = SecureNoise()  # refuses a biased sampler before the ledger is touched
@@ -254,7 +259,7 @@ def measure_as_priced(
     release_id = request.id_in(book) if id is None else id
     begun = book.knows(release_id)
     if not begun:
-        _check_answers(request.plan, priced)
+        priced.check_answers()
         book.check(request.cost, protection=request.protection, convert=convert, size=priced.recorded_bytes)
 
     def reserve() -> Reservation:
@@ -270,11 +275,6 @@ def measure_as_priced(
         )
 
     return _run_charged(request, release_id, book, reserve, noise, progress, begun=begun)
-
-
-def _check_answers(plan: Plan, priced: DryRun) -> None:
-    if isinstance(plan, AnsweringPlan):
-        plan.check_answers(priced.example())
 
 
 def charged_elsewhere(
