@@ -87,7 +87,7 @@ BAD_FILES: list[tuple[bytes, type[Exception], list[str]]] = [
     (b"a = " + b"[" * 5000, FileFormatError, ["work.toml", "workload file"]),
     (b"", DeclarationError, ["work.toml", "'queries' is missing"]),
     (b"queries = 3", DeclarationError, ["list of tables", "found 3"]),
-    (b"[[queries]]\n", DeclarationError, ["queries[0]", "'factors' is missing"]),
+    (b"[[queries]]\n", DeclarationError, ["queries[0]", "'ask' is missing"]),
     (b"[[queries]]\nask = 3", DeclarationError, ["'ask' must be a text"]),
     (b"[[queries]]\nask = 'by age'\nwieght = 2", DeclarationError, ["'wieght'", "did you mean 'weight'?"]),
     (b"[[queries]]\nask = 'by age'\nweight = 0", DeclarationError, ["'age'", "weight 0", "above 0"]),
