@@ -1,6 +1,8 @@
 """Run benchmarks: `python -m benchmarks [NAME ...] [--quick] [--json FILE]`; without a name, all of them.
 
-A benchmark is a module with `run(quick) -> list of rows`; a row is a mapping from column names to text or numbers.
+A benchmark is a module with `run(quick) -> list of rows`; a row is a mapping from column names to text or numbers. Those
+that take long also take the name of one problem, `python -m benchmarks coverage:loans`; its rows take the place of
+earlier ones of that problem in the file.
 Peers are measured in the same run, because only ratios mean anything on a shared machine.
 """
 
@@ -41,18 +43,30 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, for a first look")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to a file")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    unknown = [name for name in arguments.names if name.partition(":")[0] not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there is: {', '.join(BENCHMARKS)}")
     results: dict[str, list[dict[str, Any]]] = {}
-    for name in arguments.names or BENCHMARKS:
-        print(f"== {name}", flush=True)
-        results[name] = importlib.import_module(BENCHMARKS[name]).run(arguments.quick)
-        print_rows(results[name])
+    for wanted in arguments.names or BENCHMARKS:
+        print(f"== {wanted}", flush=True)
+        name, _, problem = wanted.partition(":")
+        rows = importlib.import_module(BENCHMARKS[name]).run(arguments.quick, *([problem] if problem else []))
+        print_rows(rows)
+        if problem and arguments.json and arguments.json.exists():
+            rows = merged(json.loads(arguments.json.read_text(encoding="utf-8"))["results"].get(name, []), rows)
+        results[name] = rows
     if arguments.json:
         document = {"python": platform.python_version(), "machine": platform.machine(), "results": results}
         arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def merged(earlier: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The earlier rows, with those of the problems that were run again in place of theirs."""
+    again = {row["problem"] for row in rows}
+    first = next((place for place, row in enumerate(earlier) if row["problem"] in again), len(earlier))
+    kept = [row for row in earlier if row["problem"] not in again]
+    return [*kept[:first], *rows, *kept[first:]]
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
