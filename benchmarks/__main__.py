@@ -1,8 +1,8 @@
 """Run benchmarks: `python -m benchmarks [NAME ...] [--quick] [--json FILE]`; without a name, all of them.
 
-A benchmark is a module with `run(quick) -> list of rows`; a row is a mapping from column names to text or numbers. Those
-that take long also take the name of one problem, `python -m benchmarks coverage:loans`; its rows take the place of
-earlier ones of that problem in the file.
+A benchmark is a module with `run(quick) -> list of rows`; a row is a mapping from column names to text or numbers. One
+that takes long also takes the name of a problem, `python -m benchmarks coverage:loans`, whose rows take the place of
+earlier ones in the file.
 Peers are measured in the same run, because only ratios mean anything on a shared machine.
 """
 
