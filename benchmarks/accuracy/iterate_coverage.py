@@ -29,7 +29,7 @@ from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
 from consilience.iterates.clustering import nearest
-from consilience.iterates.logistic_problem import fit_logistic, signed_records
+from consilience.iterates.problems import fit_logistic, signed_records
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.plans.kmeans import KMeans
 from consilience.plans.logistic import Logistic

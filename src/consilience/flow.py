@@ -35,9 +35,9 @@ from consilience.privacy.ledger_places import ledger_place
 from consilience.privacy.measure import DryRun, Plan, charged_elsewhere, measure_as_priced, price
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.clusters import publish_clusters, refuse_other_place
-from consilience.publication.drawing import NoPictures, check_pictures
 from consilience.publication.intervals import check_level, check_refits
 from consilience.publication.release import Release
+from consilience.publication.report_page import NoPictures, check_pictures
 from consilience.source import Source, open_table
 
 logger = logging.getLogger("consilience")

@@ -120,7 +120,7 @@ def before_charge(domain: "Domain", suggestion: str | None) -> "Callable[[Ledger
     """
 
     def suggest(book: "Ledger") -> None:
-        from consilience.curation.checks import was_checked
+        from consilience.curation.draft import was_checked
 
         if suggestion is not None and not book.entries() and not was_checked(book.path, domain):
             note(

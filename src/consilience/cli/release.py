@@ -106,7 +106,7 @@ def release_command(
         )
     show_estimate(made.estimate, out, json=json, verbose=verbose)
     if not json:
-        from consilience.domain.spelling import spell_attribute
+        from consilience.domain.declarations import spell_attribute
         from consilience.measurements.basis import columns_basis
 
         known = columns_basis(made.estimate.measurements).columns.items()

@@ -36,8 +36,7 @@ from consilience.privacy.record_statistics import (
     price_statistics,
 )
 from consilience.privacy.reservations import Reservation, RunAccount
-from consilience.privacy.scores import Score
-from consilience.privacy.selection import Selector, epsilon_for_rho, select
+from consilience.privacy.scores import Score, Selector, epsilon_for_rho, select
 from consilience.source import Source
 
 Progress = Callable[[str, int, int], None]

@@ -6,8 +6,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from consilience.domain.declarations import guarded
 from consilience.domain.files import file_in_place_of
-from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress

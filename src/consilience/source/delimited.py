@@ -22,13 +22,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from consilience.domain.declarations import guarded
 from consilience.domain.source_format import SourceFormat
-from consilience.domain.spelling import guarded
 from consilience.errors import SourceError
 from consilience.kernels.compilation import announce
-from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
+from consilience.source.readers import ROWS_PER_BATCH, Required, attempt, attempt_each, check_columns
 from consilience.source.records import Batch, meant_batches, writings_of
-from consilience.source.refusals import attempt, attempt_each
 
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int32]

@@ -5,13 +5,14 @@ records of the columns it is asked for, batch by batch, always in the same order
 in a message: only declared ones do.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from consilience.domain.attributes import Attribute
-from consilience.errors import SourceError
-from consilience.source.coding import unsuitable
-from consilience.source.records import Batch
+from consilience.errors import ConsilienceError, SourceError
+
+if TYPE_CHECKING:
+    from consilience.source.records import Batch
 
 ROWS_PER_BATCH = 2**18
 """Records per batch: 32 columns of codes take 8 MB, their values up to 64 MB."""
@@ -36,7 +37,7 @@ class Reader(Protocol):
         """
         ...
 
-    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+    def batches(self, names: Sequence[str]) -> "Generator[Batch]":
         """The records, with at least the columns named, in the order of the source."""
         ...
 
@@ -58,6 +59,8 @@ def check_columns(shown: str, columns: Sequence[str], required: Required) -> Non
 
 def check_types(shown: str, types: Mapping[str, Any], required: Required) -> None:
     """Refuse columns whose declared type holds nothing that their attribute could match."""
+    from consilience.source.coding import unsuitable
+
     for name, attribute in required.items():
         found = unsuitable(attribute, types[name])
         if found is not None:
@@ -70,3 +73,34 @@ def check_types(shown: str, types: Mapping[str, Any], required: Required) -> Non
 
 def _named(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Refusing a confidential source without a word of what is in it.
+#
+# Engines put values, lines and paths into their error texts. `attempt` lets their exceptions end here: the refusal is
+# raised after the handler has been left, so that neither `__cause__` nor `__context__` leads back to them.
+
+
+T = TypeVar("T")
+
+
+def attempt(action: Callable[[], T], refusal: str) -> T:
+    """What the action returns; any failure of an engine becomes a SourceError with this text alone."""
+    try:
+        return action()
+    except ConsilienceError:
+        raise
+    except Exception:
+        pass
+    raise SourceError(refusal)
+
+
+def attempt_each(items: Generator[T], refusal: str) -> Generator[T]:
+    """The items, with failures to produce the next one refused as `attempt` does."""
+    finished = object()
+    try:
+        while (item := attempt(lambda: next(items, finished), refusal)) is not finished:
+            yield item  # type: ignore[misc]
+    finally:
+        items.close()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain
-from consilience.domain.attribute_workloads import named_workload, random_predicates, random_signs
 from consilience.errors import DeclarationError
+from consilience.plans.matrix_mechanism import named_workload, random_predicates, random_signs
 
 DOMAIN = Domain.from_sizes({"a": 40, "b": 2}, name="d")
 

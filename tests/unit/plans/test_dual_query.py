@@ -21,7 +21,7 @@ from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.query_scores import DualScore
-from consilience.privacy.selection import epsilon_for_rho
+from consilience.privacy.scores import epsilon_for_rho
 from consilience.source import open_table
 
 PLAIN = Domain.from_sizes({"x": 2, "y": 3, "z": 2}, name="table")

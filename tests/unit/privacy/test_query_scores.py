@@ -16,7 +16,7 @@ from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.query_scores import QueryError, WorkloadRows, single_row
-from consilience.privacy.selection import epsilon_for_rho
+from consilience.privacy.scores import epsilon_for_rho
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2}, name="tiny")
 SIZES = {"a": 3, "b": 2}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from consilience.errors import DeclarationError, TooLarge
 from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.privacy.noise import SecureNoise, SimulatedNoise, _noisy_max_measurement
-from consilience.privacy.selection import (
+from consilience.privacy.scores import (
     NOISE_OF_SELECTOR,
     Selector,
     epsilon_for_rho,

@@ -12,7 +12,7 @@ from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.kernels.transforms import most_frequencies, rows_of
 from consilience.privacy.network_scores import BITS, SpectralTail
 from consilience.privacy.noise import SimulatedNoise
-from consilience.privacy.selection import select
+from consilience.privacy.scores import select
 
 
 def score_over(size: int, penalties: tuple[float, ...] | None = None) -> SpectralTail:

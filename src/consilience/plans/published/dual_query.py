@@ -35,7 +35,7 @@ from consilience.privacy.budgets import Budget, epsilon_from_rho
 from consilience.privacy.gate import Gate
 from consilience.privacy.pricing import LARGEST_RECORDS
 from consilience.privacy.query_scores import DualScore
-from consilience.privacy.selection import epsilon_for_rho, selection_scale
+from consilience.privacy.scores import epsilon_for_rho, selection_scale
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How a run of DualQuery divides its budget, and what its draws cost by each rule of composition.
