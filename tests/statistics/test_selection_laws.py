@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from consilience.evaluation.selection_laws import selection_probabilities
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from consilience.privacy.scores import Selector, select
 

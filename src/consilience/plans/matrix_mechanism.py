@@ -7,7 +7,6 @@ counts that of Lee, Wang, Kifer 2015, §5.3.
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,12 +20,11 @@ from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Pref
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.rng import generator
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
 from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy
 from consilience.strategies.low_rank import low_rank_factors
-from consilience.strategies.workload_grams import gram_matrix, marginal_workload_gram, strategy_error
+from consilience.strategies.workload_grams import gram_matrix
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Workloads about one attribute: its values, prefixes, ranges, and random queries that a public seed determines.
@@ -48,26 +46,6 @@ def named_workload(name: str, attribute: str) -> Workload:
             f"the workload {name!r} is not known; use one of {', '.join(FACTOR_OF_NAME)}, or give a Workload"
         )
     return Workload.of([Query.of({attribute: FACTOR_OF_NAME[name]})])
-
-
-def random_predicates(domain: Domain, attribute: str, *, queries: int, seed: int) -> Workload:
-    """Sums over random sets of values: each value is in each of the `queries` sets with probability ½."""
-    return _explicit(attribute, generator(seed).integers(0, 2, _shape(domain, attribute, queries)))
-
-
-def random_signs(domain: Domain, attribute: str, *, queries: int, seed: int) -> Workload:
-    """Sums of all values with random signs, each +1 or −1 with probability ½."""
-    return _explicit(attribute, 2 * generator(seed).integers(0, 2, _shape(domain, attribute, queries)) - 1)
-
-
-def _shape(domain: Domain, attribute: str, queries: int) -> tuple[int, int]:
-    if queries < 1:
-        raise DeclarationError(f"{queries} random queries were asked for; ask for at least one")
-    return queries, domain[attribute].size
-
-
-def _explicit(attribute: str, matrix: NDArray[np.int64]) -> Workload:
-    return Workload.of([Query.of({attribute: Matrix.of(matrix.astype(np.float64))})])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -215,29 +193,6 @@ def optimised_strategy(gram: bytes, name: str, norm: int) -> NDArray[np.float64]
         found = semidefinite_strategy(square, tolerance=1e-4).strategy
     found.setflags(write=False)
     return found
-
-
-def expected_marginal_error(sizes: Sequence[int], ways: int, *, strategy: str = "eigen", epsilon: float = 1.0) -> float:
-    """The expected squared error of a marginal, the mean over all of `ways` attributes, through a strategy for them.
-
-    The strategy is over the joint cells of attributes of these sizes: "eigen", "p-identity", "yuan", or "identity", the
-    full table. Such a strategy is no product of queries about single attributes, so that no plan can measure it; its
-    error under Laplace noise is found by examining it, as Qardaji, Yang and Li (2014, §5.1) do. Attributes of one size
-    leave the workload's eigenvectors open, and with them the error of "eigen": for all pairs of nine flags it is about
-    1,000 · 2/ε² with those that LAPACK happens to give, and 1,307 with Walsh functions.
-
-    >>> expected_marginal_error([2, 2, 2], 2, strategy="identity")
-    16.0
-    """
-    if strategy not in ("identity", *STRATEGIES[1:]):
-        raise DeclarationError(
-            f"the strategy {strategy!r} is not known; use one of identity, {', '.join(STRATEGIES[1:])}"
-        )
-    if not 0 < epsilon < math.inf:
-        raise DeclarationError(f"epsilon is {epsilon}; give a finite number above 0, such as 1.0")
-    gram = marginal_workload_gram(sizes, ways)
-    found = np.eye(len(gram)) if strategy == "identity" else optimised_strategy(gram.tobytes(), strategy, 1)
-    return strategy_error(gram, found, norm=1) / math.comb(len(sizes), ways) / epsilon**2
 
 
 def _digest(strategy: NDArray[np.float64]) -> dict[str, Any]:

@@ -373,20 +373,11 @@ def selection_scale(*, sensitivity: float, epsilon: float, monotonic: bool = Fal
     return scale
 
 
-def rho_of_selection(epsilon: float, selector: Selector) -> float:
-    """The rho for which one epsilon-private selection is rho-zCDP, rounded up.
+def epsilon_for_rho(rho: float, selector: Selector) -> float:
+    """The greatest epsilon whose selection is still rho-zCDP, rounded down.
 
     The exponential mechanism's privacy loss has a *range* of ε, so it is ε²/8-zCDP (Cesar, Rogers 2021; Rogers,
     Steinke 2021). For the others there is the rule for all ε-private mechanisms: ε²/2 (Bun, Steinke 2016, Prop. 1.4).
-
-    >>> rho_of_selection(1.0, "exponential"), rho_of_selection(1.0, "permute-and-flip")
-    (0.125, 0.5)
-    """
-    return _rounded_up(_positive("epsilon", epsilon) ** 2 / _rho_divisor(selector))
-
-
-def epsilon_for_rho(rho: float, selector: Selector) -> float:
-    """The greatest epsilon whose selection is still rho-zCDP: the inverse of `rho_of_selection`, rounded down.
 
     >>> epsilon_for_rho(0.125, "exponential"), epsilon_for_rho(0.125, "report-noisy-max")
     (1.0, 0.5)

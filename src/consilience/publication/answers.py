@@ -199,7 +199,7 @@ class AnswerTable:
 
 
 class CsvWriter:
-    """Writes lines of CSV in which no text is a formula to a spreadsheet; see `spelling.guarded`."""
+    """Writes lines of CSV in which no text is a formula to a spreadsheet; see `declarations.guarded`."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._writer = csv.writer(stream, lineterminator="\n")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from benchmarks.problems.clusterings import nearest
 from benchmarks.speed import iterates
-from consilience.iterates.clustering import nearest
 from consilience.iterates.problems import cluster_problem
 
 

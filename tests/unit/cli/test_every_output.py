@@ -188,6 +188,7 @@ def test_the_report_and_its_pictures_show_no_number_without_a_basis(report, assu
 
 def test_both_files_of_a_picture_are_drawn_from_one_specification_without_such_numbers(report, drawn, assumed):
     """So that a PNG, whose letters cannot be searched, shows what the SVG shows."""
+    assert all(picture.png for picture in report.pictures.values())
     specifications = drawn["vegalite_to_png"]
     assert specifications == drawn["vegalite_to_svg"]
     assert len(specifications) == len(report.pictures) > 4

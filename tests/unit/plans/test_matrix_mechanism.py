@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.problems.random_workloads import random_predicates, random_signs
 from consilience.domain import Domain, Query, factors
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
@@ -12,8 +13,6 @@ from consilience.plans.matrix_mechanism import (
     AttributeWorkload,
     LowRank,
     MatrixMechanism,
-    random_predicates,
-    random_signs,
 )
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.sensitivity import sensitivity
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate
 from consilience.privacy.noise import SimulatedNoise

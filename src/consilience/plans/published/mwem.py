@@ -214,17 +214,6 @@ class _WholeMarginals:
         return Query.marginal(*chosen)
 
 
-def marginal_rounds(attributes: int) -> int:
-    """⌈4 log₂ d⌉ + 2, the rounds that Qardaji, Yang and Li (2014, §5.1) take for marginals of d attributes.
-
-    >>> marginal_rounds(9)
-    15
-    """
-    if attributes < 1:
-        raise DeclarationError(f"rounds for {attributes} attributes were asked for; give 1 or more")
-    return math.ceil(4 * math.log2(attributes)) + 2
-
-
 def balanced_rounds(budget: Budget, *, records: float, cells: int, candidates: int) -> int:
     """The number of rounds, 1 to 50, at which the bound on the error is least.
 
