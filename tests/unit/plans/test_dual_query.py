@@ -11,7 +11,8 @@ import pytest
 from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
-from consilience.domain.workloads import AnswerSets, Workload
+from consilience.domain.queries import AnswerSets
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun
 from consilience.plans.published.dual_query import MOST_ROUNDS, DualQuery, bought_rate, draw_costs, schedule

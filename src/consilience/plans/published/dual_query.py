@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.queries import Query
-from consilience.domain.workloads import AnswerSets, Workload
+from consilience.domain.queries import AnswerSets, Query
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQuery as PublishedRecords
 from consilience.estimators.published.dual_query import selections
