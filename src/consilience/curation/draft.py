@@ -103,6 +103,14 @@ def draft_domain(
     """A domain with an attribute for each column that looks like one. Reads the data, and is not private.
 
     Without a `name` the dataset is called as the file is, up to its first dot.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "people.csv"
+    ...     _ = path.write_text("sex\\n" + "F\\nM\\n" * 30)
+    ...     draft_domain(path).domain["sex"].labels
+    ('F', 'M')
     """
     data = os.fspath(data)
     name = Path(data).name.partition(".")[0] if name is None else name

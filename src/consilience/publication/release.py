@@ -60,6 +60,16 @@ def answer(
     `interval` is the level of error bars, such as 0.95. `per` divides the answers by those to another query. `integers`
     gives whole numbers that add up. `cross` gives a cross-table with totals, and `columns` says what goes across in it.
     `guess` adds what the account assumes where nothing was measured.
+
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> print(answer(account, "by sex", integers=True))
+    sex
+    sex,estimate,noisy,basis
+    0,7,7.5,measured
+    1,5,5.1,measured
     """
     return answers(
         source,
@@ -175,7 +185,21 @@ class _Asked:
 
 
 class Release(Bundle):
-    """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget."""
+    """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     release = open_release(cs.write_bundle(account, f"{folder}/release"))
+    >>> print(release.answer("by sex", integers=True))
+    sex
+    sex,estimate,noisy,basis
+    0,7,7.5,measured
+    1,5,5.1,measured
+    """
 
     def answer(
         self,
@@ -254,6 +278,16 @@ class Release(Bundle):
 
 
 def open_release(path: str | os.PathLike[str]) -> Release:
-    """The bundle at a path, checked: all files there with their checksums and in agreement, and nothing foreign."""
+    """The bundle at a path, checked: all files there with their checksums and in agreement, and nothing foreign.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(open_release(cs.write_bundle(account, f"{folder}/release")).estimate.domain.names)
+    ('age', 'sex')
+    """
     opened = open_bundle(path)
     return Release(opened.path, opened.manifest, opened.estimate)

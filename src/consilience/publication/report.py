@@ -413,6 +413,15 @@ def report(
     """The report, written into its bundle in place of an earlier one, or the page alone to `out`.
 
     Its `path` says where. Spends nothing.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(report(cs.write_bundle(account, f"{folder}/release"), refits=20).path.name)
+    report.html
     """
     _checked(level, refits, seed)
     if out is not None:
