@@ -5,8 +5,9 @@ records of the columns it is asked for, batch by batch, always in the same order
 in a message: only declared ones do.
 """
 
+import codecs
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from consilience.domain.attributes import Attribute
 from consilience.errors import ConsilienceError, SourceError
@@ -73,6 +74,27 @@ def check_types(shown: str, types: Mapping[str, Any], required: Required) -> Non
 
 def _named(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def in_utf8(file: BinaryIO, encoding: str) -> "BinaryIO | InUtf8":
+    """The file as if it had been saved in UTF-8; what is in UTF-8 is passed on as it is, valid or not."""
+    return file if encoding == "utf-8" else InUtf8(file, encoding)
+
+
+class InUtf8:
+    """A file that turns its text into UTF-8 piece by piece; bytes without a meaning become U+FFFD."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def read(self, size: int) -> bytes:
+        """The text of the next so many bytes; empty at the end alone."""
+        while True:
+            piece = self._file.read(size)
+            text = self._decoder.decode(piece, final=not piece)
+            if text or not piece:
+                return text.encode("utf-8", "surrogatepass")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
