@@ -1,4 +1,8 @@
-"""`evaluate`: an estimate against the confidential records. NOT PRIVATE."""
+"""Error against the truth. NOT PRIVATE: what it finds is computed from confidential records without noise.
+
+It is for people who may see the records: to compare methods, or to judge a release before it is published. Results say
+that they are not private wherever they are shown, and none of them may be published or used to choose what is.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
