@@ -165,7 +165,9 @@ def report(bundle: Path, drawn: dict[str, list[str]]) -> Report:
     with pytest.MonkeyPatch.context() as patch:
         for name, specifications in drawn.items():
             patch.setattr(vl_convert, name, recording(getattr(vl_convert, name), specifications))
-        return written_report(bundle, refits=20, out=bundle.parent / "page.html")
+        made = written_report(bundle, refits=20, out=bundle.parent / "page.html")
+        assert all(picture.png for picture in made.pictures.values())
+        return made
 
 
 def recording(convert: Callable[..., Any], specifications: list[str]) -> Callable[..., Any]:
@@ -188,7 +190,6 @@ def test_the_report_and_its_pictures_show_no_number_without_a_basis(report, assu
 
 def test_both_files_of_a_picture_are_drawn_from_one_specification_without_such_numbers(report, drawn, assumed):
     """So that a PNG, whose letters cannot be searched, shows what the SVG shows."""
-    assert all(picture.png for picture in report.pictures.values())
     specifications = drawn["vegalite_to_png"]
     assert specifications == drawn["vegalite_to_svg"]
     assert len(specifications) == len(report.pictures) > 4
