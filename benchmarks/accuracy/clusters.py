@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.problems.clusterings import wcss
 from benchmarks.problems.points import NamedPoints, published_points
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.iterates.clustering import wcss
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
 from consilience.plans.kmeans import KMeans

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.clusters import replace_seed
 from benchmarks.accuracy.regression import source_of
+from benchmarks.problems.clusterings import nearest
 from benchmarks.problems.labelled_points import LabelledPoints, labelled_points
 from benchmarks.problems.points import NamedPoints, published_points
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
-from consilience.iterates.clustering import nearest
-from consilience.iterates.logistic_problem import fit_logistic, signed_records
+from consilience.iterates.problems import fit_logistic, signed_records
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.plans.kmeans import KMeans
 from consilience.plans.logistic import Logistic

@@ -70,7 +70,7 @@ MECHANISMS: dict[str, Mechanism] = {
         "consilience.plans.aim", lambda plans, _, workload: plans.Aim(workload, model="residual")
     ),
     "MWEM+graphical": Mechanism(
-        "consilience.plans.published.mwem_models", lambda plans, _, workload: plans.MwemModels(workload)
+        "consilience.plans.published.mwem", lambda plans, _, workload: plans.MwemModels(workload)
     ),
     "PrivBayes": Mechanism("consilience.plans.published.privbayes", lambda plans, _, __: plans.PrivBayes()),
     "PrivBayes+graphical": Mechanism(
@@ -80,7 +80,7 @@ MECHANISMS: dict[str, Mechanism] = {
         "consilience.plans.residual_planner", lambda plans, _, workload: plans.ResidualPlanner(workload), "residual"
     ),
     "HDMM": Mechanism("consilience.plans.hdmm", lambda plans, _, workload: plans.Hdmm(workload), "residual"),
-    "release's choice": Mechanism("consilience.plans.chosen", _release_choice),
+    "release's choice": Mechanism("consilience.plans.best_buy", _release_choice),
 }
 """Those that are not adaptive are fitted by a non-negative estimator, which theirs as published is not."""
 

@@ -21,7 +21,7 @@ from benchmarks.problems.labelled_points import LabelledPoints, labelled_points
 from consilience.domain import Attribute, Domain
 from consilience.estimators.iterates import Iterates, Observed
 from consilience.estimators.logistic import last_iterate, regress
-from consilience.iterates.logistic_problem import fit_logistic, logistic_loss, signed_records
+from consilience.iterates.problems import fit_logistic, logistic_loss, signed_records
 from consilience.measurements import MeasurementSet
 from consilience.plans.logistic import Logistic
 from consilience.privacy.measure import measure

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.problems.data_folder import find_data
-from consilience.iterates.logistic_problem import signed_records
+from consilience.iterates.problems import signed_records
 from consilience.kernels.regions import normalised
 
 ADULT_BOUNDS: dict[str, tuple[float, float]] = {

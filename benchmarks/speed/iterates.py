@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.problems.points import mixture, s1
 from benchmarks.speed.timing import best_time
 from consilience.iterates.chain import ChainProblem, ChainSettings, run_chains
-from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
 from consilience.iterates.clustering import initial_centroids
+from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.regions import Region, RegionKind, lattice_points
 

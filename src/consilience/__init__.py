@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from consilience.privacy.ledger import Ledger
     from consilience.privacy.measure import measure
     from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
-    from consilience.publication.answering import answer
+    from consilience.publication.release import answer
     from consilience.publication.report import report
     from consilience.source import open_table
 
@@ -60,7 +60,7 @@ _HOMES = {
     "Query": "consilience.domain",
     "Release": "consilience.publication.release",
     "Workload": "consilience.domain",
-    "answer": "consilience.publication.answering",
+    "answer": "consilience.publication.release",
     "check": "consilience.file_checks",
     "check_domain": "consilience.curation",
     "draft_domain": "consilience.curation",

@@ -21,6 +21,15 @@ def check(path: str | os.PathLike[str], *, ledger: str | os.PathLike[str] | None
     """What a file, a bundle or a ledger is, and what speaks against publishing it; an error says what is wrong with it.
 
     With a ledger, measurements are compared with the checksum that it has of them.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check(cs.write_bundle(account, f"{folder}/release"))
+    Finding(kind='release bundle', summary='unnamed, fitted by graphical.', private=True, warning='')
     """
     return _examined(Path(path), None if ledger is None else Path(ledger))
 

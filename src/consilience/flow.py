@@ -35,9 +35,9 @@ from consilience.privacy.ledger_places import ledger_place
 from consilience.privacy.measure import DryRun, Plan, charged_elsewhere, measure_as_priced, price
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.clusters import publish_clusters, refuse_other_place
-from consilience.publication.drawing import NoPictures, check_pictures
 from consilience.publication.intervals import check_level, check_refits
 from consilience.publication.release import Release
+from consilience.publication.report_page import NoPictures, check_pictures
 from consilience.source import Source, open_table
 
 logger = logging.getLogger("consilience")
@@ -295,6 +295,16 @@ def release(
     is spent. The `ledger` lies beside the data and is created on first use with the total `budget`, by default this
     first request; repeating a request spends nothing. `interval` is the level of error bars in the bundle's tables,
     such as 0.95. The other names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("people", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> people = pa.table({"sex": ["F", "M", "F"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = release(people, domain, epsilon=1, plan="flat", simulate=0, out=f"{folder}/release")
+    >>> made.estimate.domain.names, made.manifest["private"]
+    (('sex',), False)
     """
     if isinstance(data, Estimate):
         raise DeclarationError(
@@ -381,6 +391,18 @@ def kmeans(
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
     `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("points", (cs.Attribute.continuous("x", (0, 1)),))
+    >>> points = pa.table({"x": np.tile([0.1, 0.9], 500)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = {"epsilon": 10, "simulate": 0, "steps": 20, "chains": 1, "pictures": False}
+    ...     found = kmeans(points, domain, clusters=2, out=f"{folder}/clusters", **options)
+    >>> found.centroids.shape, found.private
+    ((2, 1), False)
     """
     declared = domain if isinstance(domain, Domain) else Domain.load(domain)
     plan = KMeans(clusters, attributes, rounds=rounds, region=region, seed=seed)

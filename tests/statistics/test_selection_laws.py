@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from consilience.evaluation.selection_laws import selection_probabilities
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
-from consilience.privacy.selection import Selector, select
+from consilience.privacy.scores import Selector, select
 
 REJECTED_BELOW = 1e-7
 SENSITIVITY = 3

@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain, Workload
 from consilience.domain.domains import PublicFacts
-from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.measurements import Measurement
 from consilience.plans import (
     Aim,

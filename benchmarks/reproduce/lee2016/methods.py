@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.problems.clusterings import wcss
 from benchmarks.problems.points import NamedPoints
 from benchmarks.reproduce.lee2016.privgene import PrivGene
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
-from consilience.iterates.clustering import lloyd, wcss
+from consilience.iterates.clustering import lloyd
 from consilience.plans.kmeans import KMeans
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
 from consilience.privacy.measure import measure

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.iterates.clustering import wcss
+from benchmarks.problems.clusterings import wcss
 from consilience.kernels.regions import Region
 
 Floats = NDArray[np.float64]

@@ -30,12 +30,12 @@ from benchmarks.reproduce.qardaji2014.asked import (
     ordered,
 )
 from benchmarks.reproduce.qardaji2014.errors import distances
+from benchmarks.reproduce.qardaji2014.expected_errors import normalised_error
 from benchmarks.reproduce.qardaji2014.priview import PriView
 from consilience import plans
 from consilience.domain import Domain, Workload
 from consilience.estimators import Estimator, Residual
 from consilience.estimators.published.fourier import Fourier
-from consilience.plans.published.expected_errors import normalised_error
 from consilience.plans.published.marginals import DataCube, Learning
 from consilience.plans.published.marginals import Fourier as FourierPlan
 from consilience.privacy.measure import Plan, measure

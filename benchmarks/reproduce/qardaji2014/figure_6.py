@@ -8,8 +8,8 @@ from benchmarks.problems.flags import kosarak_sized
 from benchmarks.reproduce.candlesticks import Candlesticks
 from benchmarks.reproduce.figures import Claim, brief, publish
 from benchmarks.reproduce.qardaji2014.asked import FULL, QUICK, Asked, Rows, Setting, Size, between, ordered
+from benchmarks.reproduce.qardaji2014.expected_errors import view_noise_error
 from benchmarks.reproduce.qardaji2014.priview import PriView
-from consilience.plans.published.expected_errors import view_noise_error
 
 NAME = "qardaji2014-figure-6"
 PICTURE = Candlesticks(

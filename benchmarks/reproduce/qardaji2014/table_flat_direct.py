@@ -2,7 +2,12 @@
 
 from benchmarks.reproduce.figures import Claim, Picture, publish
 from benchmarks.reproduce.qardaji2014.asked import Rows
-from consilience.plans.published.expected_errors import direct_beats_flat_from, direct_error, flat_error, unit_variance
+from benchmarks.reproduce.qardaji2014.expected_errors import (
+    direct_beats_flat_from,
+    direct_error,
+    flat_error,
+    unit_variance,
+)
 
 NAME = "qardaji2014-table-flat-direct"
 PICTURE = Picture(

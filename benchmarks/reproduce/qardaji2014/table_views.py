@@ -8,8 +8,8 @@ with the project, and for other ℓ too.
 from benchmarks.problems.flags import AOL_FLAGS, AOL_RECORDS, CHAIN_FLAGS, CHAIN_RECORDS
 from benchmarks.reproduce.figures import Claim, Picture, publish
 from benchmarks.reproduce.qardaji2014.asked import Rows
+from benchmarks.reproduce.qardaji2014.expected_errors import block_criterion, view_noise_error
 from consilience.coverings.designs import covering_size
-from consilience.plans.published.expected_errors import block_criterion, view_noise_error
 
 NAME = "qardaji2014-table-views"
 PICTURE = Picture(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate
     from consilience.measurements.basis import Basis
     from consilience.publication import AnswerTable, CrossTable
-    from consilience.publication.answering import Answers
+    from consilience.publication.release import Answers
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ def answer_command(
 ) -> None:
     """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
     from consilience.domain.files import write_atomically
-    from consilience.publication.answering import answers
-    from consilience.publication.questions import as_question
+    from consilience.publication.intervals import as_question
+    from consilience.publication.release import answers
 
     form = _form(csv=csv, json=json, out=out)
     _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns)

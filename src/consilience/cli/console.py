@@ -133,7 +133,7 @@ def echo(message: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def _harmless(text: str) -> str:
-    from consilience.domain.spelling import visible
+    from consilience.domain.declarations import visible
 
     return "\n".join(visible(line) for line in text.split("\n"))
 

@@ -136,7 +136,7 @@ def _note_check(data: str, domain: "Domain", table: str | None, sql: str | None,
     """Note beside the ledger that this domain was checked: its fingerprint and the date, no count."""
     from dataclasses import replace
 
-    from consilience.curation.checks import note_check
+    from consilience.curation.draft import note_check
     from consilience.privacy.ledger_places import ledger_place
 
     try:

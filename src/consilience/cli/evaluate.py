@@ -27,8 +27,7 @@ def evaluate_command(
 ) -> None:
     """Tell the error of a release against the confidential table. NOT PRIVATE: do not publish what it prints."""
     from consilience.domain import Domain, Workload
-    from consilience.evaluation import evaluate
-    from consilience.evaluation.evaluate import NOTICE
+    from consilience.evaluation import NOTICE, evaluate
 
     listen()
     wanted = Workload.load(workload)

@@ -28,6 +28,7 @@ LARGEST_MISFIT = 1.5
 """Rounds that miss what they are expected to be by more than this, squared and on average, are not explained."""
 
 
+@options.charged
 def kmeans_command(
     data: Annotated[
         str | None, typer.Argument(help="The confidential points: CSV, Parquet (globs too), DuckDB or SQLite.")
@@ -59,31 +60,15 @@ def kmeans_command(
     steps: Annotated[int | None, typer.Option("--steps", help="Steps of each chain; more are more exact.")] = None,
     chains: Annotated[int | None, typer.Option("--chains", help="How many chains.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="A public seed: the first centroids, and the chains.")] = 0,
-    ledger: options.LedgerFile = None,
-    budget: options.TotalBudget = None,
-    request: options.RequestId = None,
-    neighbours: options.NeighbourRelation = "add-remove",
-    unit: options.UnitColumn = None,
-    max_rows: options.MaxRows = None,
-    table: options.SourceTable = None,
-    sql: options.SourceQuery = None,
-    encoding: options.Encoding = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = None,
-    thousands: options.Thousands = None,
-    missing_tokens: options.MissingTokens = None,
-    name: options.SourceName = None,
-    simulate: options.Simulate = None,
-    take_over: options.TakeOver = False,
-    convert: options.Convert = False,
-    checked: options.Checked = False,
+    *,
+    charge: options.Charged,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that this command wrote.")] = False,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw.")] = True,
     dry_run: options.DryRunOnly = False,
     json: options.AsJson = False,
 ) -> None:
     """Cluster confidential points: centroids and sizes with error bars. Spends budget, which the ledger holds."""
-    from consilience.flow import Request, cluster_points
+    from consilience.flow import cluster_points
     from consilience.measurements import MeasurementSet
 
     listen()
@@ -92,35 +77,16 @@ def kmeans_command(
         _refuse_both(data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho)
         asked = None
     else:
-        declared = options.written_as(
-            _domain(data, bounds, domain),
-            encoding=encoding,
-            delimiter=delimiter,
-            decimal=decimal,
-            thousands=thousands,
-            missing_tokens=missing_tokens,
-        )
-        if not checked and domain is not None:
-            suggestion = options.check_command(domain, str(data), ledger, table, sql, declared)
-        asked = Request(
+        declared = charge.written_as(_domain(data, bounds, domain))
+        if domain is not None:
+            suggestion = charge.suggestion(domain, str(data), declared)
+        asked = charge.asked(
             data=data,
             domain=declared,
             plan=_plan(clusters, attributes, rounds, region, seed),
             epsilon=epsilon,
             delta=delta,
             rho=rho,
-            ledger=ledger,
-            budget=budget,
-            id=request,
-            neighbours=neighbours,
-            unit=unit,
-            max_rows_per_unit=max_rows,
-            table=table,
-            query=sql,
-            name=name,
-            simulate=simulate,
-            take_over=take_over,
-            convert=convert,
         )
     if dry_run:
         if asked is None:

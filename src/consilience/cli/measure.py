@@ -28,6 +28,7 @@ EXAMPLE = (
 )
 
 
+@options.charged
 def measure_command(
     data: options.Data,
     domain: options.DomainFile,
@@ -38,43 +39,19 @@ def measure_command(
     plan: options.PlanText = None,
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
-    ledger: options.LedgerFile = None,
-    budget: options.TotalBudget = None,
-    request: options.RequestId = None,
-    neighbours: options.NeighbourRelation = "add-remove",
-    unit: options.UnitColumn = None,
-    max_rows: options.MaxRows = None,
-    table: options.SourceTable = None,
-    sql: options.SourceQuery = None,
-    encoding: options.Encoding = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = None,
-    thousands: options.Thousands = None,
-    missing_tokens: options.MissingTokens = None,
-    name: options.SourceName = None,
-    simulate: options.Simulate = None,
-    take_over: options.TakeOver = False,
-    convert: options.Convert = False,
-    checked: options.Checked = False,
+    *,
+    charge: options.Charged,
     dry_run: options.DryRunOnly = False,
     verbose: options.Verbose = False,
     json: options.AsJson = False,
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
     from consilience.domain import Domain
-    from consilience.flow import Request
 
     listen(verbose=verbose or dry_run)
-    declared = options.written_as(
-        Domain.load(domain),
-        encoding=encoding,
-        delimiter=delimiter,
-        decimal=decimal,
-        thousands=thousands,
-        missing_tokens=missing_tokens,
-    )
+    declared = charge.written_as(Domain.load(domain))
     options.refuse_two_plans(plan, unnamed_share)
-    asked = Request(
+    asked = charge.asked(
         data=data,
         domain=declared,
         plan=plan,
@@ -83,18 +60,6 @@ def measure_command(
         epsilon=epsilon,
         delta=delta,
         rho=rho,
-        ledger=ledger,
-        budget=budget,
-        id=request,
-        neighbours=neighbours,
-        unit=unit,
-        max_rows_per_unit=max_rows,
-        table=table,
-        query=sql,
-        name=name,
-        simulate=simulate,
-        take_over=take_over,
-        convert=convert,
     )
     if dry_run:
         asked.priced.check_answers()
@@ -103,7 +68,7 @@ def measure_command(
     if out is None:
         raise typer.BadParameter("name the file to write, or use --dry-run", param_hint="--out")
     options.refuse_existing(out)
-    suggestion = None if checked else options.check_command(domain, data, ledger, table, sql, declared)
+    suggestion = charge.suggestion(domain, data, declared)
     with progress() as show:
         measured = asked.measure(before_charge=before_charge(declared, suggestion), progress=show)
     measured.save(out)
@@ -121,7 +86,7 @@ def before_charge(domain: "Domain", suggestion: str | None) -> "Callable[[Ledger
     """
 
     def suggest(book: "Ledger") -> None:
-        from consilience.curation.checks import was_checked
+        from consilience.curation.draft import was_checked
 
         if suggestion is not None and not book.entries() and not was_checked(book.path, domain):
             note(

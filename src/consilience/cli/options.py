@@ -1,8 +1,12 @@
 """Options that several verbs share, and how they become the library's nouns."""
 
+import functools
+import inspect
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +14,7 @@ from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
     from consilience.domain import Domain, Workload
+    from consilience.flow import Request
     from consilience.source import Source
 
 Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
@@ -106,6 +111,66 @@ TakeOver = Annotated[
 DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Tell why: the choice of plan and method, and the fit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True)
+class Charged:
+    """What every verb that spends asks about the source and the ledger."""
+
+    ledger: LedgerFile = None
+    budget: TotalBudget = None
+    request: RequestId = None
+    neighbours: NeighbourRelation = "add-remove"
+    unit: UnitColumn = None
+    max_rows: MaxRows = None
+    table: SourceTable = None
+    sql: SourceQuery = None
+    encoding: Encoding = None
+    delimiter: Delimiter = None
+    decimal: Decimal = None
+    thousands: Thousands = None
+    missing_tokens: MissingTokens = None
+    name: SourceName = None
+    simulate: Simulate = None
+    take_over: TakeOver = False
+    convert: Convert = False
+    checked: Checked = False
+
+    def written_as(self, domain: "Domain") -> "Domain":
+        """The domain of a source that is written as the command line says."""
+        how = ("encoding", "delimiter", "decimal", "thousands", "missing_tokens")
+        return written_as(domain, **{each: getattr(self, each) for each in how})
+
+    def asked(self, **others: Any) -> "Request":
+        """The request for what is asked beside these options."""
+        from consilience.flow import Request
+
+        same = ("ledger", "budget", "neighbours", "unit", "table", "name", "simulate", "take_over", "convert")
+        given = {each: getattr(self, each) for each in same}
+        return Request(id=self.request, max_rows_per_unit=self.max_rows, query=self.sql, **given, **others)
+
+    def suggestion(self, domain: Path, data: str, declared: "Domain") -> str | None:
+        """The command that compares the domain with the data, unless that was checked."""
+        return None if self.checked else check_command(domain, data, self.ledger, self.table, self.sql, declared)
+
+
+def charged(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `Charged` in place of its parameter `charge`."""
+    signature = inspect.signature(command)
+    inner = inspect.signature(Charged).parameters
+
+    @functools.wraps(command)
+    def expanded(**given: Any) -> None:
+        command(charge=Charged(**{name: given.pop(name) for name in inner}), **given)
+
+    parameters = [
+        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in signature.parameters.values()
+        for part in (inner.values() if each.name == "charge" else [each])
+    ]
+    expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {each.name: each.annotation for each in parameters}
+    return expanded
 
 
 def written_as(

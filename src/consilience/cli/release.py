@@ -13,6 +13,7 @@ from consilience.cli.measure import before_charge, show_preview
 EXAMPLE = "Example: consilience release data.csv --domain data.domain.toml --epsilon 1 --out release"
 
 
+@options.charged
 def release_command(
     data: options.Data,
     domain: options.DomainFile,
@@ -24,24 +25,8 @@ def release_command(
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
-    ledger: options.LedgerFile = None,
-    budget: options.TotalBudget = None,
-    request: options.RequestId = None,
-    neighbours: options.NeighbourRelation = "add-remove",
-    unit: options.UnitColumn = None,
-    max_rows: options.MaxRows = None,
-    table: options.SourceTable = None,
-    sql: options.SourceQuery = None,
-    encoding: options.Encoding = None,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = None,
-    thousands: options.Thousands = None,
-    missing_tokens: options.MissingTokens = None,
-    name: options.SourceName = None,
-    simulate: options.Simulate = None,
-    take_over: options.TakeOver = False,
-    convert: options.Convert = False,
-    checked: options.Checked = False,
+    *,
+    charge: options.Charged,
     allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
@@ -53,19 +38,11 @@ def release_command(
 ) -> None:
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     from consilience.domain import Domain
-    from consilience.flow import Request
 
     listen(verbose=verbose or dry_run)
-    declared = options.written_as(
-        Domain.load(domain),
-        encoding=encoding,
-        delimiter=delimiter,
-        decimal=decimal,
-        thousands=thousands,
-        missing_tokens=missing_tokens,
-    )
+    declared = charge.written_as(Domain.load(domain))
     options.refuse_two_plans(plan, unnamed_share)
-    asked = Request(
+    asked = charge.asked(
         data=data,
         domain=declared,
         plan=plan,
@@ -74,18 +51,6 @@ def release_command(
         epsilon=epsilon,
         delta=delta,
         rho=rho,
-        ledger=ledger,
-        budget=budget,
-        id=request,
-        neighbours=neighbours,
-        unit=unit,
-        max_rows_per_unit=max_rows,
-        table=table,
-        query=sql,
-        name=name,
-        simulate=simulate,
-        take_over=take_over,
-        convert=convert,
     )
     if dry_run:
         asked.check(method)
@@ -93,7 +58,7 @@ def release_command(
         return
     if out is None:
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")
-    suggestion = None if checked else options.check_command(domain, data, ledger, table, sql, declared)
+    suggestion = charge.suggestion(domain, data, declared)
     with progress() as show:
         made = asked.release(
             out,
@@ -107,7 +72,7 @@ def release_command(
         )
     show_estimate(made.estimate, out, json=json, verbose=verbose)
     if not json:
-        from consilience.domain.spelling import spell_attribute
+        from consilience.domain.declarations import spell_attribute
         from consilience.measurements.basis import columns_basis
 
         known = columns_basis(made.estimate.measurements).columns.items()

@@ -4,9 +4,12 @@ A column of numbers with many values becomes ten bins between round edges; a col
 with many different texts, such as a name or an address, is left out and named.
 """
 
+import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +18,11 @@ import pyarrow as pa
 
 from consilience.domain.attributes import Attribute
 from consilience.domain.domains import Domain
+from consilience.domain.files import write_atomically
 from consilience.domain.source_format import SourceFormat
 from consilience.errors import SourceError
-from consilience.source.kinds import reader_of
 from consilience.source.records import Writing
+from consilience.source.tables import reader_of
 from consilience.source.values import decoded, numbers_of, texts_of
 
 MOST_VALUES = 50
@@ -99,6 +103,14 @@ def draft_domain(
     """A domain with an attribute for each column that looks like one. Reads the data, and is not private.
 
     Without a `name` the dataset is called as the file is, up to its first dot.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "people.csv"
+    ...     _ = path.write_text("sex\\n" + "F\\nM\\n" * 30)
+    ...     draft_domain(path).domain["sex"].labels
+    ('F', 'M')
     """
     data = os.fspath(data)
     name = Path(data).name.partition(".")[0] if name is None else name
@@ -131,3 +143,36 @@ def round_edges(low: float, high: float, *, whole: bool) -> Sequence[float]:
         step = max(1, math.ceil(step))
     first, last = math.floor(low / step), math.floor(high / step) + 1
     return [step * i for i in range(first, last + 1)]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# That a curator compared a domain with the data: noted beside the ledger, so that it need not be suggested.
+#
+# The note holds the domain's fingerprint and a date, and nothing of what was found.
+
+
+def note_check(ledger: Path, domain: Domain) -> None:
+    """The domain counts as checked against the data of this ledger, whether or not that exists yet."""
+    date = datetime.now(UTC).date().isoformat()
+    checks = _checks(ledger) | {_reviewed_fingerprint(domain): date}
+    write_atomically(_checks_beside(ledger), (json.dumps({"checked": checks}, indent=2) + "\n").encode())
+
+
+def was_checked(ledger: Path, domain: Domain) -> bool:
+    """Whether somebody compared this domain, marks of review aside, with the data of this ledger."""
+    return _reviewed_fingerprint(domain) in _checks(ledger)
+
+
+def _checks_beside(ledger: Path) -> Path:
+    return ledger.with_name(ledger.name + ".checks")
+
+
+def _checks(ledger: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads(_checks_beside(ledger).read_text(encoding="utf-8"))["checked"])
+    except (OSError, ValueError, TypeError, KeyError):  # nobody checked, or somebody else's file
+        return {}
+
+
+def _reviewed_fingerprint(domain: Domain) -> str:
+    return replace(domain, draft=False, unreviewed=()).fingerprint

@@ -22,9 +22,9 @@ from consilience.domain.attributes import Attribute, Categorical, Continuous, Nu
 from consilience.domain.domains import Domain
 from consilience.domain.source_format import Notation
 from consilience.source.coding import LabelCoder, coder_of
-from consilience.source.kinds import reader_of
 from consilience.source.readers import Reader
 from consilience.source.records import Batch, ImpossibleRule, with_points
+from consilience.source.tables import reader_of
 from consilience.source.values import decoded, is_text, nulls, numbers_of, texts_of
 
 compute: Any = pyarrow.compute

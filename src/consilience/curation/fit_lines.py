@@ -30,9 +30,9 @@ from consilience.source.delimited import (
     open_bytes,
     read_header,
 )
-from consilience.source.kinds import DELIMITED, matching_files
+from consilience.source.readers import attempt
 from consilience.source.records import with_points
-from consilience.source.refusals import attempt
+from consilience.source.tables import DELIMITED, matching_files
 from consilience.source.values import numbers_of
 
 UNREADABLE = "the source cannot be read; check that every file is whole and that you may read it"

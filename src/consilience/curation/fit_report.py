@@ -152,6 +152,13 @@ def check_domain(
     """How the domain fits the data, and what to write so that it does. NOT PRIVATE, for the curator's eyes only.
 
     Takes whatever `open_table` takes, and drafts of domains as well. It spends nothing, because it protects nothing.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("people", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> people = pa.table({"sex": ["F", "M", "F"]})
+    >>> check_domain(people, domain).fits
+    True
     """
     declared_unit(unit, max_rows_per_unit)
     opened = Opened(data, table, query, unit, max_rows_per_unit)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from consilience.domain.declarations import suggestion
+from consilience.domain.declarations import HEADS, KEYWORDS, suggestion
 from consilience.domain.factors import (
     AllRanges,
     Factor,
@@ -34,7 +34,6 @@ from consilience.domain.factors import (
     Tree,
     Value,
 )
-from consilience.domain.spelling import HEADS, KEYWORDS
 from consilience.errors import DeclarationError
 
 _TOKEN = re.compile(

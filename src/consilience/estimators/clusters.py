@@ -23,9 +23,9 @@ from consilience.errors import ConsilienceError, FileFormatError, MeasurementErr
 from consilience.estimators.iterates import Iterates, Observed, Progress, check_level, diagnostics, finite_or_none
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
 from consilience.iterates.chain_kernels import KMEANS
-from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
 from consilience.iterates.clustering import lloyd
 from consilience.iterates.kriging import Kriging, statistics_of
+from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.regions import Region, in_original_units
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet

@@ -15,8 +15,8 @@ from consilience.estimators.base import MarginalLoss, Progress
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.measured_model import MeasuredModel
 from consilience.kernels.linear_maps import Kronecker
+from consilience.marginals.least_squares import one_way_shares
 from consilience.marginals.table_stacks import stored_order
-from consilience.marginals.total_estimate import one_way_shares
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.first_order import AcceleratedDescent, Direct, DualAveraging, MirrorDescent
 from consilience.models.fitting.fit_model import ModelFit, fit_model

@@ -32,7 +32,7 @@ from consilience.domain.files import write_atomically
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.iterates import Iterates, Observed, Progress, check_level, diagnostics
 from consilience.iterates.kriging import Kriging
-from consilience.iterates.logistic_problem import (
+from consilience.iterates.problems import (
     NoisyGradients,
     followed,
     logistic_problem,

@@ -40,7 +40,7 @@ from consilience.estimators.evidence import (
 )
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
 from consilience.kernels.simplex import project_to_simplex
-from consilience.marginals.total_estimate import combined_total, total_of_answers
+from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import Loss

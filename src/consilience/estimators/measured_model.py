@@ -23,8 +23,8 @@ from consilience.estimators.evidence import (
 )
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers, exact_answers, noisy_answers
 from consilience.kernels.linear_maps import Kronecker
+from consilience.marginals.least_squares import NoisyProduct, TotalEstimate, combined_total, total_of_answers
 from consilience.marginals.table_stacks import Scope
-from consilience.marginals.total_estimate import NoisyProduct, TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.models.junction_trees import JunctionTree, WorstClique, junction_tree, junction_tree_within
 from consilience.solvers.fit import Infeasible

@@ -19,7 +19,7 @@ from consilience.estimators.evidence import (
     refuse_nothing_to_fit,
 )
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
-from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
+from consilience.marginals.least_squares import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, MeasurementSet
 from consilience.measurements.measurement import Measurement
 from consilience.solvers.fit import Infeasible

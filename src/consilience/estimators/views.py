@@ -3,7 +3,7 @@
 1. *Consistency.* Every residual of the views becomes its weighted mean over all views that have it: the generalised
    least-squares fit, in closed form (marginals/consistency.py proves that the paper's procedure ends there).
 2. *Non-negativity.* The nearest consistent views without negative counts, weighted by precision, with the one-way
-   counts of step 1 (marginals/nearest_views.py). Or Ripple, as published: negative counts are moved to
+   counts of step 1 (marginals/nonnegativity.py). Or Ripple, as published: negative counts are moved to
    neighbouring cells and consistency is restored, round by round (marginals/nonnegativity.py).
 3. *Reconstruction*, on request. A marginal that is part of a view is summed from it; any other is the table of greatest
    entropy with what the views say of its parts, or another of the paper's choices (marginals/reconstruction.py).
@@ -27,8 +27,7 @@ from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.marginals_estimate import ViewsEstimate
 from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes
 from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
-from consilience.marginals.nearest_views import GAP, MOST_STEPS, nearest_views
-from consilience.marginals.nonnegativity import NonnegativeViews, nonnegative_views
+from consilience.marginals.nonnegativity import GAP, MOST_STEPS, NonnegativeViews, nearest_views, nonnegative_views
 from consilience.marginals.reconstruction import Method as Reconstruction
 from consilience.marginals.reconstruction import reconstruct
 from consilience.marginals.table_stacks import Scope, TableStack, maximal, stored_order

@@ -1,7 +1,7 @@
 """Datasets that make every iterate of a noisy algorithm likely: chains over datasets, on plain arrays."""
 
 from consilience.iterates.chain import Chain, ChainProblem, ChainRuns, ChainSettings, Mixture, Simulated, run_chains
-from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
+from consilience.iterates.problems import NoisyRounds, cluster_problem
 
 __all__ = [
     "Chain",

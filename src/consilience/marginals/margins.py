@@ -125,16 +125,6 @@ class ViewReader:
         ]
 
 
-def margins_of(target: Scope, stack: TableStack, flat: Array, *, maximal: bool = True) -> list[Margin]:
-    """What views tell about a target: its margins over the largest intersections, or over those with every view.
-
-    >>> stack = TableStack((2, 2, 2), [(0, 1), (1, 2)])
-    >>> margins_of((0, 2), stack, np.array([1.0, 2, 3, 4, 4, 0, 3, 3]))
-    [((0,), array([3., 7.])), ((1,), array([7., 3.]))]
-    """
-    return ViewReader(stack, flat).margins(target, maximal=maximal)
-
-
 def largest_masks(masks: Iterable[int]) -> list[int]:
     """The sets, as bit masks, that are part of no other and not empty, the larger first.
 

@@ -35,10 +35,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.declarations import spell_attribute
 from consilience.domain.domains import Domain
 from consilience.domain.factors import AllRanges, Factor, Haar, Identity, Nominal, Prefix, Tree
 from consilience.domain.queries import BoundQuery, Query
-from consilience.domain.spelling import spell_attribute
 from consilience.domain.workloads import Workload
 from consilience.kernels.linear_maps import LinearMap
 from consilience.kernels.row_spaces import RowSpace, alike, has_no_mean, is_constant

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Numeric
-from consilience.domain.declarations import format_number, label_text, suggestion
+from consilience.domain.declarations import format_number, guarded, label_text, suggestion
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
-from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet

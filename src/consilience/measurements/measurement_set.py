@@ -15,10 +15,9 @@ from consilience.domain.domains import Domain, PublicFacts, PublicMargin
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import MeasurementError
-from consilience.measurements.measurement import Measurement, finite_number
+from consilience.measurements.measurement import Measurement, finite_number, plain_mapping
 from consilience.measurements.noise_laws import Exact, NoiseLaw
 from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
-from consilience.measurements.plain_data import plain_mapping
 from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget, sum_spent
 
 MarginalKey = str | tuple[str, ...]

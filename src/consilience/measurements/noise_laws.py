@@ -13,7 +13,7 @@ drawn elsewhere; `simulate` is for simulation and bootstrap, and its draws prote
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -42,10 +42,18 @@ class NoiseLaw(ABC):
     """The name by which files know the law."""
     discrete: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        for name in self._parameters:
+            object.__setattr__(self, name, _checked(self, name, getattr(self, name)))
+
     @property
-    @abstractmethod
+    def _parameters(self) -> tuple[str, ...]:
+        return tuple(each.name for each in fields(self))  # pyright: ignore[reportArgumentType]
+
+    @property
     def scale_parameter(self) -> float:
         """The law's own parameter: the scale of a Laplace law, the stddev of a Gaussian one, 0 when exact."""
+        return getattr(self, self._parameters[0]) if self._parameters else 0.0
 
     @property
     def lattice_step(self) -> float | None:
@@ -109,13 +117,6 @@ class Laplace(NoiseLaw):
     scale: float
     law: ClassVar[str] = "laplace"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _checked(self, "scale", self.scale))
-
-    @property
-    def scale_parameter(self) -> float:
-        return self.scale
-
     @property
     def variance(self) -> float:
         return 2 * self.scale**2
@@ -147,13 +148,6 @@ class Gaussian(NoiseLaw):
 
     stddev: float
     law: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stddev", _checked(self, "stddev", self.stddev))
-
-    @property
-    def scale_parameter(self) -> float:
-        return self.stddev
 
     @property
     def variance(self) -> float:
@@ -224,14 +218,6 @@ class DiscreteLaplace(LatticeLaw):
     step: float = 1.0
     law: ClassVar[str] = "discrete-laplace"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _checked(self, "scale", self.scale))
-        object.__setattr__(self, "step", _checked(self, "step", self.step))
-
-    @property
-    def scale_parameter(self) -> float:
-        return self.scale
-
     @property
     def _decay(self) -> float:
         """step/scale, so that q = exp(−decay)."""
@@ -277,14 +263,6 @@ class DiscreteGaussian(LatticeLaw):
     stddev: float
     step: float = 1.0
     law: ClassVar[str] = "discrete-gaussian"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stddev", _checked(self, "stddev", self.stddev))
-        object.__setattr__(self, "step", _checked(self, "step", self.step))
-
-    @property
-    def scale_parameter(self) -> float:
-        return self.stddev
 
     @property
     def _width(self) -> float:
@@ -355,10 +333,6 @@ class Exact(NoiseLaw):
     law: ClassVar[str] = "exact"
 
     @property
-    def scale_parameter(self) -> float:
-        return 0.0
-
-    @property
     def variance(self) -> float:
         return 0.0
 
@@ -391,13 +365,6 @@ class Gumbel(NoiseLaw):
 
     scale: float
     law: ClassVar[str] = "gumbel"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _checked(self, "scale", self.scale))
-
-    @property
-    def scale_parameter(self) -> float:
-        return self.scale
 
     @property
     def variance(self) -> float:

@@ -20,10 +20,9 @@ from consilience.domain.domains import Domain
 from consilience.domain.files import write_atomically
 from consilience.domain.queries import Query
 from consilience.errors import ConsilienceError, FileFormatError
-from consilience.measurements.measurement import RESERVED_EXTRA, Measurement
+from consilience.measurements.measurement import RESERVED_EXTRA, Measurement, read_json, write_json
 from consilience.measurements.noise_laws import noise_law
 from consilience.measurements.parquet_sizes import read_bounded
-from consilience.measurements.plain_data import read_json, write_json
 from consilience.measurements.privacy_statement import PrivacyStatement
 
 if TYPE_CHECKING:

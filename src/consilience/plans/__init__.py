@@ -13,8 +13,7 @@ from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
     from consilience.plans.aim import Aim
-    from consilience.plans.best_buy import BestBuy
-    from consilience.plans.chosen import chosen_plan
+    from consilience.plans.best_buy import BestBuy, chosen_plan
     from consilience.plans.forest import Forest, Independent, Mst
     from consilience.plans.hdmm import Hdmm
     from consilience.plans.histogram import Histogram
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from consilience.plans.published.dual_query import DualQuery
     from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
     from consilience.plans.published.marginals import DataCube, Fourier, Learning
-    from consilience.plans.published.mwem import Mwem
-    from consilience.plans.published.mwem_models import MwemModels
+    from consilience.plans.published.mwem import Mwem, MwemModels
     from consilience.plans.published.privbayes import PrivBayes
     from consilience.plans.residual_planner import ResidualPlanner
     from consilience.plans.texts import plan_from_text
@@ -92,14 +90,14 @@ _HOMES = {
     "MatrixMechanism": "matrix_mechanism",
     "Mst": "forest",
     "Mwem": "published.mwem",
-    "MwemModels": "published.mwem_models",
+    "MwemModels": "published.mwem",
     "Php": "published.histograms",
     "PrivBayes": "published.privbayes",
     "ResidualPlanner": "residual_planner",
     "SampleAndAggregate": "published.clusters",
     "Views": "views",
     "Wavelet": "published.histograms",
-    "chosen_plan": "chosen",
+    "chosen_plan": "best_buy",
     "plan_from_text": "texts",
 }
 

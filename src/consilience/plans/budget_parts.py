@@ -10,8 +10,7 @@ from consilience.privacy.budgets import Budget, budget, exact_difference
 from consilience.privacy.gate import Candidate, Gate
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.record_statistics import RecordStatistic
-from consilience.privacy.scores import Score
-from consilience.privacy.selection import Selector
+from consilience.privacy.scores import Score, Selector
 
 
 def in_two_parts(whole: Budget, share: float) -> tuple[Budget, Budget]:

@@ -22,7 +22,7 @@ import numpy as np
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
-from consilience.iterates.logistic_problem import next_coefficients
+from consilience.iterates.problems import next_coefficients
 from consilience.kernels.regions import REGION_KINDS, RegionKind
 from consilience.measurements import MeasurementSet
 from consilience.plans.kmeans import asked_names

@@ -7,18 +7,16 @@ counts that of Lee, Wang, Kifer 2015, §5.3.
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.attribute_workloads import named_workload
 from consilience.domain.domains import Domain
-from consilience.domain.factors import Matrix
+from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Prefix
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
@@ -26,7 +24,33 @@ from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
 from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy
 from consilience.strategies.low_rank import low_rank_factors
-from consilience.strategies.workload_grams import gram_matrix, marginal_workload_gram, strategy_error
+from consilience.strategies.workload_grams import gram_matrix
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Workloads about one attribute: its values, prefixes, ranges, and random queries that a public seed determines.
+
+
+NamedWorkload = Literal["identity", "prefix", "ranges"]
+
+FACTOR_OF_NAME: dict[str, Factor] = {"identity": Identity(), "prefix": Prefix(), "ranges": AllRanges()}
+
+
+def named_workload(name: str, attribute: str) -> Workload:
+    """Every value ("identity"), every prefix ("prefix") or every range ("ranges") of an attribute.
+
+    >>> [query.describe() for query, _ in named_workload("prefix", "age")]
+    ['prefix(age)']
+    """
+    if name not in FACTOR_OF_NAME:
+        raise DeclarationError(
+            f"the workload {name!r} is not known; use one of {', '.join(FACTOR_OF_NAME)}, or give a Workload"
+        )
+    return Workload.of([Query.of({attribute: FACTOR_OF_NAME[name]})])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The matrix mechanism: measure a strategy that suits the workload, answer the workload from it (Li et al. 2010).
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What plans that optimise a strategy for one attribute share: the Gram matrix, and the strategy as a query.
@@ -169,29 +193,6 @@ def optimised_strategy(gram: bytes, name: str, norm: int) -> NDArray[np.float64]
         found = semidefinite_strategy(square, tolerance=1e-4).strategy
     found.setflags(write=False)
     return found
-
-
-def expected_marginal_error(sizes: Sequence[int], ways: int, *, strategy: str = "eigen", epsilon: float = 1.0) -> float:
-    """The expected squared error of a marginal, the mean over all of `ways` attributes, through a strategy for them.
-
-    The strategy is over the joint cells of attributes of these sizes: "eigen", "p-identity", "yuan", or "identity", the
-    full table. Such a strategy is no product of queries about single attributes, so that no plan can measure it; its
-    error under Laplace noise is found by examining it, as Qardaji, Yang and Li (2014, §5.1) do. Attributes of one size
-    leave the workload's eigenvectors open, and with them the error of "eigen": for all pairs of nine flags it is about
-    1,000 · 2/ε² with those that LAPACK happens to give, and 1,307 with Walsh functions.
-
-    >>> expected_marginal_error([2, 2, 2], 2, strategy="identity")
-    16.0
-    """
-    if strategy not in ("identity", *STRATEGIES[1:]):
-        raise DeclarationError(
-            f"the strategy {strategy!r} is not known; use one of identity, {', '.join(STRATEGIES[1:])}"
-        )
-    if not 0 < epsilon < math.inf:
-        raise DeclarationError(f"epsilon is {epsilon}; give a finite number above 0, such as 1.0")
-    gram = marginal_workload_gram(sizes, ways)
-    found = np.eye(len(gram)) if strategy == "identity" else optimised_strategy(gram.tobytes(), strategy, 1)
-    return strategy_error(gram, found, norm=1) / math.comb(len(sizes), ways) / epsilon**2
 
 
 def _digest(strategy: NDArray[np.float64]) -> dict[str, Any]:

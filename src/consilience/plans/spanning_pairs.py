@@ -20,8 +20,7 @@ from consilience.plans.answering import ModelSizes
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
-from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain
-from consilience.privacy.selection import Selector
+from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain, Selector
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Values joined into groups, so that a table has no more cells than its records can tell from noise.

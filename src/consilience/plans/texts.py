@@ -23,7 +23,6 @@ k-means 5 [x,y]                         rounds of noisy k-means: the counts and 
 import re
 from collections.abc import Callable, Mapping
 
-from consilience.domain.attribute_workloads import FACTOR_OF_NAME
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
@@ -141,7 +140,7 @@ def _mwem(workload: Workload) -> Plan:
 
 
 def _mwem_models(workload: Workload) -> Plan:
-    from consilience.plans.published.mwem_models import MwemModels
+    from consilience.plans.published.mwem import MwemModels
 
     return MwemModels(workload)
 
@@ -265,6 +264,8 @@ def _low_rank(text: str) -> Plan:
 
 
 def _workload(words: list[str]) -> tuple[str, str]:
+    from consilience.plans.matrix_mechanism import FACTOR_OF_NAME
+
     named = len(words) > 1 and words[-1] in FACTOR_OF_NAME
     return (words[-1], " ".join(words[:-1])) if named else ("ranges", " ".join(words))
 

@@ -36,8 +36,7 @@ from consilience.privacy.record_statistics import (
     price_statistics,
 )
 from consilience.privacy.reservations import Reservation, RunAccount
-from consilience.privacy.scores import Score
-from consilience.privacy.selection import Selector, epsilon_for_rho, select
+from consilience.privacy.scores import Score, Selector, epsilon_for_rho, select
 from consilience.source import Source
 
 Progress = Callable[[str, int, int], None]
@@ -101,30 +100,34 @@ class Gate(Protocol):
         ...
 
 
-class PricingGate:
-    """A gate without data, for dry runs: it prices every step and answers with zeros."""
+class _Priced:
+    """What both gates are: a run with a budget, whose steps have their price before anything else happens."""
 
     def __init__(self, domain: Domain, budget: Budget, *, neighbours: Neighbours, rows_per_unit: int) -> None:
         self.domain = domain
         self.budget = budget
-        self.prices: list[Price | StatisticsPrice] = []
-        self.selections: list[Budget] = []
-        self.kept: list[Measurement] = []
         self.rows_per_unit = rows_per_unit
         self._neighbours: Neighbours = neighbours
         self._account = RunAccount(budget)
 
+    def _priced(self, price: Callable[..., T], asked: Sequence[object], budget: Budget, **options: object) -> T:
+        declared = {"neighbours": self._neighbours, "rows_per_unit": self.rows_per_unit}
+        return price(asked, self.domain, budget, **declared, **options)
+
+
+class PricingGate(_Priced):
+    """A gate without data, for dry runs: it prices every step and answers with zeros."""
+
+    def __init__(self, domain: Domain, budget: Budget, *, neighbours: Neighbours, rows_per_unit: int) -> None:
+        super().__init__(domain, budget, neighbours=neighbours, rows_per_unit=rows_per_unit)
+        self.prices: list[Price | StatisticsPrice] = []
+        self.selections: list[Budget] = []
+        self.kept: list[Measurement] = []
+
     def measure(
         self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
     ) -> tuple[Measurement, ...]:
-        price = price_queries(
-            _as_list(queries),
-            self.domain,
-            budget,
-            shares=shares,
-            neighbours=self._neighbours,
-            rows_per_unit=self.rows_per_unit,
-        )
+        price = self._priced(price_queries, _as_list(queries), budget, shares=shares)
         self._account.charge(budget)
         self.prices.append(price)
         return tuple(zero_measurement(each) for each in price.queries)
@@ -137,15 +140,7 @@ class PricingGate:
         shares: Sequence[float] | None = None,
         round: int | None = None,  # noqa: A002
     ) -> tuple[Measurement, ...]:
-        price = price_statistics(
-            statistics,
-            self.domain,
-            budget,
-            shares=shares,
-            round=round,
-            neighbours=self._neighbours,
-            rows_per_unit=self.rows_per_unit,
-        )
+        price = self._priced(price_statistics, statistics, budget, shares=shares, round=round)
         self._account.charge(budget)
         self.prices.append(price)
         return tuple(zero_measurement(each) for each in price.statistics)
@@ -168,7 +163,7 @@ class PricingGate:
         self.kept.append(_selections(selections, ""))
 
 
-class DataGate:
+class DataGate(_Priced):
     """The gate to a source: noise is drawn, recorded in the ledger, and only then shown.
 
     `reserve` opens the reservation that pays for the run; without it nothing is recorded, as in a simulation. A request
@@ -190,18 +185,14 @@ class DataGate:
         begun: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        self.domain = source.domain
-        self.budget = budget
-        self.rows_per_unit = source.max_rows_per_unit
+        super().__init__(source.domain, budget, neighbours=neighbours, rows_per_unit=source.max_rows_per_unit)
         self.measurements: list[Measurement] = []
         self._source = source
-        self._neighbours: Neighbours = neighbours
         self._noise = noise
         self._reserve = reserve
         self._reservation = reserve() if reserve is not None and begun else None
         self._release_id = release_id
         self._progress = progress or _silent
-        self._account = RunAccount(budget)
         self._step = 0
         self._points: dict[tuple[str, ...], NDArray[np.float64]] = {}
         self._counts: dict[tuple[str, ...], NDArray[np.int64]] = {}
@@ -210,14 +201,7 @@ class DataGate:
     def measure(
         self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
     ) -> tuple[Measurement, ...]:
-        price = price_queries(
-            _as_list(queries),
-            self.domain,
-            budget,
-            shares=shares,
-            neighbours=self._neighbours,
-            rows_per_unit=self.rows_per_unit,
-        )
+        price = self._priced(price_queries, _as_list(queries), budget, shares=shares)
         described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
         self._account.charge(budget)
         recorded = self._recorded(["measure", budget.to_json(), described])
@@ -232,15 +216,7 @@ class DataGate:
         shares: Sequence[float] | None = None,
         round: int | None = None,  # noqa: A002
     ) -> tuple[Measurement, ...]:
-        price = price_statistics(
-            statistics,
-            self.domain,
-            budget,
-            shares=shares,
-            round=round,
-            neighbours=self._neighbours,
-            rows_per_unit=self.rows_per_unit,
-        )
+        price = self._priced(price_statistics, statistics, budget, shares=shares, round=round)
         described = [[each.statistic.describe(), each.noise.to_json()] for each in price.statistics]
         request = ["sum-records", budget.to_json(), round, described]
         self._account.charge(budget)

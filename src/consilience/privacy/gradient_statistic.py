@@ -41,7 +41,7 @@ class GradientStatistic:
     `coefficients` belong to normalised attributes, whose bounds are −1 and 1; the intercept's comes last. `bounds`
     are those of the attributes and, last, of the label. `clip` bounds each record's gradient in the norm `clip_norm`.
     `step` and `radius` change nothing here: they go into the description, so that what the round leads to
-    (iterates/logistic_problem.py) follows from what a file holds.
+    (iterates/problems.py) follows from what a file holds.
 
     >>> found = GradientStatistic("gradient", ("x",), "y", ((0, 1), (0, 1)), "box", (0, 0), clip=1.0, clip_norm=1)
     >>> found.sensitivity(1, "add-remove"), found.sensitivity(1, "replace-one")

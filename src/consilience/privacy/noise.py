@@ -213,27 +213,6 @@ def laplace_scale(epsilon: float, sensitivity: float) -> float:
     )
 
 
-@lru_cache(maxsize=4096)
-def gaussian_stddev(rho: float, sensitivity: float) -> float:
-    """The least stddev at which discrete Gaussian noise is rho-zCDP for this L2 sensitivity.
-
-    In real numbers this is Δ/√(2ρ). In floating point it is the least float whose loss, as OpenDP computes it
-    with every rounding upwards, does not exceed rho.
-
-    >>> gaussian_stddev(0.5, 3.0)
-    3.0
-    """
-    budget = _positive("rho", rho)
-    distance = _positive("L2 sensitivity", sensitivity)
-    if distance < sensitivity:  # a whole number beyond 2^53, on its way to a float
-        distance = math.nextafter(distance, math.inf)
-    return _least_scale(
-        distance / math.sqrt(2.0 * budget),
-        lambda stddev: _gaussian_measurement(stddev).map(distance) <= budget,
-        f"rho {rho!r} at L2 sensitivity {sensitivity!r}",
-    )
-
-
 def gaps_below_greatest(scores: Integers) -> NDArray[np.uint64]:
     """How far each score lies below the greatest, exactly, for any scores in int64.
 

@@ -17,7 +17,7 @@ from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 from consilience.privacy.noise import NoiseSource, laplace_scale
-from consilience.privacy.selection import select
+from consilience.privacy.scores import select
 
 Integers = NDArray[np.int64]
 
@@ -168,7 +168,7 @@ def least_cost_starts(size: int, family: Sequence[tuple[int, int]], costs: Seque
 #
 # **Privacy.** Fix the outcome of the levels so far: the buckets of the next level are then the same on both tables.
 # Under add-remove the tables differ in one bucket's counts; all other buckets' selections have the same law, and that
-# one is ε/levels-private (`privacy.selection`). So a level is ε/levels-private whatever the number of buckets (parallel
+# one is ε/levels-private (`privacy.scores`). So a level is ε/levels-private whatever the number of buckets (parallel
 # composition), and all levels together are ε-private (adaptive composition). Under replace-one a table is two steps of
 # add-remove away, through the table without the record, so ε/2 takes the place of ε.
 

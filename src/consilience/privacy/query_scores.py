@@ -34,9 +34,8 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Attribute, Numeric
 from consilience.domain.domains import Domain
 from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Prefix, Range, Value
-from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.queries import AnswerSets, BoundQuery, Query, WeightedQueries
 from consilience.domain.sensitivity import Neighbours
-from consilience.domain.workloads import AnswerSets, Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import (
     AllRangesMap,
@@ -60,13 +59,14 @@ Interval = tuple[float, float]
 class WorkloadRows(Sequence[Query]):
     """Every single answer of a workload that tells records apart, as a query of one row, made when it is asked for.
 
+    >>> from consilience import Workload
     >>> domain = Domain.from_sizes({"a": 2, "b": 3})
     >>> rows = WorkloadRows(Workload.marginals(domain, ways=2), domain)
     >>> len(rows), rows[4].describe()
     (6, 'a=1 and b=1')
     """
 
-    def __init__(self, workload: Workload, domain: Domain) -> None:
+    def __init__(self, workload: WeightedQueries, domain: Domain) -> None:
         self.domain = domain
         self.workload = workload
         self.bounds = tuple(_on_lattice(query.bind(domain)) for query in workload.queries)

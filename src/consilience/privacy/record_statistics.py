@@ -30,7 +30,7 @@ from consilience.measurements.measurement import Measurement
 from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace
 from consilience.privacy.budgets import Budget
 from consilience.privacy.pricing import LARGEST_RECORDS, ROUNDING_MARGIN, normalised_shares
-from consilience.source.refusals import attempt
+from consilience.source.readers import attempt
 
 CANNOT_SUM = "the records could not be summed, for want of memory or because a kernel failed; nothing was released"
 

@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
+from consilience.domain.declarations import guarded
 from consilience.domain.factors import Matrix, Mean
 from consilience.domain.queries import BoundQuery, Query, Question
-from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.measurements.basis import Basis
-from consilience.publication.intervals import Interval
-from consilience.publication.questions import as_question, check_divisor, ratio
+from consilience.publication.intervals import Interval, as_question, check_divisor, ratio
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Comma-separated text has no place for a privacy statement: of simulated noise its first column says so.
@@ -200,7 +199,7 @@ class AnswerTable:
 
 
 class CsvWriter:
-    """Writes lines of CSV in which no text is a formula to a spreadsheet; see `spelling.guarded`."""
+    """Writes lines of CSV in which no text is a formula to a spreadsheet; see `declarations.guarded`."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._writer = csv.writer(stream, lineterminator="\n")

@@ -221,6 +221,16 @@ def write_bundle(
 
     `interval` is the level of error bars in the tables, such as 0.95; without it they have none. `refits` and `seed`
     are those of `publication.intervals`.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = write_bundle(account, f"{folder}/release")
+    ...     sorted(path.name for path in written.iterdir())
+    ['domain.toml', 'measurements.parquet', 'model.parquet', 'release.json', 'tables']
     """
     target = Path(path)
     if target.exists() and not (overwrite and is_bundle(target)):

@@ -21,7 +21,7 @@ from consilience.errors import FileFormatError
 from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
 from consilience.measurements import MeasurementSet
 from consilience.publication.answers import CsvWriter, cell, heading
-from consilience.publication.drawing import BLUE, GREEN, GREY, ORANGE, PINK, altair, finished
+from consilience.publication.report_page import BLUE, GREEN, GREY, ORANGE, PINK, altair, finished
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Pictures of clusters and of the chain that found them. They need the extra `plots`.

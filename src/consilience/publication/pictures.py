@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from consilience.publication.associations import Associations
 from consilience.publication.diagnostics import Moved
-from consilience.publication.drawing import BLUE, DARK, GREY, ORANGE, Picture, altair, picture
 from consilience.publication.noise_checks import QuantilePlot
-from consilience.publication.report_facts import Margin
+from consilience.publication.report_facts import Associations, Margin
+from consilience.publication.report_page import BLUE, DARK, GREY, ORANGE, Picture, altair, picture
 
 WIDTH = 215
 LABELS = 125

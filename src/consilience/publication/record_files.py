@@ -6,8 +6,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from consilience.domain.declarations import guarded
 from consilience.domain.files import file_in_place_of
-from consilience.domain.spelling import guarded
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
@@ -44,6 +44,16 @@ def write_synthetic(
     Everything is checked before any work. The file takes its place when it is complete. A Parquet file says in its
     metadata what is promised, whether the noise was real, and what each column stands on. CSV has no place for that:
     there a first column says so where the noise was simulated, and the name of a column that was not measured does.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lines = write_synthetic(account, f"{folder}/people.csv", 5).read_text().splitlines()
+    >>> lines[0], len(lines)
+    ('age,sex', 6)
     """
     target = Path(path)
     check_target(target, overwrite=overwrite)

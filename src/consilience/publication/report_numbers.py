@@ -4,11 +4,19 @@ import math
 from collections.abc import Mapping, Sequence
 
 from consilience.publication import intervals
-from consilience.publication.associations import Associations
 from consilience.publication.diagnostics import Moved, checks_in_words
-from consilience.publication.drawing import Picture
-from consilience.publication.report_facts import Certainty, Margin, ReportFacts
-from consilience.publication.report_page import Content, Markup, element, figure, folded, paragraphs, section, table
+from consilience.publication.report_facts import Associations, Certainty, Margin, ReportFacts
+from consilience.publication.report_page import (
+    Content,
+    Markup,
+    Picture,
+    element,
+    figure,
+    folded,
+    paragraphs,
+    section,
+    table,
+)
 
 Pictures = Mapping[str, Picture]
 

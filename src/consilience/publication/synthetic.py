@@ -179,6 +179,14 @@ def synthesize(
 
     Without `rows` there are as many as the estimate has records. Texts are dictionary-encoded. The schema's metadata
     holds the privacy statement, and whether the noise was real.
+
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
+    >>> noisy = {"age": [4.1, -1.2, 9.0], "sex": [7.5, 5.1]}
+    >>> account = cs.estimate(cs.MeasurementSet.from_marginals(domain, noisy, noise=cs.Laplace(2.0)))
+    >>> records = synthesize(account, 5)
+    >>> records.num_rows, records.column_names
+    (5, ['age', 'sex'])
     """
     import pyarrow as pa
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
-from consilience.domain.spelling import guarded
+from consilience.domain.declarations import guarded
 from consilience.kernels.compilation import announce
 from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, places_among, plain, positions, texts_of
 

@@ -4,12 +4,11 @@ The first record is the header. The delimiter is the declared one, or the comma,
 header names most declared columns; nothing else is guessed, and every value is read as text. Text is UTF-8 unless
 another encoding is declared, from which it is turned into UTF-8 while it is read: bytes that mean nothing in it become
 U+FFFD, and the values that hold them follow the domain's rule. Whitespace around values is dropped, and an empty value
-is missing. `source.delimited` gives the grammar, which has a meaning for every sequence
-of bytes: a record with too few fields lacks the others, surplus fields are not read, and a stray quote costs its own
-record alone, unless the next single quote of the file ends a field on a later line.
+is missing. The grammar below has a meaning for every sequence of bytes: a record with too few fields lacks the others,
+surplus fields are not read, and a stray quote costs its own record alone, unless the next single quote of the file ends
+a field on a later line.
 """
 
-import codecs
 import gzip
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from consilience.domain.declarations import guarded
 from consilience.domain.source_format import SourceFormat
-from consilience.domain.spelling import guarded
 from consilience.errors import SourceError
 from consilience.kernels.compilation import announce
-from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns
+from consilience.source.readers import ROWS_PER_BATCH, InUtf8, Required, attempt, attempt_each, check_columns, in_utf8
 from consilience.source.records import Batch, meant_batches, writings_of
-from consilience.source.refusals import attempt, attempt_each
 
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int32]
@@ -426,7 +424,7 @@ def first_record(text: bytes, delimiter: str) -> tuple[str, ...]:
     return tuple(name.decode("utf-8", "surrogateescape").strip() for name in names)
 
 
-def read_records(file: "BinaryIO | _InUtf8", header: Header, names: Sequence[str]) -> Generator[Batch]:
+def read_records(file: BinaryIO | InUtf8, header: Header, names: Sequence[str]) -> Generator[Batch]:
     """The records after the header, in batches limited in bytes and in rows."""
     slots = np.full(len(header.names), -1, dtype=np.int64)
     for slot, name in enumerate(names):
@@ -485,24 +483,3 @@ def beginning(path: Path, encoding: str) -> bytes:
     """The bytes in which the header must end, in UTF-8."""
     with open_bytes(path) as file:
         return in_utf8(file, encoding).read(LONGEST_RECORD + len(BYTE_ORDER_MARK))
-
-
-def in_utf8(file: BinaryIO, encoding: str) -> "BinaryIO | _InUtf8":
-    """The file as if it had been saved in UTF-8; what is in UTF-8 is passed on as it is, valid or not."""
-    return file if encoding == "utf-8" else _InUtf8(file, encoding)
-
-
-class _InUtf8:
-    """A file that turns its text into UTF-8 piece by piece; bytes without a meaning become U+FFFD."""
-
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
-        self._file = file
-        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
-
-    def read(self, size: int) -> bytes:
-        """The text of the next so many bytes; empty at the end alone."""
-        while True:
-            piece = self._file.read(size)
-            text = self._decoder.decode(piece, final=not piece)
-            if text or not piece:
-                return text.encode("utf-8", "surrogatepass")

@@ -15,9 +15,8 @@ import pyarrow.parquet
 
 from consilience.domain.source_format import SourceFormat
 from consilience.errors import DeclarationError
-from consilience.source.readers import ROWS_PER_BATCH, Required, check_columns, check_types
+from consilience.source.readers import ROWS_PER_BATCH, Required, attempt, attempt_each, check_columns, check_types
 from consilience.source.records import Batch, Writing, meant_batches, writings_of
-from consilience.source.refusals import attempt, attempt_each
 from consilience.source.values import array_of_values
 
 SHOWN = "the data frame"

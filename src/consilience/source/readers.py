@@ -5,13 +5,15 @@ records of the columns it is asked for, batch by batch, always in the same order
 in a message: only declared ones do.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Protocol
+import codecs
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from consilience.domain.attributes import Attribute
-from consilience.errors import SourceError
-from consilience.source.coding import unsuitable
-from consilience.source.records import Batch
+from consilience.errors import ConsilienceError, SourceError
+
+if TYPE_CHECKING:
+    from consilience.source.records import Batch
 
 ROWS_PER_BATCH = 2**18
 """Records per batch: 32 columns of codes take 8 MB, their values up to 64 MB."""
@@ -36,7 +38,7 @@ class Reader(Protocol):
         """
         ...
 
-    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+    def batches(self, names: Sequence[str]) -> "Generator[Batch]":
         """The records, with at least the columns named, in the order of the source."""
         ...
 
@@ -58,6 +60,8 @@ def check_columns(shown: str, columns: Sequence[str], required: Required) -> Non
 
 def check_types(shown: str, types: Mapping[str, Any], required: Required) -> None:
     """Refuse columns whose declared type holds nothing that their attribute could match."""
+    from consilience.source.coding import unsuitable
+
     for name, attribute in required.items():
         found = unsuitable(attribute, types[name])
         if found is not None:
@@ -70,3 +74,55 @@ def check_types(shown: str, types: Mapping[str, Any], required: Required) -> Non
 
 def _named(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def in_utf8(file: BinaryIO, encoding: str) -> "BinaryIO | InUtf8":
+    """The file as if it had been saved in UTF-8; what is in UTF-8 is passed on as it is, valid or not."""
+    return file if encoding == "utf-8" else InUtf8(file, encoding)
+
+
+class InUtf8:
+    """A file that turns its text into UTF-8 piece by piece; bytes without a meaning become U+FFFD."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def read(self, size: int) -> bytes:
+        """The text of the next so many bytes; empty at the end alone."""
+        while True:
+            piece = self._file.read(size)
+            text = self._decoder.decode(piece, final=not piece)
+            if text or not piece:
+                return text.encode("utf-8", "surrogatepass")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Refusing a confidential source without a word of what is in it.
+#
+# Engines put values, lines and paths into their error texts. `attempt` lets their exceptions end here: the refusal is
+# raised after the handler has been left, so that neither `__cause__` nor `__context__` leads back to them.
+
+
+T = TypeVar("T")
+
+
+def attempt(action: Callable[[], T], refusal: str) -> T:
+    """What the action returns; any failure of an engine becomes a SourceError with this text alone."""
+    try:
+        return action()
+    except ConsilienceError:
+        raise
+    except Exception:
+        pass
+    raise SourceError(refusal)
+
+
+def attempt_each(items: Generator[T], refusal: str) -> Generator[T]:
+    """The items, with failures to produce the next one refused as `attempt` does."""
+    finished = object()
+    try:
+        while (item := attempt(lambda: next(items, finished), refusal)) is not finished:
+            yield item  # type: ignore[misc]
+    finally:
+        items.close()

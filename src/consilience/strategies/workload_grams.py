@@ -9,16 +9,15 @@ With columns i and j counted from 0, and n of them:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import comb
 
-from consilience.errors import DeclarationError, TooLarge, readable_count
+from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SumMap
 from consilience.marginals.table_stacks import Scope
 
@@ -86,30 +85,6 @@ def gram_root(gram: ArrayLike) -> Matrix:
 # if they agree on A. So WᵀW counts, for all sets A of k attributes, those on which x and y agree:
 #
 #     (WᵀW)_xy = C(number of attributes on which x and y agree, k).
-
-
-MOST_CELLS = 4096
-"""Strategies for more cells take hours to find."""
-
-
-def marginal_workload_gram(sizes: Sequence[int], ways: int) -> Matrix:
-    """WᵀW of all marginals over `ways` of the attributes of these sizes, cells in the table's own order.
-
-    >>> marginal_workload_gram([2, 2], 1).astype(int).tolist()
-    [[2, 1, 1, 0], [1, 2, 0, 1], [1, 0, 2, 1], [0, 1, 1, 2]]
-    """
-    if not 0 <= ways <= len(sizes):
-        raise DeclarationError(f"{ways}-way marginals were asked for, but there are {len(sizes)} attributes")
-    cells = int(np.prod(sizes, dtype=np.int64))
-    if cells > MOST_CELLS:
-        raise TooLarge(
-            f"the attributes have {readable_count(cells)} joint cells, and strategies are found for up to "
-            f"{MOST_CELLS:,}; "
-            "leave out attributes"
-        )
-    codes = np.stack(np.unravel_index(np.arange(cells), tuple(sizes)))
-    agreeing = (codes[:, :, None] == codes[:, None, :]).sum(axis=0)
-    return np.asarray(comb(agreeing, ways), dtype=np.float64)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from benchmarks.problems.clusterings import nearest
 from benchmarks.speed import iterates
-from consilience.iterates.cluster_problem import cluster_problem
-from consilience.iterates.clustering import nearest
+from consilience.iterates.problems import cluster_problem
 
 
 def test_rounds_are_noisy_counts_and_sums_of_the_points() -> None:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from benchmarks.problems.clusterings import wcss
 from benchmarks.problems.points import mixture
 from benchmarks.reproduce.lee2016 import figure_1
 from benchmarks.reproduce.lee2016.methods import DPKM, FLOOR, MCMC, METHODS, OURS
 from benchmarks.reproduce.lee2016.privgene import PrivGene, select, uniform_in_ball
-from consilience.iterates.clustering import wcss
 from consilience.kernels.regions import Region
 
 SETS = ("S1", "TIGER (stand-in: Mopsi)", "Adult (numeric)", "Lifesci")

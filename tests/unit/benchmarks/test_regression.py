@@ -7,7 +7,7 @@ from benchmarks.accuracy.iterate_coverage import regression_outcome
 from benchmarks.accuracy.regression import judged, last_round, source_of
 from benchmarks.problems.labelled_points import PROBLEMS, LabelledPoints, labelled_points
 from consilience.estimators.iterates import Iterates
-from consilience.iterates.logistic_problem import fit_logistic, signed_records
+from consilience.iterates.problems import fit_logistic, signed_records
 from consilience.plans.logistic import Logistic
 from consilience.privacy.measure import measure
 

@@ -92,7 +92,7 @@ def test_wide_intervals_and_what_was_not_measured_have_a_legend(bundle: Path) ->
 
 
 def test_all_queries_share_one_run_of_refits(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from consilience.publication import answering as module
+    from consilience.publication import release as module
 
     calls = []
     kept = module.intervals
@@ -105,7 +105,7 @@ def test_an_estimate_without_error_bars_is_answered_without(bundle: Path, monkey
     def never(*_: object, **__: object) -> None:
         raise MeasurementError("it cannot be refitted, because of that")
 
-    monkeypatch.setattr("consilience.publication.answering.intervals", never)
+    monkeypatch.setattr("consilience.publication.release.intervals", never)
     shown = ask(bundle, "by sex", "--interval", "--csv")
     assert shown.exit_code == 0
     assert "no error bars: it cannot be refitted, because of that" in shown.stderr

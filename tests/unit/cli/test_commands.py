@@ -87,7 +87,9 @@ def test_a_release_tells_a_plain_line_each_and_its_details_with_verbose(place: P
     assert code == 0
     told = [line for line in err.splitlines() if not line.startswith(("compiling", "this is the first spend"))]
     assert told == ["plan: best-buy", "spent epsilon 1; epsilon 0 remains in people.csv.ledger"]
-    assert [line.partition(" ")[0] for line in out.splitlines()] == ["fitted", "wrote", "ask"]
+    # Which pairs the plan measures depends on its noise, and so does whether some were never measured together.
+    words = [line.partition(" ")[0] for line in out.splitlines() if not line.startswith("never measured together")]
+    assert words == ["fitted", "wrote", "ask"]
     code, more, err = call(*RELEASE, "--out", "verbose", "--verbose")
     assert code == 0
     assert "  queries are about several attributes" in err

@@ -165,7 +165,9 @@ def report(bundle: Path, drawn: dict[str, list[str]]) -> Report:
     with pytest.MonkeyPatch.context() as patch:
         for name, specifications in drawn.items():
             patch.setattr(vl_convert, name, recording(getattr(vl_convert, name), specifications))
-        return written_report(bundle, refits=20, out=bundle.parent / "page.html")
+        made = written_report(bundle, refits=20, out=bundle.parent / "page.html")
+        assert all(picture.png for picture in made.pictures.values())
+        return made
 
 
 def recording(convert: Callable[..., Any], specifications: list[str]) -> Callable[..., Any]:

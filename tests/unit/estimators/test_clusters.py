@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.problems.clusterings import nearest, wcss
 from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.clusters import PRIOR_POWER, ClusterEstimate, cluster, noisy_rounds
 from consilience.estimators.iterates import Iterates, Observed
-from consilience.iterates.clustering import lloyd, nearest, wcss
+from consilience.iterates.clustering import lloyd
 from consilience.kernels.regions import Region, in_original_units, normalised
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet

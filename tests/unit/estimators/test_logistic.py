@@ -12,7 +12,7 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import RegressionEstimate, regress
-from consilience.iterates.logistic_problem import fit_logistic, logistic_loss, signed_records
+from consilience.iterates.problems import fit_logistic, logistic_loss, signed_records
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet
 from consilience.plans.logistic import Logistic
 from consilience.privacy.measure import measure

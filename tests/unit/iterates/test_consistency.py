@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize_scalar
 
-from consilience.iterates.cluster_problem import consistent_counts, consistent_sums, weighted_median
+from consilience.iterates.problems import consistent_counts, consistent_sums, weighted_median
 from consilience.kernels.simplex import project_to_simplex
 
 VALUES = st.lists(st.lists(st.integers(-30, 60), min_size=3, max_size=3), min_size=1, max_size=4)

@@ -5,8 +5,8 @@ import pytest
 
 from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import KMEANS
-from consilience.iterates.cluster_problem import NoisyRounds, cluster_problem
 from consilience.iterates.kriging import MOST_STATISTICS, Kriging, statistics_of
+from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.problems.clusterings import nearest, wcss
 from consilience.errors import DeclarationError
-from consilience.iterates.clustering import initial_centroids, lloyd, nearest, wcss
+from consilience.iterates.clustering import initial_centroids, lloyd
 from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.kernels.rng import generator
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError
-from consilience.iterates.logistic_problem import fit_logistic, logistic_loss, next_coefficients, signed_records
+from consilience.iterates.problems import fit_logistic, logistic_loss, next_coefficients, signed_records
 
 
 def drawn(records=400, dimensions=3, seed=0):

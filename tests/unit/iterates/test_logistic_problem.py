@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.iterates.chain import Chain, ChainSettings, run_chains
-from consilience.iterates.logistic_problem import (
+from consilience.iterates.problems import (
     FEWEST_POINTS,
     MOST_POINTS,
     NoisyGradients,

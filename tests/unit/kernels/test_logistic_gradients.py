@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.iterates.chain_kernels import contribute_to_gradient
-from consilience.iterates.logistic_problem import logistic_loss, signed_records
+from consilience.iterates.problems import logistic_loss, signed_records
 from consilience.kernels.logistic_gradients import clipped_gradient, gradient_sums
 
 

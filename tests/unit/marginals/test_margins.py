@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.marginals.margin_layouts import MarginLayout
-from consilience.marginals.margins import ViewReader, largest_masks, margins_of
+from consilience.marginals.margins import ViewReader, largest_masks
 from consilience.marginals.table_stacks import TableStack, summed
 
 SIZES = (2, 3, 2, 4, 2, 3)
@@ -28,7 +28,7 @@ def stacks(draw: st.DrawFn) -> tuple[TableStack, np.ndarray, tuple[int, ...]]:
 @given(stacks())
 def test_every_view_tells_its_sum_over_the_common_attributes(case) -> None:
     stack, flat, target = case
-    found = margins_of(target, stack, flat, maximal=False)
+    found = ViewReader(stack, flat).margins(target, maximal=False)
     meeting = [scope for scope in stack.scopes if set(scope) & set(target)]
     expected = []
     for scope in meeting:
@@ -45,8 +45,8 @@ def test_every_view_tells_its_sum_over_the_common_attributes(case) -> None:
 @given(stacks())
 def test_the_largest_intersections_are_told_once_each(case) -> None:
     stack, flat, target = case
-    every = margins_of(target, stack, flat, maximal=False)
-    largest = margins_of(target, stack, flat)
+    every = ViewReader(stack, flat).margins(target, maximal=False)
+    largest = ViewReader(stack, flat).margins(target)
     distinct = {axes for axes, _ in every}
     kept = {axes for axes in distinct if not any(set(axes) < set(other) for other in distinct)}
     assert sorted(axes for axes, _ in largest) == sorted(kept)
@@ -71,11 +71,11 @@ def test_views_of_one_table_tell_its_margins() -> None:
 def test_targets_and_vectors_that_do_not_fit_are_refused() -> None:
     stack = TableStack(SIZES, [(0, 1)])
     with pytest.raises(DeclarationError, match="distinct"):
-        margins_of((0, 0), stack, np.zeros(stack.size))
+        ViewReader(stack, np.zeros(stack.size)).margins((0, 0))
     with pytest.raises(DeclarationError, match="between 0 and 5"):
-        margins_of((0, 6), stack, np.zeros(stack.size))
+        ViewReader(stack, np.zeros(stack.size)).margins((0, 6))
     with pytest.raises(DeclarationError, match="6 cells"):
-        margins_of((0,), stack, np.zeros(5))
+        ViewReader(stack, np.zeros(5)).margins((0,))
 
 
 def test_largest_masks_are_part_of_no_other() -> None:

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.consistency import ViewConsistency
 from consilience.marginals.least_squares import KnownTable
-from consilience.marginals.nearest_views import nearest_views
+from consilience.marginals.nonnegativity import nearest_views
 from consilience.marginals.table_stacks import TableStack, summed
 
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SparseMap, SumMap
-from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
+from consilience.marginals.least_squares import TotalEstimate, combined_total, total_of_answers
 
 QUERIES = [
     Kronecker((IdentityMap(3), PrefixMap(4))),

@@ -12,8 +12,7 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators import estimate
 from consilience.plans import Direct, plan_from_text
-from consilience.plans.best_buy import BestBuy
-from consilience.plans.chosen import chosen_plan
+from consilience.plans.best_buy import BestBuy, chosen_plan
 from consilience.plans.forest import Independent
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.privacy.budgets import budget

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
-from consilience.domain.workloads import AnswerSets, Workload
+from consilience.domain.queries import AnswerSets
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun
-from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.plans.published.dual_query import MOST_ROUNDS, DualQuery, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
@@ -21,7 +22,7 @@ from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.query_scores import DualScore
-from consilience.privacy.selection import epsilon_for_rho
+from consilience.privacy.scores import epsilon_for_rho
 from consilience.source import open_table
 
 PLAIN = Domain.from_sizes({"x": 2, "y": 3, "z": 2}, name="table")

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.reproduce.qardaji2014.expected_errors import direct_error, learning_noise_error
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
-from consilience.plans.published.expected_errors import direct_error
-from consilience.plans.published.marginals import Learning, learning_noise_error
+from consilience.plans.published.marginals import Learning
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import BudgetExceeded, DeclarationError
-from consilience.iterates.logistic_problem import fit_logistic, next_coefficients, signed_records
+from consilience.iterates.problems import fit_logistic, next_coefficients, signed_records
 from consilience.plans.logistic import Logistic
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger

@@ -4,12 +4,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.problems.random_workloads import random_predicates, random_signs
 from consilience.domain import Domain, Query, factors
-from consilience.domain.attribute_workloads import random_predicates, random_signs
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
-from consilience.plans.matrix_mechanism import AttributeWorkload, LowRank, MatrixMechanism
+from consilience.plans.matrix_mechanism import (
+    AttributeWorkload,
+    LowRank,
+    MatrixMechanism,
+)
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.measure import measure

@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.reproduce.qardaji2014.expected_errors import marginal_rounds
 from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.measurements import MeasurementSet, PrivacyStatement
-from consilience.plans.published.mwem import Mwem, marginal_rounds
+from consilience.plans.published.mwem import Mwem
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger

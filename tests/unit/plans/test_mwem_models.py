@@ -10,7 +10,7 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.plans.published.mwem_models import MwemModels
+from consilience.plans.published.mwem import MwemModels
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger

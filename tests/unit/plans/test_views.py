@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.reproduce.qardaji2014.expected_errors import view_noise_error
 from consilience.coverings.designs import covering_size
 from consilience.domain import Attribute, Domain
 from consilience.domain.domains import PublicFacts
 from consilience.errors import DeclarationError, TooLarge
 from consilience.plans import Views
-from consilience.plans.published.expected_errors import view_noise_error
 from consilience.plans.texts import plan_from_text
 from consilience.plans.views import Extent, cell_variance, choose_design
 from consilience.privacy.budgets import budget

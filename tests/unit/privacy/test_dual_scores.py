@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Domain, Query, factors
-from consilience.domain.workloads import AnswerSets, Workload
+from consilience.domain.queries import AnswerSets
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
-from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.partitions import Bisection, LeastCostPartition, deviation_sensitivity, interval_family
 

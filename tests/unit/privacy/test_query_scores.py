@@ -7,16 +7,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.sensitivity import sensitivity
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.query_scores import QueryError, WorkloadRows, single_row
-from consilience.privacy.selection import epsilon_for_rho
+from consilience.privacy.scores import epsilon_for_rho
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2}, name="tiny")
 SIZES = {"a": 3, "b": 2}

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.errors import DeclarationError, TooLarge
-from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.privacy.noise import SecureNoise, SimulatedNoise, _noisy_max_measurement
-from consilience.privacy.selection import (
+from consilience.privacy.scores import (
     NOISE_OF_SELECTOR,
     Selector,
     epsilon_for_rho,
     lattice_scores,
     lattice_sensitivity,
-    rho_of_selection,
     select,
     selection_scale,
 )
@@ -152,7 +151,7 @@ def test_opendp_agrees_with_the_scale(law: str, sensitivity: int, epsilon: float
     if law == "exponential":
         assert loss <= epsilon
     else:
-        assert loss <= rho_of_selection(epsilon, "exponential") * (1 + 1e-15)
+        assert loss <= epsilon**2 / 8 * (1 + 2e-15)
     assert loss == pytest.approx(epsilon if law == "exponential" else epsilon**2 / 8, rel=1e-14)
 
 
@@ -211,20 +210,13 @@ def test_a_candidate_far_ahead_is_selected(selector: Selector, noise):
     assert select(np.array([0, 500, 3]), sensitivity=1, epsilon=1.0, selector=selector, noise=noise) == 1
 
 
-@given(epsilon=st.floats(1e-6, 1e6))
-def test_rho_is_rounded_up(epsilon: float):
-    for selector in SELECTORS:
-        rho = rho_of_selection(epsilon, selector)
-        exact = Fraction(epsilon) ** 2 / (8 if selector == "exponential" else 2)
-        assert Fraction(math.nextafter(rho, 0.0)) < exact <= Fraction(rho)
-
-
 @selectors
 @given(rho=st.floats(1e-12, 1e12))
 def test_epsilon_for_rho_is_the_greatest_within_the_budget(selector: Selector, rho: float):
+    divisor = 8 if selector == "exponential" else 2
     epsilon = epsilon_for_rho(rho, selector)
-    assert rho_of_selection(epsilon, selector) <= rho
-    assert rho_of_selection(math.nextafter(epsilon, math.inf), selector) > rho
+    assert Fraction(epsilon) ** 2 / divisor <= Fraction(rho)
+    assert Fraction(math.nextafter(epsilon, math.inf)) ** 2 / divisor > Fraction(rho)
 
 
 def test_epsilon_for_rho_holds_at_the_ends_of_the_floats():
@@ -308,8 +300,6 @@ def test_contradictory_requests_are_refused(changes: dict[str, object], message:
 
 
 def test_rho_conversions_refuse_what_is_no_budget():
-    with pytest.raises(DeclarationError, match="epsilon is -1"):
-        rho_of_selection(-1, "exponential")
     with pytest.raises(DeclarationError, match="rho is nan"):
         epsilon_for_rho(math.nan, "exponential")
     with pytest.raises(DeclarationError, match="'best'"):

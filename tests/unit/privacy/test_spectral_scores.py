@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
-from consilience.evaluation.selection_laws import selection_probabilities
 from consilience.kernels.transforms import most_frequencies, rows_of
 from consilience.privacy.network_scores import BITS, SpectralTail
 from consilience.privacy.noise import SimulatedNoise
-from consilience.privacy.selection import select
+from consilience.privacy.scores import select
 
 
 def score_over(size: int, penalties: tuple[float, ...] | None = None) -> SpectralTail:

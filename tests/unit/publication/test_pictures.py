@@ -9,13 +9,12 @@ import pytest
 
 from consilience.domain import Query
 from consilience.measurements.basis import Basis
-from consilience.publication.associations import Associations, associations, cramers_v
 from consilience.publication.diagnostics import Moved
-from consilience.publication.drawing import SIMULATED, NoPictures, Picture, check_pictures
 from consilience.publication.intervals import Interval
 from consilience.publication.noise_checks import QuantilePlot
 from consilience.publication.pictures import MOST_BARS, draw_associations, draw_margin, draw_moved, draw_quantiles
-from consilience.publication.report_facts import Margin
+from consilience.publication.report_facts import Associations, Margin, associations, cramers_v
+from consilience.publication.report_page import SIMULATED, NoPictures, Picture, check_pictures
 
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'too'"
 

@@ -16,8 +16,7 @@ from consilience.measurements import DiscreteLaplace, MeasurementSet, PrivacySta
 from consilience.publication import open_release, write_bundle
 from consilience.publication import report_facts as report_facts_module
 from consilience.publication.bundle import add_to_bundle, check_bundle
-from consilience.publication.report import make_report, report
-from consilience.publication.report_sections import budget_in_words
+from consilience.publication.report import budget_in_words, make_report, report
 
 HOSTILE = "<script>alert('x')</script>\"&"
 DOMAIN = Domain(

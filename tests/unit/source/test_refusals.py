@@ -17,7 +17,7 @@ from consilience.curation import check_domain
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, SourceError
 from consilience.source import delimited, open_table
-from consilience.source.refusals import attempt, attempt_each
+from consilience.source.readers import attempt, attempt_each
 
 CANARY = "canary7391"
 DOMAIN = Domain("d", (Attribute.categorical("a", ["0", "1"]), Attribute.numeric("b", [0, 10])))

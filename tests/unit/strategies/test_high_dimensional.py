@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
 from consilience.strategies.attribute_strategies import AttributeStrategy, attribute_strategy
-from consilience.strategies.high_dimensional import ProductStrategy, best_strategy, product_strategy, union_strategy
-from consilience.strategies.marginal_strategies import _Problem, energies, marginal_strategy
+from consilience.strategies.high_dimensional import (
+    ProductStrategy,
+    _Problem,
+    best_strategy,
+    energies,
+    marginal_strategy,
+    product_strategy,
+    union_strategy,
+)
 from consilience.strategies.residual_noise import residual_noise
 from consilience.strategies.workload_grams import ProductTerm, ProductWorkload, column_norm, gram_matrix, strategy_error
 

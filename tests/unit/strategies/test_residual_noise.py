@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from benchmarks.reproduce.qardaji2014.expected_errors import marginal_workload_gram
 from consilience.errors import DeclarationError
 from consilience.strategies.attribute_strategies import semidefinite_strategy
 from consilience.strategies.residual_noise import difference_matrix, residual_noise, residual_queries
-from consilience.strategies.workload_grams import marginal_workload_gram
 
 SIZES = {
     "CPS": [50, 100, 7, 4, 2],

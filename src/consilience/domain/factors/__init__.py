@@ -11,9 +11,19 @@ A factor bound to an attribute is a matrix F whose columns are the attribute's c
 """
 
 from consilience.domain.declarations import Declaration, suggestion
-from consilience.domain.factors.base import Factor
 from consilience.domain.factors.ordered import AllRanges, Fourier, Haar, Intervals, Nominal, Prefix, Tree
-from consilience.domain.factors.selections import Buckets, Identity, Matrix, Mean, Moments, Range, Subset, Total, Value
+from consilience.domain.factors.selections import (
+    Buckets,
+    Factor,
+    Identity,
+    Matrix,
+    Mean,
+    Moments,
+    Range,
+    Subset,
+    Total,
+    Value,
+)
 
 __all__ = [
     "FACTORS",

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from consilience.domain.attributes import Attribute, Hierarchy, Numeric
 from consilience.domain.declarations import Declaration
-from consilience.domain.factors.base import Factor, indicators
+from consilience.domain.factors.selections import Factor, indicators
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, LinearMap, PrefixMap, SparseMap
 from consilience.kernels.transforms import FourierMap, NominalMap, rows_of, whole_scale

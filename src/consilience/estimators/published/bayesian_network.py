@@ -24,8 +24,8 @@ from consilience.estimators.base import Estimate, Progress, SavedModel, Suitabil
 from consilience.estimators.evidence import Evidence, QueryOnScope, gather
 from consilience.estimators.measured_model import known_tree
 from consilience.kernels.rng import Generator, generator
+from consilience.marginals.least_squares import TotalEstimate, combined_total
 from consilience.marginals.table_stacks import Scope
-from consilience.marginals.total_estimate import TotalEstimate, combined_total
 from consilience.measurements import MeasurementSet
 from consilience.models.elimination import CalibratedModel
 from consilience.models.junction_trees import JunctionTree

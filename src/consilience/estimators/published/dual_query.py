@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from consilience.domain import Query
 from consilience.domain.domains import Domain
-from consilience.domain.workloads import AnswerSets, Workload
+from consilience.domain.queries import AnswerSets
+from consilience.domain.workloads import Workload
 from consilience.errors import FileFormatError, MeasurementError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.kernels.rng import Generator

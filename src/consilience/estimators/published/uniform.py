@@ -20,7 +20,7 @@ from consilience.errors import FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
 from consilience.kernels.rng import Generator
-from consilience.marginals.total_estimate import TotalEstimate, combined_total, total_of_answers
+from consilience.marginals.least_squares import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Status, shares_of_rows
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.queries import Query
-from consilience.domain.workloads import AnswerSets, Workload
+from consilience.domain.queries import AnswerSets, Query
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQuery as PublishedRecords
 from consilience.estimators.published.dual_query import selections
@@ -35,7 +35,7 @@ from consilience.privacy.budgets import Budget, epsilon_from_rho
 from consilience.privacy.gate import Gate
 from consilience.privacy.pricing import LARGEST_RECORDS
 from consilience.privacy.query_scores import DualScore
-from consilience.privacy.selection import epsilon_for_rho, selection_scale
+from consilience.privacy.scores import epsilon_for_rho, selection_scale
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How a run of DualQuery divides its budget, and what its draws cost by each rule of composition.

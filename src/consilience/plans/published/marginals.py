@@ -12,7 +12,7 @@ over A, |A| = k, follows from the 2^k coefficients of the subsets of A:
 So all marginals of up to k flags follow from the m = Σ_{j≤k} C(d, j) coefficients of sets of up to k flags, and as they
 come from one set of numbers they agree with each other. A record adds +1 or −1 to every coefficient: measured together
 their L1 sensitivity is m, and each gets noise of scale m/ε. (The paper writes the same with coefficients divided by
-2^(d/2).) The expected squared error of a marginal is m² · 2/ε²: plans/published/expected_errors.py.
+2^(d/2).) The expected squared error of a marginal is m² · 2/ε²: benchmarks/reproduce/qardaji2014/expected_errors.py.
 """
 
 import itertools
@@ -32,11 +32,19 @@ from consilience.domain.workloads import attribute_sets
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.published.learning import Learning as LearningEstimator
 from consilience.estimators.published.learning import Literals
-from consilience.plans.published.expected_errors import fourier_coefficients, unit_variance
 from consilience.privacy.gate import Gate
 
 MOST_COEFFICIENTS = 10_000
 """Each coefficient is a query of its own; more than this many take minutes to price, count and record."""
+
+
+def fourier_coefficients(points: int, ways: int) -> int:
+    """How many sets of up to `ways` of the flags there are: the coefficients from which all those marginals follow.
+
+    >>> fourier_coefficients(9, 4)
+    256
+    """
+    return sum(math.comb(points, size) for size in range(ways + 1))
 
 
 @dataclass(frozen=True)
@@ -184,20 +192,6 @@ class Learning:
             "literals": self.literals,
             "exact_at_zero": self.exact_at_zero,
         }
-
-
-def learning_noise_error(points: int, plan: Learning, *, epsilon: float = 1.0) -> float:
-    """The expected squared error that noise brings to a marginal of `ways` of so many flags, apart from g's own error.
-
-    2^k cells, each with Σ_{j: c_j ≠ 0} C(k, j) terms of variance S² · 2/ε².
-
-    >>> learning_noise_error(9, Learning(2, gamma=1 / 8)) / unit_variance()
-    5184.0
-    """
-    weights = plan.estimator().weights
-    stack = math.fsum(abs(weight) * math.comb(points, size) for size, weight in enumerate(weights))
-    terms = sum(math.comb(plan.ways, size) for size, weight in enumerate(weights) if weight)
-    return 2.0**plan.ways * terms * stack**2 * unit_variance(epsilon)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -15,11 +15,12 @@ the estimate's (privacy/scores.py), and measures all its cells for the price of 
 MWEM as Qardaji, Yang and Li (2014, §3.6) compare with it; they take T = ⌈4 log₂ d⌉ + 2 for d attributes.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +30,28 @@ from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge, readable_count
+from consilience.estimators.graphical import Graphical
 from consilience.estimators.published.multiplicative_weights import (
     LARGEST_WORK,
+    FactoredWeights,
     Iterate,
     MultiplicativeWeights,
     check_sweeps,
+    components,
     follow,
     measured_total,
     starting_weights,
 )
+from consilience.measurements import MeasurementSet
+from consilience.plans.answering import AnswersWorkload, ModelSizes
+from consilience.plans.budget_parts import check_share, mean_absolute_noise
+from consilience.plans.forest import attribute_importance
+from consilience.plans.running_estimates import RunningEstimate
+from consilience.plans.spanning_pairs import best_selector
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.query_scores import QueryError, WorkloadRows
-from consilience.privacy.scores import MarginalError
-from consilience.privacy.selection import Selector
+from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalError, MarginalGain, Selector
 from consilience.solvers.multiplicative_weights import WeightedTable
 
 USUAL_ROUNDS = 10
@@ -205,17 +214,6 @@ class _WholeMarginals:
         return Query.marginal(*chosen)
 
 
-def marginal_rounds(attributes: int) -> int:
-    """⌈4 log₂ d⌉ + 2, the rounds that Qardaji, Yang and Li (2014, §5.1) take for marginals of d attributes.
-
-    >>> marginal_rounds(9)
-    15
-    """
-    if attributes < 1:
-        raise DeclarationError(f"rounds for {attributes} attributes were asked for; give 1 or more")
-    return math.ceil(4 * math.log2(attributes)) + 2
-
-
 def balanced_rounds(budget: Budget, *, records: float, cells: int, candidates: int) -> int:
     """The number of rounds, 1 to 50, at which the bound on the error is least.
 
@@ -249,3 +247,247 @@ def _refuse_other_queries(workload: Workload) -> None:
                 f"the query {query.describe()!r} is no marginal, and whole marginals are selected from; name marginals "
                 'alone, or use candidates="answers"'
             )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# MWEM with models in place of the full table, for domains of any size (McKenna, Sheldon, Miklau 2019, §4.1).
+#
+# As in `mwem`, each of T rounds gets an equal part of the budget, half for selecting what the estimate gets most wrong
+# and half for measuring it. What differs is the estimate between rounds:
+#
+#     "graphical"  the graphical model of all answers so far (`estimators.Graphical`), begun where the last one ended;
+#     "factored"   multiplicative weights on a product of independent tables (`estimators.FactoredWeights`), which is
+#                  Hardt, Ligett and McSherry's own way to larger domains.
+#
+# *Sizes.* Before a round selects, every query of the workload is asked how large the model would become with it: cells
+# of the junction tree, or answers times cells of the largest component. Queries that would go beyond `largest_model`
+# are left out, by declared sizes and what was measured before, so that nothing confidential decides it. With
+# `beyond="refuse"` they stay, and selecting one ends the run with `TooLarge`, as the published mechanism ends; what was
+# measured until then is spent.
+#
+# *Candidates.* "answers": single answers of the workload, as published. "marginals": the marginals over the attributes
+# of each query and, with `parts`, all their parts, by L1 distance, each measured whole; a part matters as much as the
+# query that matters most and has it. Differences of a cell that are smaller than its noise will be lost in it: with
+# `beyond_noise` a marginal's score adds up what the differences of its cells exceed E|noise| by (privacy/scores.py).
+
+
+Estimation = Literal["graphical", "factored"]
+ModelCandidates = Literal["marginals", "answers"]
+Beyond = Literal["leave-out", "refuse"]
+Names = tuple[str, ...]
+
+LARGEST_MODEL = {"graphical": 2_000_000, "factored": 2**25}
+LARGEST_MARGINAL = 2_000_000
+"""The most cells of a marginal that is a candidate."""
+
+
+@dataclass(frozen=True)
+class MwemModels(AnswersWorkload):
+    """Rounds of selecting and measuring what a model of all answers so far gets most wrong.
+
+    `rounds` is twice the number of attributes that the workload names, at most 50, unless given. `largest_model` is in
+    cells of the junction tree, or in answers times cells of a component. `total_share` of the budget measures the
+    number of records where it is not public.
+
+    >>> domain = Domain.from_sizes({"a": 2, "b": 2})
+    >>> MwemModels(Workload.marginals(domain, ways=2)).to_json()["estimation"]
+    'graphical'
+    """
+
+    workload: Workload
+    rounds: int | None = None
+    estimation: Estimation = "graphical"
+    candidates: ModelCandidates = "marginals"
+    largest_model: int | None = None
+    beyond: Beyond = "leave-out"
+    parts: bool = True
+    beyond_noise: bool = True
+    total_share: float = TOTAL_SHARE
+
+    def __post_init__(self) -> None:
+        for option, choices in (("estimation", Estimation), ("candidates", ModelCandidates), ("beyond", Beyond)):
+            if getattr(self, option) not in get_args(choices):
+                raise DeclarationError(
+                    f"{option} is {getattr(self, option)!r}; choose one of {', '.join(get_args(choices))}"
+                )
+        for option in ("rounds", "largest_model"):
+            value = getattr(self, option)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise DeclarationError(f"{option} is {value!r}; give a whole number from 1 up")
+        check_share(self.total_share, "the total")
+        if not any(query.factors for query in self.workload.queries):
+            raise DeclarationError("the workload asks for nothing but the total; name queries about attributes")
+
+    def estimator(self) -> Graphical | FactoredWeights:
+        """The estimator that this plan uses between rounds."""
+        return Graphical() if self.estimation == "graphical" else FactoredWeights(largest_work=self._most)
+
+    @property
+    def _most(self) -> int:
+        return LARGEST_MODEL[self.estimation] if self.largest_model is None else self.largest_model
+
+    def run(self, gate: Gate) -> None:
+        queries = _Questions(self, gate.domain)
+        sizes = self._sizes(gate.domain, queries.asked)
+        rounds = self.rounds or min(MOST_ROUNDS, 2 * len(attribute_importance(self.workload, gate.domain)))
+        self._within(queries, sizes)  # refused here if nothing fits, before anything is spent
+        running = RunningEstimate(gate.domain, self.estimator())
+        rest = Fraction(1)
+        if gate.domain.public.total is None:
+            rest -= Fraction(self.total_share)
+            running.add(gate.measure(Query(()), gate.budget.scaled(Fraction(self.total_share))))
+        step, selector = gate.budget.scaled(rest / (2 * rounds)), best_selector(gate.budget.additive_unit)
+        for _ in range(rounds):
+            kept = self._within(queries, sizes)
+            chosen = queries.select(kept, running, gate, step, selector)
+            if sizes.size_with(chosen) > self._most:
+                raise TooLarge(
+                    f"{chosen.describe()!r} was selected, and the {self.estimation} model of all answers so far would "
+                    f"have a size of {sizes.size_with(chosen):,}; {self._most:,} are allowed. Use estimation="
+                    '"graphical", or beyond="leave-out", which leaves such queries out'
+                )
+            running.add(gate.measure(chosen, step))
+            sizes.add(chosen)
+
+    def _sizes(self, domain: Domain, asked: Sequence[Query]) -> "_Sizes":
+        return _TreeSizes(domain, asked) if self.estimation == "graphical" else _ComponentSizes(domain)
+
+    def _within(self, queries: "_Questions", sizes: "_Sizes") -> list[int]:
+        """The places of the queries whose model is small enough; with `beyond="refuse"`, of all."""
+        places = range(len(queries.asked))
+        if self.beyond == "refuse":
+            return list(places)
+        small = [place for place in places if sizes.size_with(queries.asked[place]) <= self._most]
+        kept = [place for place in small if sizes.answers_with(queries.asked[place])]
+        if not kept:
+            raise TooLarge(
+                f"every query of the workload needs a {self.estimation} model of a size above {self._most:,}; raise "
+                "largest_model, or ask about fewer attributes at once"
+            )
+        return kept
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """What is measured, in sentences."""
+        rounds = sum(bool(each.query.factors) for each in example)
+        return (
+            f"{rounds} rounds, each of which selects one of the {self.candidates} of the workload privately and "
+            f"measures it; those shown here stand for others. Between rounds a {self.estimation} model is fitted",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plan": "mwem-models",
+            "workload": self.workload.to_json(),
+            "rounds": self.rounds,
+            "estimation": self.estimation,
+            "candidates": self.candidates,
+            "largest_model": self.largest_model,
+            "beyond": self.beyond,
+            "parts": self.parts,
+            "beyond_noise": self.beyond_noise,
+            "total_share": self.total_share,
+        }
+
+
+class _Sizes(Protocol):
+    """How large a model would become with one more query, and what was measured so far."""
+
+    def size_with(self, query: Query) -> int: ...
+
+    def answers_with(self, query: Query) -> bool:
+        """Whether every query of the workload would be answered in reasonable time."""
+        ...
+
+    def add(self, query: Query) -> None: ...
+
+
+class _TreeSizes:
+    """Cells of the junction tree."""
+
+    def __init__(self, domain: Domain, asked: Sequence[Query]) -> None:
+        self._sizes = ModelSizes(domain, [query.attributes for query in asked])
+
+    def size_with(self, query: Query) -> int:
+        return self._sizes.cells_with(query.attributes)
+
+    def answers_with(self, query: Query) -> bool:
+        return self._sizes.allows(query.attributes, math.inf)
+
+    def add(self, query: Query) -> None:
+        self._sizes.add([query.attributes])
+
+
+class _ComponentSizes:
+    """Answers times cells of the component that a query would be part of."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._measured: list[Query] = []
+
+    def size_with(self, query: Query) -> int:
+        rounds = [*self._measured, query]
+        parts = components(self._domain, [each.attributes for each in rounds])
+        own = next(names for names in parts if query.attributes[0] in names)
+        answers = sum(each.bind(self._domain).size for each in rounds if each.attributes[0] in own)
+        return (answers + 4) * int(np.prod([float(size) for size in self._domain.sizes(own)]))
+
+    def answers_with(self, query: Query) -> bool:
+        return True
+
+    def add(self, query: Query) -> None:
+        self._measured.append(query)
+
+
+class _Questions:
+    """What a round can select: whole marginals, or single answers of queries."""
+
+    def __init__(self, plan: MwemModels, domain: Domain) -> None:
+        self._domain, self._kind, self._beyond_noise = domain, plan.candidates, plan.beyond_noise
+        found: dict[Query, float] = {}
+        for query, weight in plan.workload:
+            varying = tuple(name for name in domain.ordered(query.attributes) if domain[name].size > 1)
+            sizes = range(1 if plan.parts else len(varying), len(varying) + 1) if varying else ()
+            sets = [each for size in sizes for each in itertools.combinations(varying, size)]
+            marginals = [Query.marginal(*each) for each in sets]
+            for asked in marginals if self._kind == "marginals" else [query][: len(varying)]:
+                cells = math.prod(float(domain[name].size) for name in asked.attributes)
+                if cells <= LARGEST_MARGINAL:
+                    found[asked] = max(found.get(asked, 0.0), weight)
+        if not found:
+            raise DeclarationError(
+                f"no query of the workload is about attributes of several values with up to {LARGEST_MARGINAL:,} "
+                "cells; name smaller ones"
+            )
+        self.asked = tuple(found)
+        self._weights = tuple(weight / max(found.values()) for weight in found.values())
+        self._rows: tuple[list[int], WorkloadRows] | None = None
+        self._known([*range(len(self.asked))])
+
+    def _known(self, places: Sequence[int]) -> WorkloadRows | None:
+        """The single answers of these queries, made anew only where they are others than before."""
+        if self._kind == "marginals":
+            return None
+        if self._rows is None or self._rows[0] != list(places):
+            kept = [(self.asked[place], self._weights[place]) for place in places]
+            workload = Workload.of([query for query, _ in kept], weights=[weight for _, weight in kept])
+            self._rows = (list(places), WorkloadRows(workload, self._domain))
+        return self._rows[1]
+
+    def select(
+        self, places: Sequence[int], running: RunningEstimate, gate: Gate, budget: Budget, selector: Selector
+    ) -> Query:
+        """One of these queries, or an answer of one, chosen privately at this price."""
+        asked = [self.asked[place] for place in places]
+        # With a public total the first round knows nothing else: a product of no measured tables is the even table.
+        known = running.estimate if running.measurements else FactoredWeights().fit(running.measured())
+        estimates = known.answers(asked)
+        rows = self._known(places)
+        if rows is not None:
+            return gate.select(QueryError(rows, estimates), budget, selector=selector)
+        tables: dict[Names, JoinedTable] = {}
+        for place, query, table in zip(places, asked, estimates, strict=True):
+            values, weight = JoinedValues.separate(table.shape), self._weights[place]
+            hidden = mean_absolute_noise(budget) if self._beyond_noise else 0.0
+            tables[query.attributes] = JoinedTable(values, table, hidden, weight)
+        chosen = gate.select(MarginalGain(tables), budget, selector=selector)
+        return Query.marginal(*(chosen or ()))

@@ -40,7 +40,7 @@ from consilience.plans.budget_parts import check_share
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.network_scores import LONGEST_LADDER, MOST_CELLS, Dependence, Family, FamilyDependence
-from consilience.privacy.selection import Selector
+from consilience.privacy.scores import Selector
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Whom an attribute may depend on: sets of parents that are as large as a table may be (Zhang et al. 2017, section 5).

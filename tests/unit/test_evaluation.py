@@ -22,7 +22,7 @@ from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import open_release, write_bundle
 from consilience.source import open_table
 
-evaluating = importlib.import_module("consilience.evaluation.evaluate")
+evaluating = importlib.import_module("consilience.evaluation")
 
 DOMAIN = Domain("people", (Attribute.numeric("age", [0, 1, 2, 3]), Attribute.categorical("sex", ["F", "M"])))
 RECORDS = [(0, "F"), (0, "F"), (1, "M"), (2, "M"), (2, "F")]

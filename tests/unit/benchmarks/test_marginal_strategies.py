@@ -5,11 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.reproduce.qardaji2014.expected_errors import (
+    direct_error,
+    expected_marginal_error,
+    flat_error,
+    marginal_workload_gram,
+)
 from consilience.errors import DeclarationError, TooLarge
-from consilience.plans.matrix_mechanism import expected_marginal_error
-from consilience.plans.published.expected_errors import direct_error, flat_error
 from consilience.strategies.attribute_strategies import eigen_design
-from consilience.strategies.workload_grams import marginal_workload_gram
 
 
 def test_the_full_table_as_a_strategy_has_the_error_of_flat() -> None:

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks.reproduce.qardaji2014.expected_errors import marginal_workload_gram
 from consilience.errors import DeclarationError, TooLarge
-from consilience.strategies.workload_grams import marginal_workload_gram
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 3, 4), (3, 1, 2)])

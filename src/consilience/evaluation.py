@@ -1,4 +1,8 @@
-"""`evaluate`: an estimate against the confidential records. NOT PRIVATE."""
+"""Error against the truth. NOT PRIVATE: what it finds is computed from confidential records without noise.
+
+It is for people who may see the records: to compare methods, or to judge a release before it is published. Results say
+that they are not private wherever they are shown, and none of them may be published or used to choose what is.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -160,6 +164,15 @@ def evaluate(estimated: Estimate | Release, source: Source, workload: Workload) 
 
     Workload errors are those of McKenna et al. (2019, §5.1), total variation and L1 errors those of the AIM paper
     (McKenna et al. 2022). Nothing that was found may be published or used to choose what is.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("people", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> people = pa.table({"sex": ["F", "M", "F"]})
+    >>> noisy = cs.MeasurementSet.from_marginals(domain, {"sex": [2.5, 0.5]}, noise=cs.Laplace(2.0))
+    >>> found = evaluate(cs.estimate(noisy), cs.open_table(people, domain), cs.Workload.of(["by sex"]))
+    >>> round(found.workload_error, 2), found.private
+    (0.17, False)
     """
     estimate = estimated.estimate if isinstance(estimated, Release) else estimated
     _refuse_other_table(estimate, source)

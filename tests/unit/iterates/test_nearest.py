@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.problems.clusterings import nearest, wcss
 from consilience.errors import DeclarationError
-from consilience.iterates.clustering import nearest, next_centroids, wcss
+from consilience.iterates.clustering import next_centroids
 from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.kernels.rng import generator

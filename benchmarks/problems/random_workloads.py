@@ -1,33 +1,14 @@
-"""Workloads about one attribute: its values, prefixes, ranges, and random queries that a public seed determines."""
-
-from typing import Literal
+"""Workloads about one attribute that a public seed determines, for the matrix mechanism and its kin."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Prefix
+from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.kernels.rng import generator
-
-NamedWorkload = Literal["identity", "prefix", "ranges"]
-
-FACTOR_OF_NAME: dict[str, Factor] = {"identity": Identity(), "prefix": Prefix(), "ranges": AllRanges()}
-
-
-def named_workload(name: str, attribute: str) -> Workload:
-    """Every value ("identity"), every prefix ("prefix") or every range ("ranges") of an attribute.
-
-    >>> [query.describe() for query, _ in named_workload("prefix", "age")]
-    ['prefix(age)']
-    """
-    if name not in FACTOR_OF_NAME:
-        raise DeclarationError(
-            f"the workload {name!r} is not known; use one of {', '.join(FACTOR_OF_NAME)}, or give a Workload"
-        )
-    return Workload.of([Query.of({attribute: FACTOR_OF_NAME[name]})])
 
 
 def random_predicates(domain: Domain, attribute: str, *, queries: int, seed: int) -> Workload:

@@ -1,6 +1,6 @@
 """The probabilities with which private selection returns each candidate: NON-PRIVATE, as confidential as the scores.
 
-`privacy/selection.py` draws; these are the laws that its draws follow, in closed form.
+`privacy/scores.py` draws; these are the laws that its draws follow, in closed form.
 """
 
 import math
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
 from consilience.privacy.noise import gaps_below_greatest
-from consilience.privacy.selection import Selector, integer_scores, known_selector, selection_scale
+from consilience.privacy.scores import Selector, integer_scores, known_selector, selection_scale
 
 MOST_TERMS = 10_000_000
 

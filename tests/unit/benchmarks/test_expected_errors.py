@@ -6,10 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from consilience.domain import Domain
-from consilience.errors import DeclarationError
-from consilience.plans.marginals import Direct, Flat, Marginals
-from consilience.plans.published.expected_errors import (
+from benchmarks.reproduce.qardaji2014.expected_errors import (
     block_criterion,
     direct_beats_flat_from,
     direct_error,
@@ -17,12 +14,16 @@ from consilience.plans.published.expected_errors import (
     flat_error,
     fourier_coefficients,
     fourier_error,
+    learning_noise_error,
     normalised_error,
     published_fourier_error,
     unit_variance,
     view_noise_error,
 )
-from consilience.plans.published.marginals import Fourier, Learning, learning_noise_error
+from consilience.domain import Domain
+from consilience.errors import DeclarationError
+from consilience.plans.marginals import Direct, Flat, Marginals
+from consilience.plans.published.marginals import Fourier, Learning
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 
