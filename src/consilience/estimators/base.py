@@ -196,11 +196,7 @@ class FullTableEstimate(Estimate):
             raise FileFormatError(
                 f"a model of the full table holds 'counts', found {sorted(saved.arrays)}; write the bundle anew"
             )
-        method = saved.method
-        if method.get("method") == "table":
-            # Tables that were saved before totals were held are fitted again as they were.
-            method = {"hold_total": False, **method}
-        return cls(measured, method, saved.status, saved.stats, saved.arrays["counts"])
+        return cls(measured, saved.method, saved.status, saved.stats, saved.arrays["counts"])
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         counts = shares_of_rows(np.maximum(self.counts, 0.0).ravel(), check_rows(rows), rng)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -358,7 +358,16 @@ def restore(saved: SavedModel, measured: MeasurementSet) -> Estimate:
             f"the model was fitted by {method!r}, which this version does not know; upgrade consilience"
         )
     with refusing_what_is_odd("the model", "model file"):
-        return ESTIMATES[method].restore(saved, measured)
+        return ESTIMATES[method].restore(replace(saved, method=_in_words_of_today(saved.method)), measured)
+
+
+def _in_words_of_today(method: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a saved model such that its estimator, given them, fits as it did when the model was saved."""
+    stood_for = {"table": "likelihood", "graphical": "l2"}.get(str(method.get("method")))
+    if method.get("loss") == "auto" and stood_for is not None:
+        method = {**method, "loss": stood_for}
+    # Tables that were saved before totals were held.
+    return {"hold_total": False, **method} if method.get("method") == "table" else method
 
 
 def estimate(

@@ -29,10 +29,13 @@ from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.solvers.losses import LossName
 
 Array = NDArray[np.float64]
-LossChoice = Literal["auto", "l1", "l2", "elastic"]
+NoiseLoss = Literal["by-noise", "l1", "l2", "elastic"]
+"""The losses of estimators that take one for all measurements."""
+OwnLoss = Literal["l2", "l1", "elastic", "likelihood"]
+"""The losses of estimators that can take another for each measurement."""
 
 LAPLACE_ALPHA = 0.7
-"""What "auto" takes for Laplace noise: the elastic net with this share of the absolute value. On the histograms of
+"""What "by-noise" takes for Laplace noise: the elastic net with this share of the absolute value. On the histograms of
 `python -m benchmarks histograms` it is close to the best of all losses at every length of ranges. The likelihood's own,
 L1, gains a little on single cells and loses much on long ranges; α = 0.9, the paper's, lies between."""
 
@@ -145,12 +148,20 @@ def noise_variance(measurement: Measurement) -> float:
     return 2.0 * noise_scale(measurement) ** 2
 
 
-def chosen_loss(loss: LossChoice, alpha: float, measured: MeasurementSet) -> tuple[LossName, float]:
-    """The loss and α themselves; for "auto" L2 where all noise is Gaussian, else the elastic net with LAPLACE_ALPHA."""
-    if loss in ("l1", "l2", "elastic"):
+def check_loss(loss: str, known: Sequence[str], *, was_auto: str) -> None:
+    """Refuse a loss that is not known, and "auto", which used to stand for another one in each estimator."""
+    if loss == "auto":
+        raise DeclarationError(
+            f'the loss "auto" stood for another loss in each estimator; write loss="{was_auto}" here'
+        )
+    if loss not in known:
+        raise DeclarationError(f"the loss is {loss!r}; choose one of {', '.join(known)}")
+
+
+def loss_by_noise(loss: NoiseLoss, alpha: float, measured: MeasurementSet) -> tuple[LossName, float]:
+    """The loss and α as named; "by-noise" is L2 for Gaussian noise, else the elastic net with LAPLACE_ALPHA."""
+    if loss != "by-noise":
         return loss, alpha
-    if loss != "auto":
-        raise DeclarationError(f"the loss is {loss!r}; choose one of auto, l1, l2, elastic")
     laws = {each.noise.law for each in measured if not isinstance(each.noise, Exact)}
     return ("l2", alpha) if laws <= set(GAUSSIAN_LAWS) else ("elastic", LAPLACE_ALPHA)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.estimators.evidence import (
     GAUSSIAN_LAWS,
-    LossChoice,
+    OwnLoss,
     QueryOnScope,
     marginal_scope,
     noise_variance,
@@ -89,10 +89,10 @@ class MeasuredModel:
     """What is known exactly, without anything noisy."""
     made: tuple[Measurement, ...]
     """The noisy measurements."""
-    loss: LossChoice
+    loss: OwnLoss
 
     @staticmethod
-    def of(measured: MeasurementSet, *, loss: LossChoice, alpha: float) -> "MeasuredModel":
+    def of(measured: MeasurementSet, *, loss: OwnLoss, alpha: float) -> "MeasuredModel":
         refuse_nothing_to_fit(measured)
         known = MeasuredTable(measured.domain, (), exact_answers(measured), alpha)
         made = tuple(each for each in measured if not isinstance(each.noise, Exact))

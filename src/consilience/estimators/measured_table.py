@@ -12,7 +12,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.estimators.evidence import (
     GAUSSIAN_LAWS,
-    LossChoice,
+    OwnLoss,
     evidence_of,
     known_exactly,
     noise_scale,
@@ -222,7 +222,7 @@ class MeasuredTable:
     alpha: float
 
     @staticmethod
-    def of(measured: MeasurementSet, *, loss: LossChoice, alpha: float) -> "MeasuredTable":
+    def of(measured: MeasurementSet, *, loss: OwnLoss, alpha: float) -> "MeasuredTable":
         refuse_nothing_to_fit(measured)
         noisy = noisy_answers(measured.domain, measured, loss)
         return MeasuredTable(measured.domain, noisy, exact_answers(measured), alpha)
@@ -342,10 +342,10 @@ class MeasuredTable:
         return found
 
 
-def noisy_answers(domain: Domain, measurements: Iterable[Measurement], loss: LossChoice) -> tuple[NoisyAnswers, ...]:
+def noisy_answers(domain: Domain, measurements: Iterable[Measurement], loss: OwnLoss) -> tuple[NoisyAnswers, ...]:
     """The noisy answers with the loss that is chosen for them, or with that of their own noise."""
     noisy = [each for each in measurements if not isinstance(each.noise, Exact) and each.values.size]
-    return tuple(NoisyAnswers.of(each, domain, law_of_noise(each) if loss == "auto" else loss) for each in noisy)
+    return tuple(NoisyAnswers.of(each, domain, law_of_noise(each) if loss == "likelihood" else loss) for each in noisy)
 
 
 def exact_answers(measured: MeasurementSet) -> tuple[ExactAnswers, ...]:
