@@ -42,9 +42,9 @@ _HOMES = {
     "tree": ("tree.Tree", _FULL_TABLE),
     "table": ("table.Table", _FULL_TABLE),
     "matrix": ("matrix.Matrix", _FULL_TABLE),
-    "graphical": ("graphical.Graphical", "graphical_estimate.GraphicalEstimate"),
-    "residual": ("residual.Residual", "marginals_estimate.MarginalsEstimate"),
-    "views": ("views.Views", "marginals_estimate.ViewsEstimate"),
+    "graphical": ("graphical.Graphical", "graphical_model.GraphicalEstimate"),
+    "residual": ("residual.Residual", "marginals.MarginalsEstimate"),
+    "views": ("views.Views", "marginals.ViewsEstimate"),
     "multiplicative-weights": ("published.multiplicative_weights.MultiplicativeWeights", _FULL_TABLE),
     "fourier": ("published.fourier.Fourier", "published.fourier.FourierEstimate"),
     "learning": ("published.learning.Learning", "published.learning.LearningEstimate"),
@@ -318,7 +318,7 @@ def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Se
     Every estimator puts together marginals of up to LARGEST_ANSWER cells. A larger one is never formed by a graphical
     model, which needs memory for the answers alone, nor by one that holds the full table.
     """
-    from consilience.estimators.marginals_estimate import LARGEST_ANSWER
+    from consilience.estimators.marginals import LARGEST_ANSWER
     from consilience.models.elimination import MEMORY_LIMIT
     from consilience.models.elimination_plans import BYTES_PER_CELL
 

@@ -20,18 +20,10 @@ distribution, and is the estimator of the paper.
 import math
 from dataclasses import dataclass
 
-from consilience.errors import (
-    ConsilienceError,
-    MeasurementError,
-    ModelTooLarge,
-    listed,
-    readable_bytes,
-    readable_count,
-)
+from consilience.errors import ConsilienceError, MeasurementError, ModelTooLarge, listed, readable_bytes, readable_count
 from consilience.estimators.base import MarginalLoss, Progress, Suitability
-from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import Fitting, GraphicalSettings
-from consilience.estimators.measured_model import MeasuredModel, known_tree, known_tree_within
+from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel, known_tree, known_tree_within
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.retraced_fits import Way
 from consilience.models.junction_trees import (

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from consilience.errors import DeclarationError
 from consilience.estimators.base import MarginalLoss, Progress
 from consilience.estimators.evidence import OwnLoss, check_loss
-from consilience.estimators.graphical_estimate import GraphicalEstimate
-from consilience.estimators.measured_model import MeasuredModel
+from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel
 from consilience.kernels.linear_maps import Kronecker
 from consilience.marginals.table_stacks import stored_order
 from consilience.marginals.total_estimate import one_way_shares

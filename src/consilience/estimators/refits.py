@@ -21,7 +21,7 @@ from consilience.measurements import Exact, Measurement, MeasurementSet
 
 if TYPE_CHECKING:
     from consilience.estimators.graphical import Graphical
-    from consilience.estimators.graphical_estimate import GraphicalEstimate
+    from consilience.estimators.graphical_model import GraphicalEstimate
     from consilience.models.fitting.retraced_fits import Way
 
 Array = NDArray[np.float64]
@@ -125,7 +125,7 @@ def _model(estimator: Estimator, fitted: Estimate) -> "tuple[Graphical, Graphica
     if estimator.name != "graphical":
         return None
     from consilience.estimators.graphical import Graphical
-    from consilience.estimators.graphical_estimate import GraphicalEstimate
+    from consilience.estimators.graphical_model import GraphicalEstimate
 
     return (estimator, fitted) if isinstance(estimator, Graphical) and isinstance(fitted, GraphicalEstimate) else None
 
@@ -138,7 +138,7 @@ def asking_for(fitted: Estimate, queries: Sequence[Query]) -> Asking:
     """How this estimate and its refits are best asked these queries."""
     model = _model(estimator_of(fitted), fitted)
     if model is not None:
-        from consilience.estimators.graphical_estimate import ModelAnswers
+        from consilience.estimators.graphical_model import ModelAnswers
 
         prepared = ModelAnswers.of(model[1], queries)
         if prepared is not None:

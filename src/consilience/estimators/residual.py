@@ -28,8 +28,12 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.marginals_estimate import MarginalsEstimate
-from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes, reason_against_residuals
+from consilience.estimators.marginals import (
+    MarginalsEstimate,
+    MeasuredMarginals,
+    MeasuredScopes,
+    reason_against_residuals,
+)
 from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.least_squares import FittedResiduals
 from consilience.marginals.level_fits import LocalProblem, fit_locally

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.marginals_estimate import ViewsEstimate
-from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes
+from consilience.estimators.marginals import MeasuredMarginals, MeasuredScopes, ViewsEstimate
 from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
 from consilience.marginals.nearest_views import GAP, MOST_STEPS, nearest_views
 from consilience.marginals.nonnegativity import NonnegativeViews, nonnegative_views

@@ -6,7 +6,7 @@ import pytest
 from consilience.domain import Domain, Query
 from consilience.estimators import Graphical
 from consilience.estimators.base import Estimate
-from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.estimators.refits import Refits, noisy_answers, refit, simulated
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet

@@ -22,7 +22,7 @@ from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import Evidence, QueryOnScope, gather
-from consilience.estimators.measured_model import known_tree
+from consilience.estimators.graphical_model import known_tree
 from consilience.kernels.rng import Generator, generator
 from consilience.marginals.table_stacks import Scope
 from consilience.marginals.total_estimate import TotalEstimate, combined_total

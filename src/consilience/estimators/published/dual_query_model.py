@@ -19,8 +19,8 @@ from consilience.domain import Query
 from consilience.errors import DeclarationError, MeasurementError, ModelTooLarge
 from consilience.estimators.base import Estimate, MarginalLoss, Progress, SavedModel, Suitability
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import LARGEST_TREE, OptimiserName
+from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.estimators.published.dual_query import DualQueryRun, first_fact, run_total
 from consilience.kernels.rng import Generator
 from consilience.measurements import Gaussian, Measurement, MeasurementSet

@@ -24,7 +24,7 @@ from consilience.domain.domains import Domain
 from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.evidence import QueryOnScope, gather, marginal_scope, refuse_nothing_to_fit
-from consilience.estimators.marginals_estimate import LARGEST_ANSWER, MarginalsEstimate
+from consilience.estimators.marginals import LARGEST_ANSWER, MarginalsEstimate
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
 from consilience.marginals.table_stacks import Scope, TableStack, stored_order, summed
 from consilience.measurements import Exact, MeasurementSet

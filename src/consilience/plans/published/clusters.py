@@ -14,10 +14,7 @@ from consilience.iterates.clustering import Negatives, clusters_of_cells, next_c
 from consilience.kernels.cell_grids import CellGrid
 from consilience.kernels.regions import Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.plans.budget_parts import (
-    check_share,
-    in_two_parts,
-)
+from consilience.plans.budget_parts import check_share, in_two_parts
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import (
