@@ -96,6 +96,13 @@ def refuse_nothing_to_fit(measured: MeasurementSet) -> None:
         raise MeasurementError("there is no noisy measurement to fit; measure something first")
 
 
+def first_fact(measured: MeasurementSet) -> str | None:
+    """What is known exactly beyond the total, which some published accounts cannot keep; None where nothing is."""
+    facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
+    facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
+    return facts[0] if facts else None
+
+
 def _is_released(measurement: Measurement) -> bool:
     """Whether there is an answer that was not withheld."""
     return measurement.values.size > 0 if measurement.censored is None else not measurement.censored.all()
@@ -244,10 +251,15 @@ def marginal_scope(query: Query, places: dict[str, int]) -> Scope | None:
     return tuple(sorted(kept))
 
 
-def scope_of(query: Query, domain: Domain, places: dict[str, int]) -> Scope:
-    """The scope of a query; only what is no marginal is bound to the domain to find it."""
-    scope = marginal_scope(query, places)
-    return QueryOnScope.of(query.bind(domain), places).scope if scope is None else scope
+def marginal_bits(query: Query, bits: dict[str, int]) -> int | None:
+    """The scope of a marginal as the sum of its attributes' bits, to go through thousands; None of other queries."""
+    scope = 0
+    for name, factor in query.factors:
+        if isinstance(factor, Identity):
+            scope |= bits[name]
+        elif not isinstance(factor, Total):
+            return None
+    return scope
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,3 +286,11 @@ class QueryOnScope:
     @property
     def is_marginal(self) -> bool:
         return all(isinstance(each, IdentityMap) for each in self.maps)
+
+
+def query_on_scope(query: Query, domain: Domain, places: dict[str, int]) -> QueryOnScope:
+    """A query on its scope; only what is no marginal is bound to the domain to find it."""
+    if marginal_scope(query, places) is None:
+        return QueryOnScope.of(query.bind(domain), places)
+    axes = tuple(places[name] for name, factor in query.factors if isinstance(factor, Identity))
+    return QueryOnScope(tuple(sorted(axes)), axes, tuple(IdentityMap(domain.shape[axis]) for axis in axes))

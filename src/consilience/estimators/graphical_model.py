@@ -24,8 +24,8 @@ from consilience.estimators.evidence import (
     QueryOnScope,
     marginal_scope,
     noise_variance,
+    query_on_scope,
     refuse_nothing_to_fit,
-    scope_of,
 )
 from consilience.estimators.measured_table import MeasuredTable, NoisyAnswers, exact_answers, noisy_answers
 from consilience.kernels.linear_maps import Kronecker
@@ -141,7 +141,7 @@ class MeasuredModel:
     def scopes(self) -> tuple[Scope, ...]:
         """The scopes that were measured or are known exactly, each once."""
         asked = (*(fact.query.query for fact in self.known.other_facts), *(each.query for each in self.made))
-        found = dict.fromkeys(scope_of(query, self.domain, self._places) for query in asked)
+        found = dict.fromkeys(query_on_scope(query, self.domain, self._places).scope for query in asked)
         return tuple(scope for scope in found if scope)
 
     @property
