@@ -149,6 +149,22 @@ class Estimate(ABC):
         """
         return all_or_unanswered([refused(partial(self.answer, query)) for query in queries])
 
+    def stand_in(self, estimator: "Estimator") -> "Estimate":
+        """The account around which noise is drawn again, to see how far the estimate is off; `estimator` made it."""
+        return self
+
+    def refitter(
+        self,
+        estimator: "Estimator",
+        without_noise: MeasurementSet | None = None,
+    ) -> "Callable[[MeasurementSet], Estimate]":
+        """How the estimate is fitted again to other noise; `without_noise` are the answers that noise is added to."""
+        return estimator.fit
+
+    def asking(self, queries: Sequence[Query]) -> Callable[[Any], list[NDArray[np.float64]]]:
+        """How this estimate and its refits are best asked these queries."""
+        return lambda estimate: estimate.answers(queries)
+
 
 def check_rows(rows: int) -> int:
     """The number of synthetic rows, refused when it is not one."""

@@ -6,10 +6,10 @@ query without such attributes says something of the total alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -262,6 +262,15 @@ def _forbid(found: dict[Scope, NDArray[np.bool_]], scope: Scope, table: NDArray[
 # An estimate as a graphical model: any marginal, any factored query, conditions, records, without the full table.
 
 
+FURTHER = 10.0
+"""Three and ten times as far gave the same coverage and widths on the model of `python -m benchmarks coverage`; on its
+pairs of 12 flags, where noise leaves little to be seen, 30 times held 97 % of what four times held 93 % of."""
+
+LEAST_STEPS = 20
+"""In draws of those pairs that stayed at the beginning, 0, 12 and 20 steps held 84, 92 and 93 % of seen counts and 74,
+88 and 89 % of modelled ones."""
+
+
 @dataclass(frozen=True, eq=False)
 class GraphicalEstimate(Estimate):
     """An estimate that holds one table of log-potentials for each measured scope, and the total."""
@@ -332,6 +341,28 @@ class GraphicalEstimate(Estimate):
 
     def _factored(self, bound: BoundQuery) -> FactoredQuery:
         return FactoredQuery(tuple(self.places[name] for name in bound.attributes), bound.maps)
+
+    def stand_in(self, estimator: Any) -> "Estimate":
+        """The model, or where it stopped early one that has gone farther.
+
+        Such a model is smoother than the data. Fitted again to data that are as smooth as itself it would hide how much
+        it smooths away; so the stand-in has gone `FURTHER` times as far, and `LEAST_STEPS` at least: where the noise
+        lets nothing be seen the model stays at its beginning, where four times nothing is nothing.
+        """
+        if "effort" not in self.stats:
+            return self
+        return estimator.refit(self.measurements, self, times=FURTHER, least_steps=LEAST_STEPS)
+
+    def refitter(
+        self, estimator: Any, without_noise: MeasurementSet | None = None
+    ) -> Callable[[MeasurementSet], Estimate]:
+        """Refits go as far as this fit went, along the way that leads there without noise."""
+        way = None if without_noise is None else estimator.way(without_noise, self)
+        return lambda measured: estimator.refit(measured, self, way=way)
+
+    def asking(self, queries: Sequence[Query]) -> Callable[[Any], list[Array]]:
+        prepared = ModelAnswers.of(self, queries)
+        return super().asking(queries) if prepared is None else prepared.answers
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records: every clique's counts are rounded, not drawn."""

@@ -187,8 +187,8 @@ def _gap(found: Any, wanted: Array, lower: Array, upper: Array) -> float:
 def spread_negatives(table: ArrayLike) -> NDArray[np.float64]:
     """The table without negative counts that has the same total; all zeros where that total is not above 0.
 
-    The correction of Qardaji, Yang and Li (2014, §5.2) sets negative cells to 0 and takes what that adds evenly from all
-    cells, over and over. A cell once set to 0 stays there and all others fall alike, so that the passes tend to
+    The correction of Qardaji, Yang and Li (2014, §5.2) sets negative cells to 0 and takes what that adds evenly from
+    all cells, over and over. A cell once set to 0 stays there and all others fall alike, so that the passes tend to
     max(x − θ, 0), the nearest table without negative counts that has this total, which is found in one go.
 
     >>> spread_negatives([[5.0, -1.0], [3.0, 0.2]])
