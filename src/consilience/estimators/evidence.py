@@ -11,9 +11,10 @@ what the sums around them say, and a bound on the noisy value is none on the cou
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Literal, Self
 
 import numpy as np
@@ -50,19 +51,23 @@ SMALLEST_SCALE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The answers to one query: noisy ones with their weights, or exact ones."""
+    """The answers to one query: noisy ones with their weights, or exact ones. Estimators over cells begin here."""
 
+    domain: Domain
     query: Query
     values: Array
     weights: Array
     """1/b for each answer; 0 for one that was not released. Read only: where all are equal, one number is held."""
     exact: bool = False
     clipped: NDArray[np.bool_] | None = None
+    measurement: Measurement | None = None
+    """None for what the domain declares, or an estimator holds."""
+    called: str = ""
 
     @property
     def name(self) -> str:
         """What messages call the query."""
-        return f"the public {self.query.describe()}" if self.exact else self.query.describe()
+        return self.called or (f"the public {self.query.describe()}" if self.exact else self.query.describe())
 
     @property
     def whole(self) -> bool:
@@ -70,12 +75,28 @@ class Evidence:
         one_weight = self.weights.strides == (0,)  # None is withheld where one number stands for all.
         return self.clipped is None and (one_weight or bool(self.weights.all()))
 
-    def bind(self, domain: Domain) -> BoundQuery:
-        return self.query.bind(domain)
+    @cached_property
+    def bound(self) -> BoundQuery:
+        """The query bound to the domain."""
+        return self.query.bind(self.domain)
 
-    def answer_name(self, domain: Domain, answer: int) -> str:
+    @cached_property
+    def scoped(self) -> "QueryOnScope":
+        """The query on its scope."""
+        return QueryOnScope.of(self.bound)
+
+    @property
+    def marginal(self) -> tuple[int, ...] | None:
+        """The axes, in the query's order, if this is a marginal; () for the total."""
+        return self.scoped.axes if self.scoped.is_marginal else None
+
+    def as_marginal(self) -> Array:
+        """The values of a marginal, with one axis for each of `marginal`."""
+        return self.values.reshape([each.rows for each in self.scoped.maps])
+
+    def answer_name(self, answer: int) -> str:
         """What messages call one of the answers: the labels it counts."""
-        bound = self.bind(domain)
+        bound = self.bound
         rows = np.unravel_index(answer, bound.shape) if bound.shape else ()
         labels = [names[int(row)] for names, row in zip(bound.row_labels, rows, strict=True)]
         parts = [f"{name}={label}" for name, label in zip(bound.attributes, labels, strict=True)]
@@ -111,37 +132,40 @@ def _is_released(measurement: Measurement) -> bool:
 def gather(measured: MeasurementSet) -> tuple[Evidence, ...]:
     """The evidence of a measurement set and of what its domain declares public."""
     refuse_nothing_to_fit(measured)
-    return (*(evidence_of(each) for each in measured), *_public_facts(measured.domain))
+    return (*(evidence_of(each, measured.domain) for each in measured), *_public_facts(measured.domain))
 
 
 def known_exactly(measured: MeasurementSet) -> tuple[Evidence, ...]:
     """The part of `gather` that has no noise."""
-    exact = (evidence_of(each) for each in measured if isinstance(each.noise, Exact))
+    exact = (evidence_of(each, measured.domain) for each in measured if isinstance(each.noise, Exact))
     return (*exact, *_public_facts(measured.domain))
 
 
 def _public_facts(domain: Domain) -> list[Evidence]:
     public = domain.public
-    total = [] if public.total is None else [_fact((), [float(public.total)])]
-    return [*total, *(_fact(margin.attributes, margin.counts) for margin in public.margins)]
+    total = [] if public.total is None else [exact_marginal(domain, (), [float(public.total)])]
+    return [*total, *(exact_marginal(domain, margin.attributes, margin.counts) for margin in public.margins)]
 
 
-def _fact(attributes: Sequence[str], counts: Sequence[float]) -> Evidence:
+def exact_marginal(domain: Domain, attributes: Sequence[str], counts: Sequence[float], called: str = "") -> Evidence:
+    """A marginal that is known exactly."""
     values = np.array(counts, dtype=np.float64)
-    return Evidence(Query.marginal(*attributes), values, np.broadcast_to(1.0, values.shape), exact=True)
+    ones = np.broadcast_to(1.0, values.shape)
+    return Evidence(domain, Query.marginal(*attributes), values, ones, exact=True, called=called)
 
 
-def evidence_of(measurement: Measurement) -> Evidence:
+def evidence_of(measurement: Measurement, domain: Domain) -> Evidence:
     """What one measurement says."""
     values = measurement.values
     if isinstance(measurement.noise, Exact):
-        return Evidence(measurement.query, values, np.broadcast_to(1.0, values.shape), exact=True)
+        ones = np.broadcast_to(1.0, values.shape)
+        return Evidence(domain, measurement.query, values, ones, exact=True, measurement=measurement)
     weights = np.broadcast_to(1.0 / noise_scale(measurement), values.shape)
     if measurement.censored is not None:
         weights = np.where(measurement.censored, 0.0, weights)
         values = np.where(measurement.censored, 0.0, values)
     clipped = values == 0.0 if measurement.clipped else None
-    return Evidence(measurement.query, values, weights, clipped=clipped)
+    return Evidence(domain, measurement.query, values, weights, clipped=clipped, measurement=measurement)
 
 
 def noise_scale(measurement: Measurement) -> float:
@@ -240,7 +264,17 @@ class MeasuredCells:
 # A query as what it says of one scope, the set of attributes whose values it tells apart.
 
 
-def marginal_scope(query: Query, places: dict[str, int]) -> Scope | None:
+def places_of(domain: Domain) -> Mapping[str, int]:
+    """The place of each counted attribute."""
+    return _places(domain.counted_names)
+
+
+@lru_cache(maxsize=64)
+def _places(names: tuple[str, ...]) -> Mapping[str, int]:
+    return MappingProxyType({name: place for place, name in enumerate(names)})
+
+
+def marginal_scope(query: Query, places: Mapping[str, int]) -> Scope | None:
     """The scope of a marginal, read off its factors alone; None of other queries."""
     kept = []
     for name, factor in query.factors:
@@ -272,7 +306,8 @@ class QueryOnScope:
     maps: tuple[LinearMap, ...]
 
     @classmethod
-    def of(cls, query: BoundQuery, places: dict[str, int]) -> Self:
+    def of(cls, query: BoundQuery) -> Self:
+        places = places_of(query.domain)
         pairs = zip(query.attributes, query.maps, strict=True)
         kept = [(places[name], each) for name, each in pairs if not isinstance(each, SumMap)]
         axes = tuple(place for place, _ in kept)
@@ -288,9 +323,10 @@ class QueryOnScope:
         return all(isinstance(each, IdentityMap) for each in self.maps)
 
 
-def query_on_scope(query: Query, domain: Domain, places: dict[str, int]) -> QueryOnScope:
+def query_on_scope(query: Query, domain: Domain) -> QueryOnScope:
     """A query on its scope; only what is no marginal is bound to the domain to find it."""
+    places = places_of(domain)
     if marginal_scope(query, places) is None:
-        return QueryOnScope.of(query.bind(domain), places)
+        return QueryOnScope.of(query.bind(domain))
     axes = tuple(places[name] for name, factor in query.factors if isinstance(factor, Identity))
     return QueryOnScope(tuple(sorted(axes)), axes, tuple(IdentityMap(domain.shape[axis]) for axis in axes))

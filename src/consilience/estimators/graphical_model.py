@@ -24,6 +24,7 @@ from consilience.estimators.evidence import (
     QueryOnScope,
     marginal_scope,
     noise_variance,
+    places_of,
     query_on_scope,
     refuse_nothing_to_fit,
 )
@@ -117,31 +118,27 @@ class MeasuredModel:
         return replace(self.known, noisy=noisy_answers(self.domain, self.made, self.loss))
 
     @property
-    def noisy(self) -> tuple[tuple[NoisyAnswers, Measurement], ...]:
+    def noisy(self) -> tuple[NoisyAnswers, ...]:
         """The answers of each noisy measurement."""
-        return tuple(zip(self.table.noisy, self.made, strict=True))
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.domain.counted_names)}
+        return self.table.noisy
 
     @cached_property
     def queries(self) -> tuple[QueryOnScope, ...]:
         """The queries of the facts beyond the total, then those of the noisy answers: the order of the rows."""
-        asked = (*self.table.other_facts, *(answers for answers, _ in self.noisy))
-        return tuple(QueryOnScope.of(each.query, self._places) for each in asked)
+        facts = (fact.scoped for fact in self.known.other_facts)
+        return (*facts, *(QueryOnScope.of(each.query) for each in self.noisy))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What messages call each of the queries."""
         facts = [each.name for each in self.table.other_facts]
-        return (*facts, *(answers.query.query.describe() for answers, _ in self.noisy))
+        return (*facts, *(each.query.query.describe() for each in self.noisy))
 
     @cached_property
     def scopes(self) -> tuple[Scope, ...]:
         """The scopes that were measured or are known exactly, each once."""
-        asked = (*(fact.query.query for fact in self.known.other_facts), *(each.query for each in self.made))
-        found = dict.fromkeys(query_on_scope(query, self.domain, self._places).scope for query in asked)
+        asked = (each.query for each in (*self.known.other_facts, *self.made))
+        found = dict.fromkeys(query_on_scope(query, self.domain).scope for query in asked)
         return tuple(scope for scope in found if scope)
 
     @property
@@ -153,7 +150,7 @@ class MeasuredModel:
     def weights(self) -> tuple[Array, ...]:
         """What the rows of each query are times."""
         facts = [np.full(each.values.size, self.table.fact_weight) for each in self.table.other_facts]
-        return (*facts, *(answers.weights for answers, _ in self.noisy))
+        return (*facts, *(each.weights for each in self.noisy))
 
     @cached_property
     def allowed(self) -> tuple[tuple[Scope, NDArray[np.bool_]], ...]:
@@ -162,13 +159,14 @@ class MeasuredModel:
         A cell is impossible when a rule says so, or when it is part of a sum that is known to be 0.
         """
         found: dict[Scope, NDArray[np.bool_]] = {}
+        places = places_of(self.domain)
         for rule in self.domain.impossible:
             names = self.domain.ordered(rule.attributes)
             table = self.domain.project(names).allowed_cells()
             if table is not None:
-                _forbid(found, tuple(self._places[name] for name in names), table)
+                _forbid(found, tuple(places[name] for name in names), table)
         for fact in self.known.other_facts:
-            query, empty = QueryOnScope.of(fact.query, self._places), fact.values == 0
+            query, empty = fact.scoped, fact.values == 0
             if query.scope and empty.any() and all(each.nonnegative for each in query.maps):
                 touched = Kronecker(query.maps).adjoint(empty.astype(np.float64).reshape(_rows(query)))
                 _forbid(found, query.scope, touched.transpose(np.argsort(query.axes)) == 0)
@@ -179,7 +177,8 @@ class MeasuredModel:
         costs = self.table.costs()
         start = sum(fact.values.size for fact in self.table.other_facts)
         slope, curvature, one_sided = costs.slope.copy(), costs.curvature.copy(), costs.one_sided.copy()
-        for answers, measurement in self.noisy:
+        for answers in self.noisy:
+            measurement = answers.measurement
             rows = slice(start, start := start + answers.values.size)
             if not measurement.clipped:
                 continue
@@ -212,7 +211,9 @@ class MeasuredModel:
         if self.known_total() is not None:
             return True
         whole = (each.query for each in self.made if each.censored is None)
-        return any(marginal_scope(query, self._places) is not None for query in whole) or bool(self._total_estimates)
+        return any(marginal_scope(query, places_of(self.domain)) is not None for query in whole) or bool(
+            self._total_estimates
+        )
 
     def estimated_total(self) -> tuple[float, str]:
         """The inverse-variance average of what the measurements say of the total, and from which of them.
@@ -228,26 +229,25 @@ class MeasuredModel:
     def _total_estimates(self) -> list[tuple[bool, TotalEstimate]]:
         """What each measurement says of the total that tells it, and whether it was clipped."""
         found = []
-        for answers, measurement in self.noisy:
-            if measurement.censored is None:
-                maps = Kronecker(answers.query.maps)
-                told = total_of_answers(maps, answers.values, noise_variance(measurement))
-                found += [] if told is None else [(measurement.clipped, told)]
+        for each in self.noisy:
+            if each.measurement.censored is None:
+                told = total_of_answers(each.query.operator, each.values, noise_variance(each.measurement))
+                found += [] if told is None else [(each.measurement.clipped, told)]
         return found
 
     def noisy_products(self) -> list[NoisyProduct]:
         """The noisy answers that no clipping or withholding has changed, as products over attributes."""
         facts = len(self.table.other_facts)
         return [
-            NoisyProduct(query.axes, query.maps, answers.values, noise_variance(measurement))
-            for query, (answers, measurement) in zip(self.queries[facts:], self.noisy, strict=True)
-            if query.axes and measurement.censored is None and not measurement.clipped
+            NoisyProduct(query.axes, query.maps, each.values, noise_variance(each.measurement))
+            for query, each in zip(self.queries[facts:], self.noisy, strict=True)
+            if query.axes and each.measurement.censored is None and not each.measurement.clipped
         ]
 
     def is_laplace(self, place: int) -> bool:
         """Whether the noise of a query, by its place among `queries`, has the tails of the Laplace law."""
         facts = len(self.table.other_facts)
-        return place >= facts and self.noisy[place - facts][1].noise.law not in GAUSSIAN_LAWS
+        return place >= facts and self.noisy[place - facts].measurement.noise.law not in GAUSSIAN_LAWS
 
 
 def _rows(query: QueryOnScope) -> tuple[int, ...]:
@@ -287,7 +287,7 @@ class GraphicalEstimate(Estimate):
     @cached_property
     def places(self) -> Mapping[str, int]:
         """The number of each counted attribute in the model."""
-        return {name: place for place, name in enumerate(self.domain.counted_names)}
+        return places_of(self.domain)
 
     @cached_property
     def model(self) -> CalibratedModel:

@@ -25,9 +25,11 @@ from consilience.estimators.evidence import (
     gather,
     marginal_scope,
     noise_scale,
+    places_of,
+    query_on_scope,
     refuse_nothing_to_fit,
 )
-from consilience.kernels.linear_maps import IdentityMap, LinearMap
+from consilience.kernels.linear_maps import IdentityMap, Kronecker
 from consilience.kernels.rng import Generator
 from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.least_squares import (
@@ -43,7 +45,7 @@ from consilience.marginals.local_marginals import LocalMarginals, decode_scopes,
 from consilience.marginals.margins import Reconstructed, ViewReader
 from consilience.marginals.reconstruction import Method, reconstruct_from
 from consilience.marginals.table_stacks import EmptyCells, Scope, TableStack, maximal, stored_order
-from consilience.measurements import Measurement, MeasurementSet
+from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Infeasible, Status
 
 Array = NDArray[np.float64]
@@ -56,47 +58,34 @@ GAUSSIAN_TAIL = math.sqrt(2.0 / math.pi)
 """−E[y | y < 0] in standard deviations, for Gaussian noise around 0."""
 
 
-@dataclass(frozen=True, eq=False)
-class ScopedAnswers:
-    """The evidence of one query as maps along the axes of a scope."""
+def noisy_table(each: Evidence) -> NoisyTable:
+    """The answers to one query with their precisions; for clipped and withheld ones, what stands in their place."""
+    values, precisions, measurement = np.array(each.values), each.weights**2 / 2.0, each.measurement
+    if measurement is not None:
+        scale = noise_scale(measurement)
+        if each.clipped is not None:
+            gaussian = measurement.noise.law in GAUSSIAN_LAWS
+            values[each.clipped] = -scale * (math.sqrt(2.0) * GAUSSIAN_TAIL if gaussian else 1.0)
+        if measurement.censored is not None:
+            threshold = float(measurement.threshold or 0.0)
+            precisions[measurement.censored] = 1.0 / (2.0 * scale**2 + threshold**2)
+    return NoisyTable(each.scoped.axes, each.scoped.maps, values, precisions)
 
-    scope: Scope
-    maps: tuple[LinearMap, ...]
-    evidence: Evidence
-    measurement: Measurement | None
-    """None for facts that the domain declares."""
 
-    def noisy(self) -> NoisyTable:
-        """The answers with their precisions; for clipped and withheld ones, what stands in their place."""
-        values, precisions = np.array(self.evidence.values), self.evidence.weights**2 / 2.0
-        if self.measurement is None:
-            return NoisyTable(self.scope, self.maps, values, precisions)
-        scale = noise_scale(self.measurement)
-        if self.evidence.clipped is not None:
-            gaussian = self.measurement.noise.law in GAUSSIAN_LAWS
-            values[self.evidence.clipped] = -scale * (math.sqrt(2.0) * GAUSSIAN_TAIL if gaussian else 1.0)
-        if self.measurement.censored is not None:
-            threshold = float(self.measurement.threshold or 0.0)
-            precisions[self.measurement.censored] = 1.0 / (2.0 * scale**2 + threshold**2)
-        return NoisyTable(self.scope, self.maps, values, precisions)
-
-    def known(self) -> KnownTable:
-        """The exact marginal; refused where the exact answers contradict each other."""
-        answers = self.evidence.values.reshape([each.rows for each in self.maps])
-        table = answers
-        for axis, each in enumerate(self.maps):
-            table = table if isinstance(each, IdentityMap) else inverse_map(each).apply(table, axis)
-        again = table
-        for axis, each in enumerate(self.maps):
-            again = each.apply(again, axis)
-        wrong = float(np.abs(again - answers).max(initial=0.0))
-        if wrong > 1e-7 * max(1.0, float(np.abs(answers).max(initial=0.0))):
-            raise Infeasible(
-                f"the exact answers to {self.evidence.name} contradict each other by {wrong:g}; correct them",
-                violation=wrong,
-                constraints=[self.evidence.name],
-            )
-        return KnownTable(self.scope, np.asarray(table, dtype=np.float64), self.evidence.name)
+def known_table(each: Evidence) -> KnownTable:
+    """The exact marginal; refused where the exact answers contradict each other."""
+    table = answers = each.as_marginal()
+    for axis, factor in enumerate(each.scoped.maps):
+        table = table if isinstance(factor, IdentityMap) else inverse_map(factor).apply(table, axis)
+    again = Kronecker(each.scoped.maps).apply(table)
+    wrong = float(np.abs(again - answers).max(initial=0.0))
+    if wrong > 1e-7 * max(1.0, float(np.abs(answers).max(initial=0.0))):
+        raise Infeasible(
+            f"the exact answers to {each.name} contradict each other by {wrong:g}; correct them",
+            violation=wrong,
+            constraints=[each.name],
+        )
+    return KnownTable(each.scoped.axes, np.asarray(table, dtype=np.float64), each.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +102,12 @@ class MeasuredScopes:
     def of(measured: MeasurementSet, marginals: Sequence[Sequence[str]] = ()) -> "MeasuredScopes":
         refuse_nothing_to_fit(measured)
         domain = measured.domain
-        places = _places(domain)
-        found, others = _wanted(marginals, domain, places), []
+        places = places_of(domain)
+        found, others = _wanted(marginals, domain), []
         for each in measured:
             scope = marginal_scope(each.query, places)
             if scope is None:
-                others.append((each.query, QueryOnScope.of(each.query.bind(domain), places)))
+                others.append((each.query, query_on_scope(each.query, domain)))
                 scope = others[-1][1].scope
             found.append(scope)
         found += [tuple(places[name] for name in margin.attributes) for margin in domain.public.margins]
@@ -150,22 +139,18 @@ class MeasuredMarginals:
     """A measurement set as tables over scopes."""
 
     domain: Domain
-    answers: tuple[ScopedAnswers, ...]
+    answers: tuple[Evidence, ...]
     wanted: tuple[Scope, ...]
 
     @staticmethod
     def of(measured: MeasurementSet, marginals: Sequence[Sequence[str]] = ()) -> "MeasuredMarginals":
         domain = measured.domain
-        evidence = gather(measured)
-        found = zip(evidence, [*measured, *(None for _ in evidence[len(measured) :])], strict=True)
-        places = _places(domain)
-        answers = tuple(_scoped(each, measurement, domain, places) for each, measurement in found)
-        return MeasuredMarginals(domain, answers, tuple(_wanted(marginals, domain, places)))
+        return MeasuredMarginals(domain, gather(measured), tuple(_wanted(marginals, domain)))
 
     @cached_property
     def scopes(self) -> list[Scope]:
         """The largest scopes that were measured, are known, or are wanted."""
-        return _largest(self.domain, [*(each.scope for each in self.answers), *self.wanted])
+        return _largest(self.domain, [*(each.scoped.axes for each in self.answers), *self.wanted])
 
     @property
     def cells(self) -> int:
@@ -191,7 +176,7 @@ class MeasuredMarginals:
 
     def least_squares(self) -> FittedResiduals:
         """The residuals that fit the answers best."""
-        noisy = [each.noisy() for each in self.answers if not each.evidence.exact and each.evidence.values.size]
+        noisy = [noisy_table(each) for each in self.answers if not each.exact and each.values.size]
         shape = self.domain.shape
         scopes = dict.fromkeys(stored_order(shape, each.scope) for each in noisy)
         measured = Decomposition(shape, scopes, also=self.scopes)
@@ -199,12 +184,12 @@ class MeasuredMarginals:
 
     @cached_property
     def facts(self) -> list[KnownTable]:
-        return [each.known() for each in self.answers if each.evidence.exact]
+        return [known_table(each) for each in self.answers if each.exact]
 
     def empty_cells(self) -> EmptyCells:
         """The cells that rules forbid, and those of which it is known that they hold nothing."""
         found = EmptyCells()
-        places = _places(self.domain)
+        places = places_of(self.domain)
         for rule in self.domain.impossible:
             names = self.domain.ordered(rule.attributes)
             allowed = self.domain.project(names).allowed_cells()
@@ -228,27 +213,14 @@ def _largest(domain: Domain, scopes: Sequence[Scope]) -> list[Scope]:
     return maximal(stored_order(shape, scope) for scope in scopes)
 
 
-def _places(domain: Domain) -> dict[str, int]:
-    return {name: place for place, name in enumerate(domain.counted_names)}
-
-
-def _wanted(marginals: Sequence[Sequence[str]], domain: Domain, places: dict[str, int]) -> list[Scope]:
-    return [tuple(_place(name, places, domain) for name in domain.ordered(each)) for each in marginals]
-
-
-def _scoped(
-    evidence: Evidence, measurement: Measurement | None, domain: Domain, places: dict[str, int]
-) -> ScopedAnswers:
-    query = QueryOnScope.of(evidence.bind(domain), places)
-    return ScopedAnswers(query.axes, query.maps, evidence, measurement)
-
-
-def _place(name: str, places: dict[str, int], domain: Domain) -> int:
-    if name not in places:
-        raise DeclarationError(
-            f"the attribute {name!r} of domain {domain.name!r} is continuous and has no cells; leave it out"
-        )
-    return places[name]
+def _wanted(marginals: Sequence[Sequence[str]], domain: Domain) -> list[Scope]:
+    places, found = places_of(domain), [domain.ordered(each) for each in marginals]
+    for name in (name for each in found for name in each):
+        if name not in places:
+            raise DeclarationError(
+                f"the attribute {name!r} of domain {domain.name!r} is continuous and has no cells; leave it out"
+            )
+    return [tuple(places[name] for name in each) for each in found]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

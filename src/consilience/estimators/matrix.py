@@ -257,10 +257,7 @@ class _Problem:
         """The total that the noisy answers tell without bias, by inverse variance; None beside exact facts, which it
         might contradict. Queries with answers that were clipped or withheld are biased and stay out."""
         found = [each.evidence for each in self.noisy if each.evidence.clipped is None and each.evidence.weights.all()]
-        told = [
-            total_of_answers(each.bind(self.cells.domain).operator, each.values, 2.0 / each.weights**2)
-            for each in found
-        ]
+        told = [total_of_answers(each.bound.operator, each.values, 2.0 / each.weights**2) for each in found]
         if self.facts or not any(told):
             return None
         return combined_total(told, least=0.0).total
@@ -317,7 +314,7 @@ class _Problem:
         """The error in the words of the domain."""
         answers = self.fact_answers
         named = [answers[row] for row in error.rows]
-        words = [each.answer_name(self.cells.domain, place) for each, place in named]
+        words = [each.answer_name(place) for each, place in named]
         said = [f"{name} is {each.values[place]:.10g}" for name, (each, place) in zip(words, named, strict=True)]
         return Infeasible(
             f"the exact counts contradict each other or the impossible cells, or are negative: {'; '.join(said[:6])}"
@@ -330,7 +327,7 @@ class _Problem:
 
 def _rows(each: Evidence, cells: MeasuredCells) -> _Rows:
     """The query over the measured cells, axes in their order and summed over where the query does not name them."""
-    found = each.bind(cells.domain)
+    found = each.bound
     placed = {axis: place for place, axis in cells.axes(each.query)}
     sizes = cells.shape
     maps = tuple(found.maps[placed[axis]] if axis in placed else SumMap(size) for axis, size in enumerate(sizes))

@@ -131,7 +131,7 @@ class Residual:
             "least_squares_remainder": fitted.remainder,
             "marginals": len(stack.scopes),
             "cells": stack.size,
-            "measured_answers": sum(each.evidence.values.size for each in problem.answers if not each.evidence.exact),
+            "measured_answers": sum(each.values.size for each in problem.answers if not each.exact),
             "seconds": time.perf_counter() - began,
         }
         return MarginalsEstimate(

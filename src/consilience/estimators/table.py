@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import FullTableEstimate, Progress, Suitability
-from consilience.estimators.evidence import OwnLoss, check_loss
-from consilience.estimators.measured_table import HELD_TOTAL, ExactAnswers, MeasuredTable
+from consilience.estimators.evidence import Evidence, OwnLoss, check_loss
+from consilience.estimators.measured_table import HELD_TOTAL, MeasuredTable
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import Loss, LossName
@@ -44,7 +44,7 @@ from consilience.solvers.tables.signed_fit import fit_exactly, fit_signed_table
 
 
 Array = NDArray[np.float64]
-Marginals = Mapping[tuple[int, ...], ExactAnswers]
+Marginals = Mapping[tuple[int, ...], Evidence]
 
 BYTES_PER_CELL = 105
 """What a cell takes at the peak of a fit without facts (`python -m benchmarks memory`)."""

@@ -233,7 +233,7 @@ class _Problem:
 
     def _name(self, answer: int) -> str:
         each, place = self._whose(answer)
-        return each.answer_name(self.cells.domain, place)
+        return each.answer_name(place)
 
     def describe_crossing(self, crossing: Crossing) -> str:
         one, other = (self._whose(answer)[0].name for answer in (crossing.one, crossing.other))
@@ -247,12 +247,12 @@ class _Problem:
         if allowed is None:
             return
         for each in (evidence for evidence in self.evidence if evidence.exact):
-            bound = each.bind(self.cells.domain)
+            bound = each.bound
             possible = bound.marginal_of(allowed.astype(np.float64))
             empty = (bound.answer(possible).ravel() == 0) & (each.values != 0)
             if empty.any():
                 place = int(np.flatnonzero(empty)[0])
-                words = each.answer_name(self.cells.domain, place)
+                words = each.answer_name(place)
                 raise Infeasible(
                     f"the count of {words} is declared to be exactly {each.values[place]:.10g}, and all its cells are "
                     "declared impossible; correct one of the two",
@@ -328,7 +328,7 @@ def _no(each: Evidence) -> NDArray[np.bool_]:
 
 def _patterns(each: Evidence, cells: MeasuredCells) -> dict[int, AxisPattern] | str:
     """The sets of codes on each axis that the query tells apart, in the query's order."""
-    maps = each.bind(cells.domain).maps
+    maps = each.bound.maps
     patterns: dict[int, AxisPattern] = {}
     for place, axis in cells.axes(each.query):
         found = axis_pattern(maps[place])

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.marginals import MeasuredMarginals, MeasuredScopes, ViewsEstimate
+from consilience.estimators.marginals import MeasuredMarginals, MeasuredScopes, ViewsEstimate, noisy_table
 from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
 from consilience.marginals.nearest_views import GAP, MOST_STEPS, nearest_views
 from consilience.marginals.nonnegativity import NonnegativeViews, nonnegative_views
@@ -185,8 +185,8 @@ def _noisy_views(problem: MeasuredMarginals) -> StackedViews:
     tables: list[Array] = []
     precisions: list[float] = []
     for each in problem.answers:
-        if not each.evidence.exact:
-            noisy = each.noisy()
+        if not each.exact:
+            noisy = noisy_table(each)
             scopes.append(noisy.scope)
             tables.append(noisy.values.reshape([problem.domain.shape[place] for place in noisy.scope]))
             # Answers that were withheld have a larger variance than the others of their table; one number stands for

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import noise_variance, query_on_scope, refuse_nothing_to_fit
+from consilience.estimators.evidence import noise_variance, places_of, query_on_scope, refuse_nothing_to_fit
 from consilience.estimators.graphical_model import known_tree
 from consilience.kernels.rng import Generator, generator
 from consilience.marginals.table_stacks import Scope
@@ -308,7 +308,7 @@ class BayesianNetworkEstimate(Estimate):
                 f"a network of {len(families)} families holds {expected}, found {sorted(saved.arrays)}; write the "
                 "bundle anew"
             )
-        places = {name: place for place, name in enumerate(measured.domain.counted_names)}
+        places = places_of(measured.domain)
         conditionals = []
         for k, (parents, children) in enumerate(families):
             shares = saved.arrays[f"conditional {k}"]
@@ -342,10 +342,9 @@ class _Tables:
         if domain.public.margins:
             names = ", ".join(domain.public.margins[0].attributes)
             return f"the public {names} is known exactly, and a network keeps no table; use Table"
-        places = {name: place for place, name in enumerate(domain.counted_names)}
         found: list[tuple[Scope, Measurement]] = []
         for each in measured:
-            query, exact = query_on_scope(each.query, domain, places), isinstance(each.noise, Exact)
+            query, exact = query_on_scope(each.query, domain), isinstance(each.noise, Exact)
             if exact and query.axes:
                 return f"{each.query.describe()} is known exactly, and a network keeps no table; use Table"
             withheld = each.censored is not None and each.censored.any()
@@ -395,7 +394,7 @@ class _Tables:
 
 def _ruled(domain: Domain) -> list[Scope]:
     """The places of the attributes that each rule on impossible cells names."""
-    places = {name: place for place, name in enumerate(domain.counted_names)}
+    places = places_of(domain)
     return [tuple(places[name] for name in domain.ordered(rule.attributes)) for rule in domain.impossible]
 
 

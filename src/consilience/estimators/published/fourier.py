@@ -37,7 +37,6 @@ from consilience.estimators.base import Estimate, FullTableEstimate, Progress, S
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
     Evidence,
-    QueryOnScope,
     gather,
     marginal_bits,
     refuse_nothing_to_fit,
@@ -392,7 +391,7 @@ class _KnownCoefficients:
         """None where a fact of the domain is about other attributes than flags."""
         told: dict[Scope, list[tuple[float, float]]] = {}
         for each in gather(measured):
-            reading = _Reading.of(each, measured)
+            reading = _Reading.of(each)
             if reading is None:
                 return None
             for members, value in reading.coefficients():
@@ -418,10 +417,9 @@ class _Reading:
     variance: float
 
     @staticmethod
-    def of(evidence: Evidence, measured: MeasurementSet) -> "_Reading | None":
+    def of(evidence: Evidence) -> "_Reading | None":
         """None where some factor is neither a sign, nor a sum, nor the counts of a flag."""
-        places = {name: place for place, name in enumerate(measured.domain.counted_names)}
-        query = QueryOnScope.of(evidence.bind(measured.domain), places)
+        query = evidence.scoped
         axes, both, scale = [], [], 1.0
         for place, each in zip(query.axes, query.maps, strict=True):
             kind = _kind_of(each)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import QueryOnScope, gather, marginal_bits, refuse_nothing_to_fit
+from consilience.estimators.evidence import gather, marginal_bits, refuse_nothing_to_fit
 from consilience.kernels.rng import Generator
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
 from consilience.marginals.table_stacks import Scope, TableStack, summed
@@ -358,14 +358,11 @@ class LearningEstimate(Estimate):
 
 def _tables(measured: MeasurementSet) -> list[tuple[Scope, Array, float]]:
     """Every measured or known marginal: its ascending scope, its counts, and the variance of one."""
-    domain = measured.domain
-    places = {name: place for place, name in enumerate(domain.counted_names)}
     found = []
     for each in gather(measured):
-        query = QueryOnScope.of(each.bind(domain), places)
-        table = each.values.reshape([domain.shape[place] for place in query.axes])
         variance = 0.0 if each.exact else 2.0 / float(each.weights[0]) ** 2
-        found.append((query.scope, summed(table, query.axes, query.scope), variance))
+        table = summed(each.as_marginal(), each.scoped.axes, each.scoped.scope)
+        found.append((each.scoped.scope, table, variance))
     return found
 
 

@@ -32,7 +32,7 @@ from consilience.errors import (
     readable_count,
 )
 from consilience.estimators.base import Estimate, FullTableEstimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import first_fact, noise_variance, refuse_record_sums
+from consilience.estimators.evidence import first_fact, noise_variance, places_of, refuse_record_sums
 from consilience.kernels.rng import Generator
 from consilience.marginals.total_estimate import combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
@@ -309,7 +309,7 @@ def components(domain: Domain, scopes: Iterable[Names]) -> tuple[Names, ...]:
     for scope in (*scopes, *(rule.attributes for rule in domain.impossible)):
         touched = [each for each in found if each & set(scope)]
         found = [each for each in found if not each & set(scope)] + [set(scope).union(*touched)]
-    places = {name: place for place, name in enumerate(domain.counted_names)}
+    places = places_of(domain)
     ordered = (tuple(sorted(each, key=places.__getitem__)) for each in found if each)
     return tuple(sorted(ordered, key=lambda names: places[names[0]]))
 
