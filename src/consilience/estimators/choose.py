@@ -84,7 +84,8 @@ class _Imported(Mapping[str, Found]):
         return len(self._homes)
 
 
-ESTIMATORS: Mapping[str, type[Estimator]] = _Imported({name: homes[0] for name, homes in _HOMES.items()})
+ESTIMATOR_HOMES = {name: homes[0] for name, homes in _HOMES.items()}
+ESTIMATORS: Mapping[str, type[Estimator]] = _Imported(ESTIMATOR_HOMES)
 ESTIMATES: Mapping[str, type[Estimate]] = _Imported({name: homes[1] for name, homes in _HOMES.items()})
 
 

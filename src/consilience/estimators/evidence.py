@@ -1,5 +1,11 @@
 """What a measurement set says, as estimators over cells take it: answers with weights, exact facts, and the cells.
 
+    MeasurementSet ─ gather ─ Evidence: values, weights, exact or noisy
+        Tree, Matrix       rows over `MeasuredCells`
+        Table              `MeasuredTable`: an operator on the full table, and what missing each of its rows costs
+        Graphical          `MeasuredModel`: the same rows, each on the table of its scope (`QueryOnScope`)
+        Residual, Views    noisy and exact tables over scopes
+
 *Weights.* w = 1/b, where b is the scale of the Laplace law with the variance of the noise: b itself for Laplace noise,
 σ/√2 for Gaussian noise, √(variance/2) for discrete laws, which near scale 1 is less than their parameter says. So one
 number serves every loss, and answers of different laws compare by their variances.
