@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.problems.noisy_marginals import Law, NoisyMarginals, adult_fine, star
 from consilience.domain import Domain, Query
 from consilience.estimators import Graphical
-from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
 from consilience.publication.intervals import replicates
 

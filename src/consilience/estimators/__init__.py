@@ -10,7 +10,7 @@ Estimators are imported when they are first used: a command that needs one does 
 from typing import TYPE_CHECKING
 
 from consilience.estimators.base import Estimate, Estimator, Suitability
-from consilience.estimators.choose import Choice, choose, estimate, judged, restore
+from consilience.estimators.choose import ESTIMATOR_HOMES, Choice, choose, estimate, judged, restore
 from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
@@ -66,27 +66,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BayesianNetwork": "published.bayesian_network",
     "ClusterEstimate": "clusters",
-    "DualQuery": "published.dual_query",
-    "DualQueryModel": "published.dual_query_model",
-    "FactoredWeights": "published.multiplicative_weights",
-    "Fourier": "published.fourier",
-    "Graphical": "graphical",
     "Iterates": "iterates",
-    "Learning": "published.learning",
-    "LocalSquares": "published.local_squares",
     "MarginalLoss": "base",
-    "Matrix": "matrix",
-    "MultiplicativeWeights": "published.multiplicative_weights",
     "RegressionEstimate": "logistic",
-    "Residual": "residual",
-    "Table": "table",
-    "Tree": "tree",
-    "Uniform": "published.uniform",
-    "Views": "views",
     "cluster": "clusters",
     "regress": "logistic",
+    **{name: module for module, _, name in (path.rpartition(".") for path in ESTIMATOR_HOMES.values())},
 }
 
 __getattr__ = imported_late(__name__, _HOMES)

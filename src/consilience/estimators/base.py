@@ -149,6 +149,22 @@ class Estimate(ABC):
         """
         return all_or_unanswered([refused(partial(self.answer, query)) for query in queries])
 
+    def stand_in(self, estimator: "Estimator") -> "Estimate":
+        """The account around which noise is drawn again, to see how far the estimate is off; `estimator` made it."""
+        return self
+
+    def refitter(
+        self,
+        estimator: "Estimator",
+        without_noise: MeasurementSet | None = None,
+    ) -> "Callable[[MeasurementSet], Estimate]":
+        """How the estimate is fitted again to other noise; `without_noise` are the answers that noise is added to."""
+        return estimator.fit
+
+    def asking(self, queries: Sequence[Query]) -> Callable[[Any], list[NDArray[np.float64]]]:
+        """How this estimate and its refits are best asked these queries."""
+        return lambda estimate: estimate.answers(queries)
+
 
 def check_rows(rows: int) -> int:
     """The number of synthetic rows, refused when it is not one."""
@@ -196,11 +212,7 @@ class FullTableEstimate(Estimate):
             raise FileFormatError(
                 f"a model of the full table holds 'counts', found {sorted(saved.arrays)}; write the bundle anew"
             )
-        method = saved.method
-        if method.get("method") == "table":
-            # Tables that were saved before totals were held are fitted again as they were.
-            method = {"hold_total": False, **method}
-        return cls(measured, method, saved.status, saved.stats, saved.arrays["counts"])
+        return cls(measured, saved.method, saved.status, saved.stats, saved.arrays["counts"])
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         counts = shares_of_rows(np.maximum(self.counts, 0.0).ravel(), check_rows(rows), rng)

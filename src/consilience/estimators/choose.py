@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,9 @@ _HOMES = {
     "tree": ("tree.Tree", _FULL_TABLE),
     "table": ("table.Table", _FULL_TABLE),
     "matrix": ("matrix.Matrix", _FULL_TABLE),
-    "graphical": ("graphical.Graphical", "graphical_estimate.GraphicalEstimate"),
-    "residual": ("residual.Residual", "marginals_estimate.MarginalsEstimate"),
-    "views": ("views.Views", "marginals_estimate.ViewsEstimate"),
+    "graphical": ("graphical.Graphical", "graphical_model.GraphicalEstimate"),
+    "residual": ("residual.Residual", "marginals.MarginalsEstimate"),
+    "views": ("views.Views", "marginals.ViewsEstimate"),
     "multiplicative-weights": ("published.multiplicative_weights.MultiplicativeWeights", _FULL_TABLE),
     "fourier": ("published.fourier.Fourier", "published.fourier.FourierEstimate"),
     "learning": ("published.learning.Learning", "published.learning.LearningEstimate"),
@@ -84,7 +84,8 @@ class _Imported(Mapping[str, Found]):
         return len(self._homes)
 
 
-ESTIMATORS: Mapping[str, type[Estimator]] = _Imported({name: homes[0] for name, homes in _HOMES.items()})
+ESTIMATOR_HOMES = {name: homes[0] for name, homes in _HOMES.items()}
+ESTIMATORS: Mapping[str, type[Estimator]] = _Imported(ESTIMATOR_HOMES)
 ESTIMATES: Mapping[str, type[Estimate]] = _Imported({name: homes[1] for name, homes in _HOMES.items()})
 
 
@@ -318,7 +319,7 @@ def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Se
     Every estimator puts together marginals of up to LARGEST_ANSWER cells. A larger one is never formed by a graphical
     model, which needs memory for the answers alone, nor by one that holds the full table.
     """
-    from consilience.estimators.marginals_estimate import LARGEST_ANSWER
+    from consilience.estimators.marginals import LARGEST_ANSWER
     from consilience.models.elimination import MEMORY_LIMIT
     from consilience.models.elimination_plans import BYTES_PER_CELL
 
@@ -358,7 +359,16 @@ def restore(saved: SavedModel, measured: MeasurementSet) -> Estimate:
             f"the model was fitted by {method!r}, which this version does not know; upgrade consilience"
         )
     with refusing_what_is_odd("the model", "model file"):
-        return ESTIMATES[method].restore(saved, measured)
+        return ESTIMATES[method].restore(replace(saved, method=_in_words_of_today(saved.method)), measured)
+
+
+def _in_words_of_today(method: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of a saved model such that its estimator, given them, fits as it did when the model was saved."""
+    stood_for = {"table": "likelihood", "graphical": "l2"}.get(str(method.get("method")))
+    if method.get("loss") == "auto" and stood_for is not None:
+        method = {**method, "loss": stood_for}
+    # Tables that were saved before totals were held.
+    return {"hold_total": False, **method} if method.get("method") == "table" else method
 
 
 def estimate(

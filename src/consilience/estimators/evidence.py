@@ -1,5 +1,11 @@
 """What a measurement set says, as estimators over cells take it: answers with weights, exact facts, and the cells.
 
+    MeasurementSet ─ gather ─ Evidence: values, weights, exact or noisy
+        Tree, Matrix       rows over `MeasuredCells`
+        Table              `MeasuredTable`: an operator on the full table, and what missing each of its rows costs
+        Graphical          `MeasuredModel`: the same rows, each on the table of its scope (`QueryOnScope`)
+        Residual, Views    noisy and exact tables over scopes
+
 *Weights.* w = 1/b, where b is the scale of the Laplace law with the variance of the noise: b itself for Laplace noise,
 σ/√2 for Gaussian noise, √(variance/2) for discrete laws, which near scale 1 is less than their parameter says. So one
 number serves every loss, and answers of different laws compare by their variances.
@@ -11,9 +17,10 @@ what the sums around them say, and a bound on the noisy value is none on the cou
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Literal, Self
 
 import numpy as np
@@ -29,10 +36,13 @@ from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.solvers.losses import LossName
 
 Array = NDArray[np.float64]
-LossChoice = Literal["auto", "l1", "l2", "elastic"]
+NoiseLoss = Literal["by-noise", "l1", "l2", "elastic"]
+"""The losses of estimators that take one for all measurements."""
+OwnLoss = Literal["l2", "l1", "elastic", "likelihood"]
+"""The losses of estimators that can take another for each measurement."""
 
 LAPLACE_ALPHA = 0.7
-"""What "auto" takes for Laplace noise: the elastic net with this share of the absolute value. On the histograms of
+"""What "by-noise" takes for Laplace noise: the elastic net with this share of the absolute value. On the histograms of
 `python -m benchmarks histograms` it is close to the best of all losses at every length of ranges. The likelihood's own,
 L1, gains a little on single cells and loses much on long ranges; α = 0.9, the paper's, lies between."""
 
@@ -47,19 +57,23 @@ SMALLEST_SCALE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The answers to one query: noisy ones with their weights, or exact ones."""
+    """The answers to one query: noisy ones with their weights, or exact ones. Estimators over cells begin here."""
 
+    domain: Domain
     query: Query
     values: Array
     weights: Array
     """1/b for each answer; 0 for one that was not released. Read only: where all are equal, one number is held."""
     exact: bool = False
     clipped: NDArray[np.bool_] | None = None
+    measurement: Measurement | None = None
+    """None for what the domain declares, or an estimator holds."""
+    called: str = ""
 
     @property
     def name(self) -> str:
         """What messages call the query."""
-        return f"the public {self.query.describe()}" if self.exact else self.query.describe()
+        return self.called or (f"the public {self.query.describe()}" if self.exact else self.query.describe())
 
     @property
     def whole(self) -> bool:
@@ -67,12 +81,28 @@ class Evidence:
         one_weight = self.weights.strides == (0,)  # None is withheld where one number stands for all.
         return self.clipped is None and (one_weight or bool(self.weights.all()))
 
-    def bind(self, domain: Domain) -> BoundQuery:
-        return self.query.bind(domain)
+    @cached_property
+    def bound(self) -> BoundQuery:
+        """The query bound to the domain."""
+        return self.query.bind(self.domain)
 
-    def answer_name(self, domain: Domain, answer: int) -> str:
+    @cached_property
+    def scoped(self) -> "QueryOnScope":
+        """The query on its scope."""
+        return QueryOnScope.of(self.bound)
+
+    @property
+    def marginal(self) -> tuple[int, ...] | None:
+        """The axes, in the query's order, if this is a marginal; () for the total."""
+        return self.scoped.axes if self.scoped.is_marginal else None
+
+    def as_marginal(self) -> Array:
+        """The values of a marginal, with one axis for each of `marginal`."""
+        return self.values.reshape([each.rows for each in self.scoped.maps])
+
+    def answer_name(self, answer: int) -> str:
         """What messages call one of the answers: the labels it counts."""
-        bound = self.bind(domain)
+        bound = self.bound
         rows = np.unravel_index(answer, bound.shape) if bound.shape else ()
         labels = [names[int(row)] for names, row in zip(bound.row_labels, rows, strict=True)]
         parts = [f"{name}={label}" for name, label in zip(bound.attributes, labels, strict=True)]
@@ -93,6 +123,13 @@ def refuse_nothing_to_fit(measured: MeasurementSet) -> None:
         raise MeasurementError("there is no noisy measurement to fit; measure something first")
 
 
+def first_fact(measured: MeasurementSet) -> str | None:
+    """What is known exactly beyond the total, which some published accounts cannot keep; None where nothing is."""
+    facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
+    facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
+    return facts[0] if facts else None
+
+
 def _is_released(measurement: Measurement) -> bool:
     """Whether there is an answer that was not withheld."""
     return measurement.values.size > 0 if measurement.censored is None else not measurement.censored.all()
@@ -101,37 +138,40 @@ def _is_released(measurement: Measurement) -> bool:
 def gather(measured: MeasurementSet) -> tuple[Evidence, ...]:
     """The evidence of a measurement set and of what its domain declares public."""
     refuse_nothing_to_fit(measured)
-    return (*(evidence_of(each) for each in measured), *_public_facts(measured.domain))
+    return (*(evidence_of(each, measured.domain) for each in measured), *_public_facts(measured.domain))
 
 
 def known_exactly(measured: MeasurementSet) -> tuple[Evidence, ...]:
     """The part of `gather` that has no noise."""
-    exact = (evidence_of(each) for each in measured if isinstance(each.noise, Exact))
+    exact = (evidence_of(each, measured.domain) for each in measured if isinstance(each.noise, Exact))
     return (*exact, *_public_facts(measured.domain))
 
 
 def _public_facts(domain: Domain) -> list[Evidence]:
     public = domain.public
-    total = [] if public.total is None else [_fact((), [float(public.total)])]
-    return [*total, *(_fact(margin.attributes, margin.counts) for margin in public.margins)]
+    total = [] if public.total is None else [exact_marginal(domain, (), [float(public.total)])]
+    return [*total, *(exact_marginal(domain, margin.attributes, margin.counts) for margin in public.margins)]
 
 
-def _fact(attributes: Sequence[str], counts: Sequence[float]) -> Evidence:
+def exact_marginal(domain: Domain, attributes: Sequence[str], counts: Sequence[float], called: str = "") -> Evidence:
+    """A marginal that is known exactly."""
     values = np.array(counts, dtype=np.float64)
-    return Evidence(Query.marginal(*attributes), values, np.broadcast_to(1.0, values.shape), exact=True)
+    ones = np.broadcast_to(1.0, values.shape)
+    return Evidence(domain, Query.marginal(*attributes), values, ones, exact=True, called=called)
 
 
-def evidence_of(measurement: Measurement) -> Evidence:
+def evidence_of(measurement: Measurement, domain: Domain) -> Evidence:
     """What one measurement says."""
     values = measurement.values
     if isinstance(measurement.noise, Exact):
-        return Evidence(measurement.query, values, np.broadcast_to(1.0, values.shape), exact=True)
+        ones = np.broadcast_to(1.0, values.shape)
+        return Evidence(domain, measurement.query, values, ones, exact=True, measurement=measurement)
     weights = np.broadcast_to(1.0 / noise_scale(measurement), values.shape)
     if measurement.censored is not None:
         weights = np.where(measurement.censored, 0.0, weights)
         values = np.where(measurement.censored, 0.0, values)
     clipped = values == 0.0 if measurement.clipped else None
-    return Evidence(measurement.query, values, weights, clipped=clipped)
+    return Evidence(domain, measurement.query, values, weights, clipped=clipped, measurement=measurement)
 
 
 def noise_scale(measurement: Measurement) -> float:
@@ -145,12 +185,20 @@ def noise_variance(measurement: Measurement) -> float:
     return 2.0 * noise_scale(measurement) ** 2
 
 
-def chosen_loss(loss: LossChoice, alpha: float, measured: MeasurementSet) -> tuple[LossName, float]:
-    """The loss and α themselves; for "auto" L2 where all noise is Gaussian, else the elastic net with LAPLACE_ALPHA."""
-    if loss in ("l1", "l2", "elastic"):
+def check_loss(loss: str, known: Sequence[str], *, was_auto: str) -> None:
+    """Refuse a loss that is not known, and "auto", which used to stand for another one in each estimator."""
+    if loss == "auto":
+        raise DeclarationError(
+            f'the loss "auto" stood for another loss in each estimator; write loss="{was_auto}" here'
+        )
+    if loss not in known:
+        raise DeclarationError(f"the loss is {loss!r}; choose one of {', '.join(known)}")
+
+
+def loss_by_noise(loss: NoiseLoss, alpha: float, measured: MeasurementSet) -> tuple[LossName, float]:
+    """The loss and α as named; "by-noise" is L2 for Gaussian noise, else the elastic net with LAPLACE_ALPHA."""
+    if loss != "by-noise":
         return loss, alpha
-    if loss != "auto":
-        raise DeclarationError(f"the loss is {loss!r}; choose one of auto, l1, l2, elastic")
     laws = {each.noise.law for each in measured if not isinstance(each.noise, Exact)}
     return ("l2", alpha) if laws <= set(GAUSSIAN_LAWS) else ("elastic", LAPLACE_ALPHA)
 
@@ -222,7 +270,17 @@ class MeasuredCells:
 # A query as what it says of one scope, the set of attributes whose values it tells apart.
 
 
-def marginal_scope(query: Query, places: dict[str, int]) -> Scope | None:
+def places_of(domain: Domain) -> Mapping[str, int]:
+    """The place of each counted attribute."""
+    return _places(domain.counted_names)
+
+
+@lru_cache(maxsize=64)
+def _places(names: tuple[str, ...]) -> Mapping[str, int]:
+    return MappingProxyType({name: place for place, name in enumerate(names)})
+
+
+def marginal_scope(query: Query, places: Mapping[str, int]) -> Scope | None:
     """The scope of a marginal, read off its factors alone; None of other queries."""
     kept = []
     for name, factor in query.factors:
@@ -233,10 +291,15 @@ def marginal_scope(query: Query, places: dict[str, int]) -> Scope | None:
     return tuple(sorted(kept))
 
 
-def scope_of(query: Query, domain: Domain, places: dict[str, int]) -> Scope:
-    """The scope of a query; only what is no marginal is bound to the domain to find it."""
-    scope = marginal_scope(query, places)
-    return QueryOnScope.of(query.bind(domain), places).scope if scope is None else scope
+def marginal_bits(query: Query, bits: dict[str, int]) -> int | None:
+    """The scope of a marginal as the sum of its attributes' bits, to go through thousands; None of other queries."""
+    scope = 0
+    for name, factor in query.factors:
+        if isinstance(factor, Identity):
+            scope |= bits[name]
+        elif not isinstance(factor, Total):
+            return None
+    return scope
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +312,8 @@ class QueryOnScope:
     maps: tuple[LinearMap, ...]
 
     @classmethod
-    def of(cls, query: BoundQuery, places: dict[str, int]) -> Self:
+    def of(cls, query: BoundQuery) -> Self:
+        places = places_of(query.domain)
         pairs = zip(query.attributes, query.maps, strict=True)
         kept = [(places[name], each) for name, each in pairs if not isinstance(each, SumMap)]
         axes = tuple(place for place, _ in kept)
@@ -263,3 +327,12 @@ class QueryOnScope:
     @property
     def is_marginal(self) -> bool:
         return all(isinstance(each, IdentityMap) for each in self.maps)
+
+
+def query_on_scope(query: Query, domain: Domain) -> QueryOnScope:
+    """A query on its scope; only what is no marginal is bound to the domain to find it."""
+    places = places_of(domain)
+    if marginal_scope(query, places) is None:
+        return QueryOnScope.of(query.bind(domain))
+    axes = tuple(places[name] for name, factor in query.factors if isinstance(factor, Identity))
+    return QueryOnScope(tuple(sorted(axes)), axes, tuple(IdentityMap(domain.shape[axis]) for axis in axes))

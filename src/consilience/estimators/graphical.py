@@ -22,9 +22,8 @@ from dataclasses import dataclass
 
 from consilience.errors import ConsilienceError, MeasurementError, ModelTooLarge, listed, readable_bytes, readable_count
 from consilience.estimators.base import MarginalLoss, Progress, Suitability
-from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import Fitting, GraphicalSettings
-from consilience.estimators.measured_model import MeasuredModel, known_tree, known_tree_within
+from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel, known_tree, known_tree_within
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.retraced_fits import Way
 from consilience.models.junction_trees import (
@@ -45,8 +44,8 @@ class Graphical(GraphicalSettings):
     """The graphical model over the measured scopes, for domains of any size.
 
     `loss` is "l2", "l1", "elastic" with the share `alpha` of the absolute value, or "likelihood", each measurement's
-    own; "auto" is "l2", which our benchmarks and the paper's find to generalise better than the likelihood of Laplace
-    noise. A `MarginalLoss` is a convex loss of your own, in place of the measured answers.
+    own, which our benchmarks and the paper's find to generalise less well than "l2" where noise is Laplace's. A
+    `MarginalLoss` is a convex loss of your own, in place of the measured answers.
     `stop` is "least-risk", "noise" or "converged" (above); "auto" takes "least-risk" where it can: for squares, without
     exact facts beyond the total and without answers of which only a bound is known. `optimiser` carries out "noise" and
     "converged": "proximal", or the paper's "mirror-descent", "dual-averaging" and "direct".
@@ -121,8 +120,8 @@ class Graphical(GraphicalSettings):
         return Fitting(self, problem, self._tree(problem), self._scopes(problem))
 
     def _problem(self, measured: MeasurementSet) -> MeasuredModel:
-        loss = "l2" if isinstance(self.loss, MarginalLoss) or self.loss == "auto" else self.loss
-        return MeasuredModel.of(measured, loss="auto" if loss == "likelihood" else loss, alpha=self.alpha)
+        loss = "l2" if isinstance(self.loss, MarginalLoss) else self.loss
+        return MeasuredModel.of(measured, loss=loss, alpha=self.alpha)
 
     def _scopes(self, problem: MeasuredModel) -> tuple[tuple[int, ...], ...]:
         """The scopes of the model: the measured ones, and those asked for."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.estimators.base import MarginalLoss, Progress
-from consilience.estimators.graphical_estimate import GraphicalEstimate
-from consilience.estimators.measured_model import MeasuredModel
+from consilience.estimators.evidence import OwnLoss, check_loss
+from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel
 from consilience.kernels.linear_maps import Kronecker
 from consilience.marginals.least_squares import one_way_shares
 from consilience.marginals.table_stacks import stored_order
@@ -34,7 +34,6 @@ from consilience.solvers.losses import Loss
 from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
-GraphicalLoss = Literal["auto", "l2", "l1", "elastic", "likelihood"]
 Stop = Literal["auto", "least-risk", "noise", "converged"]
 OptimiserName = Literal["proximal", "mirror-descent", "dual-averaging", "accelerated", "direct"]
 Report = Callable[[int, float, float], None]
@@ -67,7 +66,7 @@ OPTIMISERS = {
 class GraphicalSettings:
     """The settings of `Graphical`, checked when they are made; there stands what each means."""
 
-    loss: GraphicalLoss | MarginalLoss = "auto"
+    loss: OwnLoss | MarginalLoss = "l2"
     alpha: float = 0.9
     stop: Stop = "auto"
     optimiser: OptimiserName = "proximal"
@@ -83,8 +82,9 @@ class GraphicalSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "also", tuple(_as_names(each) for each in self.also))
+        if not isinstance(self.loss, MarginalLoss):
+            check_loss(self.loss, get_args(OwnLoss), was_auto="l2")
         for option, value, choices in (
-            ("loss", "auto" if isinstance(self.loss, MarginalLoss) else self.loss, get_args(GraphicalLoss)),
             ("stop", self.stop, get_args(Stop)),
             ("optimiser", self.optimiser, get_args(OptimiserName)),
         ):
@@ -95,7 +95,7 @@ class GraphicalSettings:
             raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-3")
         if self.total is not None and not (np.isfinite(self.total) and self.total > 0):
             raise DeclarationError(f"the total is {self.total!r}; give a number above 0, or None to estimate it")
-        if self.stop == "least-risk" and self.loss not in ("auto", "l2"):
+        if self.stop == "least-risk" and self.loss != "l2":
             raise DeclarationError('stop="least-risk" is for squares; with another loss choose another stop')
 
     def describe(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Fitting:
 
     def _reason_against_least_risk(self) -> str | None:
         costs = self._costs
-        if self.settings.loss not in ("auto", "l2"):
+        if self.settings.loss != "l2":
             return "the loss is not that of squares"
         if costs.exact.any():
             return "exact facts beyond the total must be met"

@@ -10,7 +10,7 @@ out, and a cell that no answer speaks of is 0.
 
 *The total.* That optimum pushes the total of sparse tables up, since every empty cell keeps the positive half of its
 noise. Each measured query whose rows add up to all cells tells the total without bias, and where no loss was asked for
-the cells have the total that these queries tell together, by inverse variance. It is one more equation. A large
+by name the cells have the total that these queries tell together, by inverse variance. It is one more equation. A large
 Kronecker product, whose solvers take none, is fitted without and moved to the nearest table of that total; its gap, and
 so its status, holds what the move cost.
 
@@ -21,7 +21,7 @@ wavelet or Fourier transform, even shares within a bucket, and the estimate of t
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,10 +33,11 @@ from consilience.estimators.evidence import (
     LARGEST_TABLE,
     Array,
     Evidence,
-    LossChoice,
     MeasuredCells,
-    chosen_loss,
+    NoiseLoss,
+    check_loss,
     gather,
+    loss_by_noise,
 )
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
 from consilience.kernels.simplex import project_to_simplex
@@ -73,13 +74,13 @@ class Matrix:
     `loss`, `alpha` and `nonnegative` are those of `Tree`. `tolerance` is the relative optimality gap at which a solver
     may stop, by default 1e-8 where matrices are factored and 1e-4 where they are only multiplied; `max_steps` limits
     the latter. `stats["solver"]` says which was used. `hold_total` holds the total where counts are not negative and
-    there are no exact facts; by default with the loss "auto", since a loss asked for by name is its optimum, as
+    there are no exact facts; by default with the loss "by-noise", since a loss asked for by name is its optimum, as
     published.
 
     Values clipped at zero count as "at most 0", and answers below a threshold, which were not released, are left out.
     """
 
-    loss: LossChoice = "auto"
+    loss: NoiseLoss = "by-noise"
     alpha: float = 0.9
     nonnegative: bool = True
     tolerance: float | None = None
@@ -87,6 +88,9 @@ class Matrix:
     hold_total: bool | None = None
 
     name: ClassVar[str] = "matrix"
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss, get_args(NoiseLoss), was_auto="by-noise")
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         if measured.domain.cells > LARGEST_TABLE:
@@ -111,7 +115,7 @@ class Matrix:
         if not suitable.possible:
             raise TooLarge(f"Matrix cannot fit these measurements: {suitable.reason}")
         problem = _Problem.of(measured)
-        loss, alpha = chosen_loss(self.loss, self.alpha, measured)
+        loss, alpha = loss_by_noise(self.loss, self.alpha, measured)
         total = problem.told_total() if self._holds_total else None
         fit = self._fit(problem, loss, alpha, total)
         if progress is not None:
@@ -121,11 +125,11 @@ class Matrix:
         return FullTableEstimate(measured, self._describe(loss, alpha), fit.status, stats, counts)
 
     def _is_shortest(self, measured: MeasurementSet) -> bool:
-        return not self.nonnegative and chosen_loss(self.loss, self.alpha, measured)[0] == "l2"
+        return not self.nonnegative and loss_by_noise(self.loss, self.alpha, measured)[0] == "l2"
 
     @property
     def _holds_total(self) -> bool:
-        return self.nonnegative and (self.loss == "auto" if self.hold_total is None else self.hold_total)
+        return self.nonnegative and (self.loss == "by-noise" if self.hold_total is None else self.hold_total)
 
     def _fit(self, problem: "_Problem", loss: str, alpha: float, total: float | None) -> Fit:
         """The fit, with this total if one is given."""
@@ -253,10 +257,7 @@ class _Problem:
         """The total that the noisy answers tell without bias, by inverse variance; None beside exact facts, which it
         might contradict. Queries with answers that were clipped or withheld are biased and stay out."""
         found = [each.evidence for each in self.noisy if each.evidence.clipped is None and each.evidence.weights.all()]
-        told = [
-            total_of_answers(each.bind(self.cells.domain).operator, each.values, 2.0 / each.weights**2)
-            for each in found
-        ]
+        told = [total_of_answers(each.bound.operator, each.values, 2.0 / each.weights**2) for each in found]
         if self.facts or not any(told):
             return None
         return combined_total(told, least=0.0).total
@@ -313,7 +314,7 @@ class _Problem:
         """The error in the words of the domain."""
         answers = self.fact_answers
         named = [answers[row] for row in error.rows]
-        words = [each.answer_name(self.cells.domain, place) for each, place in named]
+        words = [each.answer_name(place) for each, place in named]
         said = [f"{name} is {each.values[place]:.10g}" for name, (each, place) in zip(words, named, strict=True)]
         return Infeasible(
             f"the exact counts contradict each other or the impossible cells, or are negative: {'; '.join(said[:6])}"
@@ -326,7 +327,7 @@ class _Problem:
 
 def _rows(each: Evidence, cells: MeasuredCells) -> _Rows:
     """The query over the measured cells, axes in their order and summed over where the query does not name them."""
-    found = each.bind(cells.domain)
+    found = each.bound
     placed = {axis: place for place, axis in cells.axes(each.query)}
     sizes = cells.shape
     maps = tuple(found.maps[placed[axis]] if axis in placed else SumMap(size) for axis, size in enumerate(sizes))

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.queries import BoundQuery
 from consilience.estimators.evidence import (
     GAUSSIAN_LAWS,
-    LossChoice,
+    Evidence,
+    OwnLoss,
     evidence_of,
+    exact_marginal,
     known_exactly,
     noise_scale,
     refuse_nothing_to_fit,
@@ -144,22 +146,27 @@ class NoisyAnswers:
     """1/b for each answer, with b the scale of Laplace noise of the same variance; for squares 1/σ = 1/(b√2)."""
     at_most: Mask
     loss: LossName
-    biased: bool = False
-    """Whether the noise of an answer is not what its law says: some were clipped or withheld."""
+    measurement: Measurement
 
     @staticmethod
     def of(measurement: Measurement, domain: Domain, loss: LossName) -> "NoisyAnswers":
-        evidence, query = evidence_of(measurement), measurement.query.bind(domain)
+        evidence = evidence_of(measurement, domain)
+        query = evidence.bound
         values, weight = evidence.values, 1.0 / noise_scale(measurement)
         at_most: Mask = np.broadcast_to(np.False_, values.shape)
-        bounded = False
         if measurement.censored is not None:
-            at_most, bounded = at_most | measurement.censored, bool(measurement.censored.any())
+            at_most = at_most | measurement.censored
             values = np.where(measurement.censored, float(measurement.threshold or 0.0), values)
         if evidence.clipped is not None and not all(each.nonnegative for each in query.maps):
             at_most = at_most | evidence.clipped
         weights = np.broadcast_to(weight if loss != "l2" else weight / math.sqrt(2.0), values.shape)
-        return NoisyAnswers(query, values, weights, at_most, loss, measurement.clipped or bounded)
+        return NoisyAnswers(query, values, weights, at_most, loss, measurement)
+
+    @property
+    def biased(self) -> bool:
+        """Whether the noise of an answer is not what its law says: some were clipped or withheld."""
+        censored = self.measurement.censored
+        return self.measurement.clipped or (censored is not None and bool(censored.any()))
 
     def total(self) -> TotalEstimate | None:
         """The total that these answers tell, if they tell one."""
@@ -191,38 +198,16 @@ def law_of_noise(measurement: Measurement) -> LossName:
 
 
 @dataclass(frozen=True, eq=False)
-class ExactAnswers:
-    """The exact answers to one query, and how messages call them."""
-
-    query: BoundQuery
-    values: Array
-    name: str
-
-    @property
-    def marginal(self) -> tuple[int, ...] | None:
-        """The axes, in the query's order, if this is a marginal; () for the total."""
-        if not all(isinstance(each, IdentityMap | SumMap) for each in self.query.maps):
-            return None
-        names = self.query.domain.counted_names
-        pairs = zip(self.query.attributes, self.query.maps, strict=True)
-        return tuple(names.index(name) for name, each in pairs if isinstance(each, IdentityMap))
-
-    def as_marginal(self) -> Array:
-        """The values of a marginal, with one axis for each of `marginal`."""
-        return self.values.reshape([each.rows for each in self.query.maps if isinstance(each, IdentityMap)])
-
-
-@dataclass(frozen=True, eq=False)
 class MeasuredTable:
     """A measurement set as costs and facts about the cells of its domain's full table."""
 
     domain: Domain
     noisy: tuple[NoisyAnswers, ...]
-    facts: tuple[ExactAnswers, ...]
+    facts: tuple[Evidence, ...]
     alpha: float
 
     @staticmethod
-    def of(measured: MeasurementSet, *, loss: LossChoice, alpha: float) -> "MeasuredTable":
+    def of(measured: MeasurementSet, *, loss: OwnLoss, alpha: float) -> "MeasuredTable":
         refuse_nothing_to_fit(measured)
         noisy = noisy_answers(measured.domain, measured, loss)
         return MeasuredTable(measured.domain, noisy, exact_answers(measured), alpha)
@@ -239,8 +224,7 @@ class MeasuredTable:
         if not any(told):
             return self
         found = combined_total(told, least=0.0).total
-        values = np.array([round(found) if whole else found], dtype=np.float64)
-        return replace(self, facts=(ExactAnswers(Query.marginal().bind(self.domain), values, HELD_TOTAL),))
+        return replace(self, facts=(exact_marginal(self.domain, (), [round(found) if whole else found], HELD_TOTAL),))
 
     @cached_property
     def total(self) -> float | None:
@@ -249,7 +233,7 @@ class MeasuredTable:
         return totals[0] if totals and totals[0] >= 0 else None
 
     @cached_property
-    def other_facts(self) -> tuple[ExactAnswers, ...]:
+    def other_facts(self) -> tuple[Evidence, ...]:
         """The facts that say more than the total."""
         return tuple(fact for fact in self.facts if fact.marginal != () or fact.values[0] != self.total)
 
@@ -259,9 +243,9 @@ class MeasuredTable:
         allowed = self.domain.allowed_cells()
         for fact in self.facts:
             empty = fact.values == 0
-            if not empty.any() or not all(each.nonnegative for each in fact.query.maps):
+            if not empty.any() or not all(each.nonnegative for each in fact.bound.maps):
                 continue
-            touched = MeasuredOperator(self.domain, [fact.query], [np.ones(empty.size)]).adjoint(empty.astype(float))
+            touched = MeasuredOperator(self.domain, [fact.bound], [np.ones(empty.size)]).adjoint(empty.astype(float))
             allowed = (touched == 0) if allowed is None else allowed & (touched == 0)
         if allowed is not None and self.total and not allowed.any():
             raise Infeasible(
@@ -294,7 +278,7 @@ class MeasuredTable:
         weights = [np.full(fact.values.size, self.fact_weight) for fact in exact]
         return MeasuredOperator(
             self.domain,
-            [each.query for each in (*exact, *self.noisy)],
+            [*(fact.bound for fact in exact), *(each.query for each in self.noisy)],
             [*weights, *(each.weights for each in self.noisy)],
         )
 
@@ -306,12 +290,12 @@ class MeasuredTable:
         """All facts, the total among them, for solvers that do not know of totals."""
         return self._facts(self.facts)
 
-    def facts_operator(self, facts: Sequence[ExactAnswers]) -> MeasuredOperator:
+    def facts_operator(self, facts: Sequence[Evidence]) -> MeasuredOperator:
         """The rows of these facts alone."""
         weights = [np.full(fact.values.size, self.fact_weight) for fact in facts]
-        return MeasuredOperator(self.domain, [fact.query for fact in facts], weights)
+        return MeasuredOperator(self.domain, [fact.bound for fact in facts], weights)
 
-    def _facts(self, facts: Sequence[ExactAnswers]) -> Facts | None:
+    def _facts(self, facts: Sequence[Evidence]) -> Facts | None:
         if not facts:
             return None
         operator = self.facts_operator(facts)
@@ -332,9 +316,9 @@ class MeasuredTable:
         at_most = np.concatenate([np.zeros(facts, dtype=np.bool_), *(each.at_most for each in self.noisy)])
         return RowCosts(np.concatenate(values), slope, curvature, exact, at_most)
 
-    def fact_marginals(self) -> dict[tuple[int, ...], ExactAnswers] | None:
+    def fact_marginals(self) -> dict[tuple[int, ...], Evidence] | None:
         """All facts as marginals by their axes; None where one is no marginal."""
-        found: dict[tuple[int, ...], ExactAnswers] = {}
+        found: dict[tuple[int, ...], Evidence] = {}
         for fact in self.facts:
             if fact.marginal is None or fact.marginal in found:
                 return None
@@ -342,27 +326,21 @@ class MeasuredTable:
         return found
 
 
-def noisy_answers(domain: Domain, measurements: Iterable[Measurement], loss: LossChoice) -> tuple[NoisyAnswers, ...]:
+def noisy_answers(domain: Domain, measurements: Iterable[Measurement], loss: OwnLoss) -> tuple[NoisyAnswers, ...]:
     """The noisy answers with the loss that is chosen for them, or with that of their own noise."""
     noisy = [each for each in measurements if not isinstance(each.noise, Exact) and each.values.size]
-    return tuple(NoisyAnswers.of(each, domain, law_of_noise(each) if loss == "auto" else loss) for each in noisy)
+    return tuple(NoisyAnswers.of(each, domain, law_of_noise(each) if loss == "likelihood" else loss) for each in noisy)
 
 
-def exact_answers(measured: MeasurementSet) -> tuple[ExactAnswers, ...]:
+def exact_answers(measured: MeasurementSet) -> tuple[Evidence, ...]:
     """What is known exactly, measured or public, each once."""
-    facts = [ExactAnswers(each.bind(measured.domain), each.values, each.name) for each in known_exactly(measured)]
-    return _without_repeats(facts)
+    kept: list[Evidence] = []
+    for found in known_exactly(measured):
+        same = [each for each in kept if each.query == found.query]
+        if not any(np.array_equal(each.values, found.values) for each in same):
+            kept.append(found)
+    return tuple(kept)
 
 
 def _sizes(domain: Domain) -> list[tuple[str, int]]:
     return list(zip(domain.counted_names, domain.shape, strict=True))
-
-
-def _without_repeats(facts: Sequence[ExactAnswers]) -> tuple[ExactAnswers, ...]:
-    """The facts without those that say the same of the same query again."""
-    kept: list[ExactAnswers] = []
-    for fact in facts:
-        same = [each for each in kept if each.query.query == fact.query.query]
-        if not any(np.array_equal(each.values, fact.values) for each in same):
-            kept.append(fact)
-    return tuple(kept)

@@ -1,13 +1,13 @@
 """The same method on other noise: what an estimate would have been, had its noise come out differently.
 
 A refit is the estimator with its settings on a simulated measurement set. Where a fit decides by the data when to stop
-(`Graphical` with "least-risk"), a refit goes as far as the first fit did, by the same steps, which takes a third of the
+(`Estimate.refitter`), a refit goes as far as the first fit did, by the same steps, which takes a third of the
 time and repeats the fit rather than the decision. Other fits begin anew.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +19,7 @@ from consilience.estimators.choose import ESTIMATORS
 from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, Measurement, MeasurementSet
 
-if TYPE_CHECKING:
-    from consilience.estimators.graphical import Graphical
-    from consilience.estimators.graphical_estimate import GraphicalEstimate
-    from consilience.models.fitting.retraced_fits import Way
-
 Array = NDArray[np.float64]
-
-FURTHER = 10.0
-"""Three and ten times as far gave the same coverage and widths on the model of `python -m benchmarks coverage`; on its
-pairs of 12 flags, where noise leaves little to be seen, 30 times held 97 % of what four times held 93 % of."""
-
-LEAST_STEPS = 20
-"""In draws of those pairs that stayed at the beginning, 0, 12 and 20 steps held 84, 92 and 93 % of seen counts and 74,
-88 and 89 % of modelled ones."""
 
 
 def estimator_of(fitted: Estimate) -> Estimator:
@@ -65,19 +52,6 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(each) for each in value) if isinstance(value, list | tuple) else value
 
 
-def stand_in(fitted: Estimate) -> Estimate:
-    """The account around which noise is drawn again: the estimate itself, or a less smooth one.
-
-    A model that stopped early is smoother than the data. Fitted again to data that are as smooth as itself it would
-    hide how much it smooths away; so the stand-in has gone `FURTHER` times as far, and `LEAST_STEPS` at least: where
-    the noise lets nothing be seen the model stays at its beginning, where four times nothing is nothing.
-    """
-    model = _model(estimator_of(fitted), fitted)
-    if model is None or "effort" not in fitted.stats:
-        return fitted
-    return model[0].refit(fitted.measurements, model[1], times=FURTHER, least_steps=LEAST_STEPS)
-
-
 def noisy_answers(fitted: Estimate) -> list[Array]:
     """What the estimate itself says to every measured query, flat; refused where a measurement is no linear query."""
     for each in fitted.measurements:
@@ -86,7 +60,7 @@ def noisy_answers(fitted: Estimate) -> list[Array]:
                 f"measurement {each.name} is of kind {each.kind!r}: its noise cannot be drawn again around an account "
                 "of the cells, so there are no intervals"
             )
-    asking = asking_for(fitted, [each.query for each in fitted.measurements])
+    asking = fitted.asking([each.query for each in fitted.measurements])
     return [np.ravel(found) for found in asking(fitted)]
 
 
@@ -111,39 +85,9 @@ def _simulated(measurement: Measurement, answers: Array, rng: Generator) -> Meas
     return replace(measurement, values=values, censored=censored)
 
 
-def refit(
-    fitted: Estimate, measured: MeasurementSet, estimator: Estimator | None = None, way: "Way | None" = None
-) -> Estimate:
-    """The estimate by the same method from other measurements of the same queries, on a way known before if any."""
-    again = estimator_of(fitted) if estimator is None else estimator
-    model = _model(again, fitted)
-    return again.fit(measured) if model is None else model[0].refit(measured, model[1], way=way)
-
-
-def _model(estimator: Estimator, fitted: Estimate) -> "tuple[Graphical, GraphicalEstimate] | None":
-    """Both as what they are, if they are a graphical model's; nothing is imported for others."""
-    if estimator.name != "graphical":
-        return None
-    from consilience.estimators.graphical import Graphical
-    from consilience.estimators.graphical_estimate import GraphicalEstimate
-
-    return (estimator, fitted) if isinstance(estimator, Graphical) and isinstance(fitted, GraphicalEstimate) else None
-
-
-Asking = Callable[[Any], list[Array]]
-"""Takes estimates of one kind with the same measured queries."""
-
-
-def asking_for(fitted: Estimate, queries: Sequence[Query]) -> Asking:
-    """How this estimate and its refits are best asked these queries."""
-    model = _model(estimator_of(fitted), fitted)
-    if model is not None:
-        from consilience.estimators.graphical_estimate import ModelAnswers
-
-        prepared = ModelAnswers.of(model[1], queries)
-        if prepared is not None:
-            return prepared.answers
-    return lambda estimate: estimate.answers(queries)
+def refit(fitted: Estimate, measured: MeasurementSet) -> Estimate:
+    """The estimate by the same method from other measurements of the same queries."""
+    return fitted.refitter(estimator_of(fitted))(measured)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,27 +95,27 @@ class Refits:
     """Everything that the refits of one estimate share, and what they are asked."""
 
     fitted: Estimate
-    estimator: Estimator
     account: Estimate
     """The account that stands in for the data."""
     exact: list[Array]
     """What it says to every measured query."""
-    way: "Way | None"
-    answers: Asking
+    again: Callable[[MeasurementSet], Estimate]
+    """The refit to other noise."""
+    answers: Callable[[Estimate], list[Array]]
     """The answers of a refit, or of the account, to what is asked."""
 
     @classmethod
     def of(cls, fitted: Estimate, queries: Sequence[Query]) -> "Refits":
-        """Prepare refits: find the stand-in, and on its answers without noise the way that refits go."""
-        estimator, account = estimator_of(fitted), stand_in(fitted)
-        exact, way, model = noisy_answers(account), None, _model(estimator, fitted)
-        if model is not None and account is not fitted:
-            pairs = zip(fitted.measurements, exact, strict=True)
-            without_noise = tuple(replace(each, values=found) for each, found in pairs)
-            way = model[0].way(replace(fitted.measurements, measurements=without_noise, private=False), model[1])
-        return cls(fitted, estimator, account, exact, way, asking_for(fitted, queries))
+        """Prepare refits: find the account that stands in for the data, and what it says of all that was measured."""
+        estimator = estimator_of(fitted)
+        account = fitted.stand_in(estimator)
+        exact = noisy_answers(account)
+        pairs = zip(fitted.measurements, exact, strict=True)
+        told = tuple(replace(each, values=found) for each, found in pairs)
+        without_noise = replace(fitted.measurements, measurements=told, private=False)
+        again = fitted.refitter(estimator, None if account is fitted else without_noise)
+        return cls(fitted, account, exact, again, fitted.asking(queries))
 
     def draw(self, rng: Generator) -> list[Array]:
         """The answers of one refit to new noise."""
-        other = simulated(self.fitted.measurements, self.exact, rng)
-        return self.answers(refit(self.fitted, other, self.estimator, self.way))
+        return self.answers(self.again(simulated(self.fitted.measurements, self.exact, rng)))

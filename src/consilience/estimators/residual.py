@@ -28,8 +28,12 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.marginals_estimate import MarginalsEstimate
-from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes, reason_against_residuals
+from consilience.estimators.marginals import (
+    MarginalsEstimate,
+    MeasuredMarginals,
+    MeasuredScopes,
+    reason_against_residuals,
+)
 from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.least_squares import FittedResiduals
 from consilience.marginals.level_fits import LocalProblem, fit_locally
@@ -127,7 +131,7 @@ class Residual:
             "least_squares_remainder": fitted.remainder,
             "marginals": len(stack.scopes),
             "cells": stack.size,
-            "measured_answers": sum(each.evidence.values.size for each in problem.answers if not each.evidence.exact),
+            "measured_answers": sum(each.values.size for each in problem.answers if not each.exact),
             "seconds": time.perf_counter() - began,
         }
         return MarginalsEstimate(

@@ -5,7 +5,7 @@ With measured queries A_q, noisy answers y_q and noise of scale b_q, or standard
     min over x ≥ 0 of Σ_q loss(A_q x − y_q),    "l2": r²/2σ²,   "l1": |r|/b,   "elastic": α·|r|/b + (1 − α)·r²/b²,
 
 over the cells of the full table, with all exact facts met and x = 0 where a cell is impossible (Lee, Wang and Kifer
-2015, §4). "auto" takes each measurement's own likelihood, "l1" for Laplace and "l2" for Gaussian noise, side by side.
+2015, §4). "likelihood" is each measurement's own, "l1" for Laplace and "l2" for Gaussian noise, side by side.
 
 Three ways lead there. Where the cells themselves were measured and all facts are marginals, `fit_table` finds the exact
 optimum. Where squares determine every cell of a small table, `fit_exactly` does. Otherwise the queries act by their
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import FullTableEstimate, Progress, Suitability
-from consilience.estimators.evidence import LossChoice
-from consilience.estimators.measured_table import HELD_TOTAL, ExactAnswers, MeasuredTable
+from consilience.estimators.evidence import Evidence, OwnLoss, check_loss
+from consilience.estimators.measured_table import HELD_TOTAL, MeasuredTable
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import Loss, LossName
@@ -44,7 +44,7 @@ from consilience.solvers.tables.signed_fit import fit_exactly, fit_signed_table
 
 
 Array = NDArray[np.float64]
-Marginals = Mapping[tuple[int, ...], ExactAnswers]
+Marginals = Mapping[tuple[int, ...], Evidence]
 
 BYTES_PER_CELL = 105
 """What a cell takes at the peak of a fit without facts (`python -m benchmarks memory`)."""
@@ -155,9 +155,9 @@ SECONDS_PER_CELL, USUAL_STEPS = 3e-9, 1_000
 class Table:
     """The best fit over the full table, up to ten million cells, for any queries and exact facts.
 
-    `loss` is "l2", "l1", "elastic" with the share `alpha` of the absolute value, or "auto", each measurement's own
-    likelihood. `tolerance` bounds the optimality gap in units of the objective or of the expected noise, whichever is
-    larger; `max_steps` and `time_limit` (seconds) end the search earlier, and the status then says so.
+    `loss` is "l2", "l1", "elastic" with the share `alpha` of the absolute value, or "likelihood", each
+    measurement's own. `tolerance` bounds the optimality gap in units of the objective or of the expected noise,
+    whichever is larger; `max_steps` and `time_limit` (seconds) end the search earlier, and the status then says so.
     `nonnegative=False` lets counts be negative: the shortest least-squares table for "l2", and for other losses
     tables of up to 2,000 cells. The total is held where counts are not negative and there are no exact facts, unless
     `hold_total=False` leaves it to the fit. `integers=True` gives whole counts that keep every fact, where all facts
@@ -168,7 +168,7 @@ class Table:
     the likelihood's own for Laplace noise, up to a constant, where the fit exceeds the threshold, and flat below.
     """
 
-    loss: LossChoice = "l2"
+    loss: OwnLoss = "l2"
     alpha: float = 0.9
     nonnegative: bool = True
     tolerance: float = 1e-4
@@ -179,8 +179,13 @@ class Table:
 
     name: ClassVar[str] = "table"
 
+    def __post_init__(self) -> None:
+        check_loss(self.loss, get_args(OwnLoss), was_auto="likelihood")
+        Loss.named("elastic", alpha=self.alpha)
+        if not 0.0 <= self.tolerance < 1.0:
+            raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-4")
+
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        self._check_options()
         cells = measured.domain.cells
         if cells > LARGEST_TABLE:
             need = predicted_bytes(min(cells, 2**56), sum(each.values.size for each in measured))
@@ -230,7 +235,7 @@ class Table:
             fit = whole_counts(table, fit, nonnegative=self.nonnegative)
         return self._estimate(measured, table, fit)
 
-    def _measured_table(self, measured: MeasurementSet, loss: LossChoice) -> MeasuredTable:
+    def _measured_table(self, measured: MeasurementSet, loss: OwnLoss) -> MeasuredTable:
         table = MeasuredTable.of(measured, loss=loss, alpha=self.alpha)
         return table.with_total_held(whole=self.integers) if self.hold_total and self.nonnegative else table
 
@@ -293,8 +298,8 @@ class Table:
         losses = {each.loss for each in table.noisy}
         if len(losses) > 1:
             raise DeclarationError(
-                'the noise follows different laws, for which loss="auto" with nonnegative=False has no solver; choose '
-                '"l1", "l2" or "elastic"'
+                'the noise follows different laws, for which loss="likelihood" with nonnegative=False has no solver; '
+                'choose "l1", "l2" or "elastic"'
             )
         allowed = table.domain.allowed_cells()
         chosen = np.arange(table.domain.cells) if allowed is None else np.flatnonzero(allowed)
@@ -310,13 +315,6 @@ class Table:
         counts: NDArray[np.float64] = np.zeros(table.domain.cells)
         counts[chosen] = fit.counts
         return Fit(counts.reshape(table.domain.shape), fit.objective, fit.gap, fit.status, fit.stats)
-
-    def _check_options(self) -> None:
-        if self.loss not in get_args(LossChoice):
-            raise DeclarationError(f"the loss is {self.loss!r}; choose one of {', '.join(get_args(LossChoice))}")
-        Loss.named("elastic", alpha=self.alpha)
-        if not 0.0 <= self.tolerance < 1.0:
-            raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-4")
 
     def _estimate(self, measured: MeasurementSet, table: MeasuredTable, fit: Fit) -> FullTableEstimate:
         return FullTableEstimate(measured, self._describe(), fit.status, _stats(fit, table), fit.counts)

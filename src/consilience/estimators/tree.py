@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,11 @@ from consilience.estimators.evidence import (
     LARGEST_TABLE,
     Array,
     Evidence,
-    LossChoice,
     MeasuredCells,
-    chosen_loss,
+    NoiseLoss,
+    check_loss,
     gather,
+    loss_by_noise,
 )
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Infeasible
@@ -70,20 +71,20 @@ ranges in binary trees, and it leaves single bins of scattered sparse counts wit
 class Tree:
     """The exact fit of nested sums; for up to 33 million cells.
 
-    `loss` is "l1", "l2", "elastic" with the share `alpha` of the absolute value, or "auto": "l2" for Gaussian noise and
-    "elastic" with α = 0.7 for Laplace noise, by the evidence of our benchmarks. `nonnegative=False` lets counts be
+    `loss` is "l1", "l2", "elastic" with the share `alpha` of the absolute value, or "by-noise": "l2" for Gaussian noise
+    and "elastic" with α = 0.7 for Laplace noise, by the evidence of our benchmarks. `nonnegative=False` lets counts be
     negative, and with "l2" is the estimate of Hay et al. (2010). `ties` chooses among the optima of "l1" (see
     `solvers.trees.ties`). `integers=True` gives whole counts.
 
     `block` is the number of leaves up to which subtrees are fitted jointly; larger sums are held at what least squares
     without a sign say, divided from the top down. 1 divides so down to the leaves, None fits everything jointly, the
-    optimum of the loss itself. "auto" is 128 where the loss is "auto" too, counts are not negative and no value was
-    clipped, and else None.
+    optimum of the loss itself. "auto" is 128 where the loss is "by-noise", counts are not negative and no value was
+    clipped, and else None: a loss asked for by name is its optimum, as published.
 
     Values clipped at zero count as "at most 0", and answers below a threshold, which were not released, are left out.
     """
 
-    loss: LossChoice = "auto"
+    loss: NoiseLoss = "by-noise"
     alpha: float = 0.9
     nonnegative: bool = True
     ties: TieRule = "min-l2"
@@ -91,6 +92,9 @@ class Tree:
     block: int | Literal["auto"] | None = "auto"
 
     name: ClassVar[str] = "tree"
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss, get_args(NoiseLoss), was_auto="by-noise")
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         layers = _nested_layers(measured)
@@ -115,7 +119,7 @@ class Tree:
         if isinstance(forest, Crossing):
             raise DeclarationError(f"Tree cannot fit these measurements: {problem.describe_crossing(forest)}")
         problem.refuse_facts_about_impossible_cells()
-        loss, alpha = chosen_loss(self.loss, self.alpha, measured)
+        loss, alpha = loss_by_noise(self.loss, self.alpha, measured)
         block = self._chosen_block(problem)
         fit = self._fit(problem, forest, loss, alpha, block)
         if self.integers:
@@ -131,7 +135,7 @@ class Tree:
         """The block itself; for "auto" None where a loss was asked for or nothing unbiased is there to be held."""
         if self.block != "auto":
             return self.block
-        return BLOCK if self.loss == "auto" and self.nonnegative and not problem.clipped.any() else None
+        return BLOCK if self.loss == "by-noise" and self.nonnegative and not problem.clipped.any() else None
 
     def _fit(self, problem: "_Problem", forest: SetForest, loss: str, alpha: float, block: int | None) -> Fit:
         exact = forest.of_sets(problem.exact)
@@ -229,7 +233,7 @@ class _Problem:
 
     def _name(self, answer: int) -> str:
         each, place = self._whose(answer)
-        return each.answer_name(self.cells.domain, place)
+        return each.answer_name(place)
 
     def describe_crossing(self, crossing: Crossing) -> str:
         one, other = (self._whose(answer)[0].name for answer in (crossing.one, crossing.other))
@@ -243,12 +247,12 @@ class _Problem:
         if allowed is None:
             return
         for each in (evidence for evidence in self.evidence if evidence.exact):
-            bound = each.bind(self.cells.domain)
+            bound = each.bound
             possible = bound.marginal_of(allowed.astype(np.float64))
             empty = (bound.answer(possible).ravel() == 0) & (each.values != 0)
             if empty.any():
                 place = int(np.flatnonzero(empty)[0])
-                words = each.answer_name(self.cells.domain, place)
+                words = each.answer_name(place)
                 raise Infeasible(
                     f"the count of {words} is declared to be exactly {each.values[place]:.10g}, and all its cells are "
                     "declared impossible; correct one of the two",
@@ -324,7 +328,7 @@ def _no(each: Evidence) -> NDArray[np.bool_]:
 
 def _patterns(each: Evidence, cells: MeasuredCells) -> dict[int, AxisPattern] | str:
     """The sets of codes on each axis that the query tells apart, in the query's order."""
-    maps = each.bind(cells.domain).maps
+    maps = each.bound.maps
     patterns: dict[int, AxisPattern] = {}
     for place, axis in cells.axes(each.query):
         found = axis_pattern(maps[place])

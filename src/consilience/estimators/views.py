@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.marginals_estimate import ViewsEstimate
-from consilience.estimators.measured_marginals import MeasuredMarginals, MeasuredScopes
+from consilience.estimators.marginals import MeasuredMarginals, MeasuredScopes, ViewsEstimate, noisy_table
 from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
 from consilience.marginals.nonnegativity import GAP, MOST_STEPS, NonnegativeViews, nearest_views, nonnegative_views
 from consilience.marginals.reconstruction import Method as Reconstruction
@@ -185,8 +184,8 @@ def _noisy_views(problem: MeasuredMarginals) -> StackedViews:
     tables: list[Array] = []
     precisions: list[float] = []
     for each in problem.answers:
-        if not each.evidence.exact:
-            noisy = each.noisy()
+        if not each.exact:
+            noisy = noisy_table(each)
             scopes.append(noisy.scope)
             tables.append(noisy.values.reshape([problem.domain.shape[place] for place in noisy.scope]))
             # Answers that were withheld have a larger variance than the others of their table; one number stands for

@@ -31,7 +31,7 @@ from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimator
 from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.marginals_estimate import LARGEST_ANSWER
+from consilience.estimators.marginals import LARGEST_ANSWER
 from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.aim import Aim

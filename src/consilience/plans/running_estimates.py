@@ -21,8 +21,8 @@ from consilience.domain.queries import Query
 from consilience.errors import MeasurementError
 from consilience.estimators.base import Estimate, Estimator
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.graphical_estimate import GraphicalEstimate
-from consilience.estimators.marginals_estimate import MarginalsEstimate
+from consilience.estimators.graphical_model import GraphicalEstimate
+from consilience.estimators.marginals import MarginalsEstimate
 from consilience.estimators.published.uniform import Uniform
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 

@@ -91,7 +91,7 @@ def ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.
 # ----------------------------------------------------------------------------------------------------------------------
 # Replicates: the answers of an estimate, refitted many times to noise drawn anew around it (parametric bootstrap).
 #
-# An account stands in for the data: the estimate, or one less smooth (`estimators.refits.stand_in`). Each replicate
+# An account stands in for the data: the estimate, or one less smooth (`Estimate.stand_in`). Each replicate
 # answers the measured queries from it, adds new noise of the laws that the measurements state, clips and withholds as
 # they were, fits by the same method and answers again. Only public numbers are used: nothing is spent.
 #

@@ -15,7 +15,7 @@ from consilience.cli.main import app
 from consilience.domain import Attribute, Domain
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators import estimate
-from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import write_bundle
 

@@ -13,7 +13,7 @@ from consilience.domain.domains import ImpossibleCells
 from consilience.errors import DeclarationError, MeasurementError, ModelTooLarge
 from consilience.estimators import Graphical, MarginalLoss, Table, choose
 from consilience.estimators.base import SavedModel
-from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.solvers.fit import Infeasible, Status

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells
 from consilience.estimators import Graphical
-from consilience.estimators import graphical_estimate as model_answers
-from consilience.estimators.graphical_estimate import GraphicalEstimate, ModelAnswers
+from consilience.estimators import graphical_model as model_answers
+from consilience.estimators.graphical_model import GraphicalEstimate, ModelAnswers
 from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet

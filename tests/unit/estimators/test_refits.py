@@ -6,7 +6,7 @@ import pytest
 from consilience.domain import Domain, Query
 from consilience.estimators import Graphical
 from consilience.estimators.base import Estimate
-from consilience.estimators.graphical_estimate import GraphicalEstimate
+from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.estimators.refits import Refits, noisy_answers, refit, simulated
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
@@ -50,11 +50,11 @@ def test_refits_move_with_the_noise_whether_a_fit_stopped_early_or_not(
     estimate = fitted(scale)
     assert estimate.status is status
     shared = Refits.of(estimate, QUERIES)
-    assert (shared.way is None) == (status is Status.CONVERGED)
+    assert (shared.account is estimate) == (status is Status.CONVERGED)
     for seed in range(3):
         other = simulated(estimate.measurements, shared.exact, generator(seed))
         stop = "converged" if status is Status.CONVERGED else "least-risk"
-        again, anew = refit(estimate, other, way=shared.way), Graphical(loss="l2", stop=stop).fit(other)
+        again, anew = shared.again(other), Graphical(loss="l2", stop=stop).fit(other)
         moved = np.linalg.norm(answers(anew) - answers(shared.account))
         assert np.linalg.norm(answers(again) - answers(anew)) < allowed * moved
 

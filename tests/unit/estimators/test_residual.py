@@ -13,7 +13,7 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
 from consilience.estimators.base import SavedModel
-from consilience.estimators.marginals_estimate import MarginalsEstimate
+from consilience.estimators.marginals import MarginalsEstimate
 from consilience.estimators.residual import Residual
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement

@@ -10,6 +10,7 @@ from consilience.estimators import Table, choose
 from consilience.estimators import estimate as estimate_by
 from consilience.estimators.base import SavedModel
 from consilience.estimators.choose import restore
+from consilience.estimators.measured_table import MeasuredOperator
 from consilience.estimators.refits import estimator_of
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
@@ -184,3 +185,17 @@ def test_refits_and_saved_tables_know_whether_the_total_was_held() -> None:
     before = {name: setting for name, setting in fitted.method.items() if name != "hold_total"}
     saved = SavedModel(before, fitted.status, fitted.stats, fitted.arrays())
     assert estimator_of(restore(saved, fitted.measurements)) == Table(hold_total=False)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Measured queries as an operator: written out it is what it does to every single cell.
+
+
+def test_the_written_matrix_is_the_operator_on_every_cell():
+    domain = Domain.from_sizes({"a": 3, "b": 2, "c": 4})
+    texts = ("total", "by c, a", "b=1 by a", "prefix(c) by b", "ranges(a)", "by b, c, a")
+    queries = [Query.parse(text).bind(domain) for text in texts]
+    rng = np.random.default_rng(0)
+    operator = MeasuredOperator(domain, queries, [rng.uniform(0.0, 2.0, query.size) for query in queries])
+    units = np.eye(domain.cells).reshape(-1, *domain.shape)
+    np.testing.assert_allclose(operator.matrix(), np.stack([operator.apply(unit) for unit in units], axis=1))

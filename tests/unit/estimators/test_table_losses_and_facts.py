@@ -15,7 +15,7 @@ from consilience.solvers.fit import Infeasible, Status
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")
 TRUTH = np.random.default_rng(1).poisson(6, DOMAIN.shape).astype(float)
-LOSSES = ["l2", "l1", "elastic", "auto"]
+LOSSES = ["l2", "l1", "elastic", "likelihood"]
 PAIRS = [("a", "b"), ("b", "c"), ("c", "a")]
 CELLS = [("a", "b", "c")]
 
@@ -147,11 +147,11 @@ def test_a_margin_that_impossible_cells_block_is_refused() -> None:
         Table().fit(measured(domain=domain))
 
 
-def test_auto_takes_each_measurements_own_law() -> None:
+def test_the_likelihood_takes_each_measurements_own_law() -> None:
     laplace = measured([("a", "b")], law=Laplace)
     gauss = measured([("b", "c")], law=Gaussian, seed=3)
     both = replace(laplace, measurements=(*laplace, *gauss))
-    fitted = Table(loss="auto", tolerance=1e-6).fit(both)
+    fitted = Table(loss="likelihood", tolerance=1e-6).fit(both)
     cost = sum(-each.noise.log_density(fitted.answer(each.query).ravel() - each.values).sum() for each in both)
     least = sum(-each.noise.log_density(0.0) * each.values.size for each in both)
     assert float(fitted.stats["objective"]) == pytest.approx(float(cost - least), rel=1e-6)
@@ -179,7 +179,7 @@ def test_answers_that_were_not_released_only_hold_the_fit_below_their_threshold(
     censored = Measurement(query, values, Laplace(1.0), censored=np.isnan(values), threshold=5.0)
     total = Measurement(Query.marginal(), np.array([70.0]), Laplace(0.2))
     which = MeasurementSet(DOMAIN, (censored, total), PrivacyStatement(), {}, private=False)
-    for loss in ("l1", "l2", "auto"):
+    for loss in ("l1", "l2", "likelihood"):
         fitted = Table(loss=loss, tolerance=1e-6, hold_total=False).fit(which)
         if loss == "l2":
             # r₀ = r₁ = r₂ = s and 15 − 3s = r, with s/2 = r/0.08: the surplus of 15 is shared by precision.

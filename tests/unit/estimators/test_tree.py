@@ -117,7 +117,7 @@ def test_the_unconstrained_least_squares_are_those_of_least_norm(name):
     np.testing.assert_allclose(fitted, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("loss", ["auto", "l1", "l2", "elastic"])
+@pytest.mark.parametrize("loss", ["by-noise", "l1", "l2", "elastic"])
 @pytest.mark.parametrize("name", CASES)
 def test_counts_scale_with_the_data_and_the_noise(name, loss):
     one, other = Tree(loss=loss).fit(measured(name)), Tree(loss=loss).fit(measured(name, factor=8.0))
@@ -189,7 +189,7 @@ def test_the_noise_decides_the_loss_and_its_variance_the_weight():
     np.testing.assert_allclose(Tree().fit(one).counts, other.counts)
     tiny = [replace(each, noise=DiscreteLaplace(1e-4)) for each in one]
     assert Tree().fit(MeasurementSet(one.domain, tuple(tiny))).status is Status.CONVERGED
-    with pytest.raises(DeclarationError, match="auto, l1, l2, elastic"):
+    with pytest.raises(DeclarationError, match="by-noise, l1, l2, elastic"):
         Tree(loss="l3").fit(one)  # type: ignore[arg-type]
 
 

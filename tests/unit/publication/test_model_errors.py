@@ -9,7 +9,7 @@ import pytest
 
 import consilience as cs
 from consilience.domain import Domain, Query
-from consilience.estimators.refits import stand_in
+from consilience.estimators.refits import estimator_of
 from consilience.kernels.rng import generator
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication import model_errors
@@ -155,7 +155,7 @@ def test_where_a_fit_stayed_at_its_beginning_the_account_that_stands_in_went_on(
     estimate = cs.estimate(pairs_of(hidden_groups()), method="graphical")
     stayed = replace(estimate, stats={**estimate.stats, "effort": 0.0})
     independent = np.outer(estimate.marginal("a"), estimate.marginal("b")) / estimate.total
-    apart = np.abs(stand_in(stayed).marginal("a", "b") - independent).max()
+    apart = np.abs(stayed.stand_in(estimator_of(stayed)).marginal("a", "b") - independent).max()
     assert apart > 0.5 * np.abs(estimate.marginal("a", "b") - independent).max()
 
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import Evidence, QueryOnScope, gather
-from consilience.estimators.measured_model import known_tree
+from consilience.estimators.evidence import noise_variance, places_of, query_on_scope, refuse_nothing_to_fit
+from consilience.estimators.graphical_model import known_tree
 from consilience.kernels.rng import Generator, generator
 from consilience.marginals.least_squares import TotalEstimate, combined_total
 from consilience.marginals.table_stacks import Scope
-from consilience.measurements import MeasurementSet
+from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.models.elimination import CalibratedModel
 from consilience.models.junction_trees import JunctionTree
 from consilience.models.model import GraphicalModel
@@ -175,18 +175,21 @@ class BayesianNetwork:
     def suitability(self, measured: MeasurementSet) -> Suitability:
         domain = measured.domain
         tables = _Tables.of(measured)
-        if tables.refusal:
-            return Suitability(False, tables.refusal)
-        scopes = tables.scopes
-        tree = _tree(domain, scopes)
-        apart = [rule for rule in _ruled(domain) if not any(set(rule) <= set(scope) for scope in scopes)]
-        cells = sum(table.size for _, table in tables.found)
-        text = f"a network of {len(scopes)} tables, whose junction tree has {readable_count(tree.cells)} cells"
-        if self._way(tree) == "exact" and tree.cells > self.largest_tree:
-            return Suitability(False, f"{text}; exact marginals take up to {self.largest_tree:,}: draw records")
-        if self._way(tree) == "sampled" and apart:
-            return Suitability(False, f"{text}; drawn records do not keep impossible cells of several tables empty")
-        return Suitability(True, f"{text}; the tables take {readable_bytes(8 * cells)}", BYTES_PER_CELL * cells)
+        if isinstance(tables, str):
+            return Suitability(False, tables)
+        cells = sum(each.values.size for axes, each in tables.found if axes)
+        text = f"a network of {len(tables.scopes)} tables, which take {readable_bytes(8 * cells)}"
+        covered = [set(scope) for scope in tables.scopes]
+        apart = [rule for rule in _ruled(domain) if not any(set(rule) <= scope for scope in covered)]
+        if self.marginals == "exact" or apart:
+            # Else the junction tree decides only how marginals are answered, and is left to the fit.
+            tree = _tree(domain, tables.scopes)
+            size = f"the junction tree has {readable_count(tree.cells)} cells"
+            if self._way(tree) == "exact" and tree.cells > self.largest_tree:
+                return Suitability(False, f"{size}; exact marginals take up to {self.largest_tree:,}: draw records")
+            if self._way(tree) == "sampled" and apart:
+                return Suitability(False, f"{size}; drawn records do not keep impossible cells of several tables empty")
+        return Suitability(True, text, BYTES_PER_CELL * cells)
 
     def _way(self, tree: JunctionTree) -> str:
         """How marginals are answered."""
@@ -195,11 +198,10 @@ class BayesianNetwork:
         return self.marginals
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "BayesianNetworkEstimate":
-        suitable = self.suitability(measured)
-        if not suitable.possible:
+        suitable, tables = self.suitability(measured), _Tables.of(measured)
+        if not suitable.possible or isinstance(tables, str):
             raise TooLarge(f"bayesian-network cannot fit these measurements: {suitable.reason}")
         began = time.perf_counter()
-        tables = _Tables.of(measured)
         tree = _tree(measured.domain, tables.scopes)
         conditionals = tables.conditionals()
         names = measured.domain.counted_names
@@ -216,7 +218,7 @@ class BayesianNetwork:
             "objective": 0.0,
             "gap": 0.0,
             "tables": len(conditionals),
-            "unused_tables": len(tables.found) - len(conditionals),
+            "unused_tables": sum(bool(axes) for axes, _ in tables.found) - len(conditionals),
             "junction_tree_cells": tree.cells,
             "total_variance": tables.total.variance,
             "seconds": time.perf_counter() - began,
@@ -306,7 +308,7 @@ class BayesianNetworkEstimate(Estimate):
                 f"a network of {len(families)} families holds {expected}, found {sorted(saved.arrays)}; write the "
                 "bundle anew"
             )
-        places = {name: place for place, name in enumerate(measured.domain.counted_names)}
+        places = places_of(measured.domain)
         conditionals = []
         for k, (parents, children) in enumerate(families):
             shares = saved.arrays[f"conditional {k}"]
@@ -325,77 +327,66 @@ class BayesianNetworkEstimate(Estimate):
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
-    """What was measured, as tables over places in the domain, in order."""
+    """The measured marginals in order, each with the places of its axes in the domain."""
 
     domain: Domain
-    found: tuple[tuple[Scope, Array], ...]
-    noisy: tuple[Evidence, ...] = ()
-    known: float | None = None
+    found: tuple[tuple[Scope, Measurement], ...]
+    known: float | None
     """The total where it is known exactly."""
-    refusal: str = ""
 
     @staticmethod
-    def of(measured: MeasurementSet) -> "_Tables":
-        domain = measured.domain
-        places = {name: place for place, name in enumerate(domain.counted_names)}
-        found: list[tuple[Scope, Array]] = []
-        noisy: list[Evidence] = []
-        known = domain.public.total
-        for each in gather(measured):
-            query = QueryOnScope.of(each.bind(domain), places)
-            if each.exact and query.axes:
-                return _Tables.refused(domain, f"{each.name} is known exactly, and a network keeps no table; use Table")
-            if not query.is_marginal or not each.whole:
-                return _Tables.refused(
-                    domain, f"{each.query.describe()!r} is no whole marginal as it was drawn; use Graphical"
-                )
-            if each.exact:
+    def of(measured: MeasurementSet) -> "_Tables | str":
+        """The tables, or why there is no network of them; noisy values are not looked at."""
+        refuse_nothing_to_fit(measured)
+        domain, known = measured.domain, measured.domain.public.total
+        if domain.public.margins:
+            names = ", ".join(domain.public.margins[0].attributes)
+            return f"the public {names} is known exactly, and a network keeps no table; use Table"
+        found: list[tuple[Scope, Measurement]] = []
+        for each in measured:
+            query, exact = query_on_scope(each.query, domain), isinstance(each.noise, Exact)
+            if exact and query.axes:
+                return f"{each.query.describe()} is known exactly, and a network keeps no table; use Table"
+            withheld = each.censored is not None and each.censored.any()
+            if not query.is_marginal or each.clipped or withheld:
+                return f"{each.query.describe()!r} is no whole marginal as it was drawn; use Graphical"
+            if exact:
                 known = float(each.values[0])
-                continue
-            table = each.values.reshape([domain.shape[place] for place in query.axes])
-            noisy.append(each)
-            if query.axes:
-                found.append((query.axes, table))
-        if known is None and not noisy:
-            return _Tables.refused(domain, "no measurement tells the total; measure a marginal")
-        return _Tables(domain, tuple(found), tuple(noisy), known)
-
-    @staticmethod
-    def refused(domain: Domain, why: str) -> "_Tables":
-        return _Tables(domain, (), refusal=why)
+            else:
+                found.append((query.axes, each))
+        return _Tables(domain, tuple(found), known)
 
     @cached_property
     def total(self) -> TotalEstimate:
         """The total that is known, or else that all tables tell together."""
         if self.known is not None:
             return TotalEstimate(float(self.known), 0.0)
-        told = ((each.values.sum(), np.sum(2.0 / each.weights**2)) for each in self.noisy)
-        return combined_total([TotalEstimate(float(total), float(variance)) for total, variance in told], least=0.0)
+        told = ((float(each.values.sum()), each.values.size * noise_variance(each)) for _, each in self.found)
+        return combined_total([TotalEstimate(total, variance) for total, variance in told], least=0.0)
 
-    @property
+    @cached_property
     def scopes(self) -> tuple[Scope, ...]:
-        """The scopes of the tables that bring an attribute."""
-        return tuple(scope for scope, _, _ in self._used())
+        """For each table that brings an attribute, those that came before and then those that it brings."""
+        return tuple((*parents, *children) for parents, children, _, _ in self._used)
 
-    def _used(self) -> list[tuple[Scope, Scope, Array]]:
-        """Parents with children, and children, of each table that brings an attribute, with its axes in that order."""
+    @cached_property
+    def _used(self) -> list[tuple[Scope, Scope, Scope, Measurement]]:
+        """Parents, children and axes of each table that brings an attribute."""
         seen: set[int] = set()
         used = []
-        for axes, table in self.found:
+        for axes, each in self.found:
             children = tuple(place for place in axes if place not in seen)
-            if not children:
-                continue
-            parents = tuple(place for place in axes if place in seen)
-            turned = table.transpose([axes.index(place) for place in (*parents, *children)])
-            used.append(((*parents, *children), children, turned))
-            seen.update(children)
+            if children:
+                used.append((tuple(place for place in axes if place in seen), children, axes, each))
+                seen.update(children)
         return used
 
     def conditionals(self) -> list[Conditional]:
         """One conditional table for each marginal that brings attributes."""
-        made = []
-        for scope, children, table in self._used():
-            parents = scope[: len(scope) - len(children)]
+        made, shape = [], self.domain.shape
+        for parents, children, axes, each in self._used:
+            scope = (*parents, *children)
+            table = each.values.reshape([shape[place] for place in axes]).transpose(list(map(axes.index, scope)))
             allowed = self.domain.allowed_cells([self.domain.counted_names[place] for place in scope])
             made.append(conditional_of_counts(table, parents, children, allowed))
         return made
@@ -403,7 +394,7 @@ class _Tables:
 
 def _ruled(domain: Domain) -> list[Scope]:
     """The places of the attributes that each rule on impossible cells names."""
-    places = {name: place for place, name in enumerate(domain.counted_names)}
+    places = places_of(domain)
     return [tuple(places[name] for name in domain.ordered(rule.attributes)) for rule in domain.impossible]
 
 

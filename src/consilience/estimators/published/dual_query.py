@@ -19,8 +19,9 @@ from consilience.domain import Query
 from consilience.domain.domains import Domain
 from consilience.domain.queries import AnswerSets
 from consilience.domain.workloads import Workload
-from consilience.errors import FileFormatError, MeasurementError, TooLarge
+from consilience.errors import ConsilienceError, FileFormatError, MeasurementError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.estimators.evidence import first_fact
 from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, Gumbel, Measurement, MeasurementSet
 from consilience.solvers.fit import Status, shares_of_rows
@@ -143,10 +144,9 @@ class DualQuery:
     name: ClassVar[str] = "dual-query"
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        run = DualQueryRun.of(measured)
-        fact = first_fact(measured)
-        if fact is not None:
-            return Suitability(False, f"{fact} is known exactly, and synthetic records keep a total only; use Table")
+        run = run_or_reason(measured)
+        if isinstance(run, str):
+            return Suitability(False, run)
         return Suitability(True, f"{len(run.found)} synthetic records were found", run.found.nbytes)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "SyntheticRecords":
@@ -161,11 +161,14 @@ class DualQuery:
         return SyntheticRecords(measured, {"method": self.name}, Status.CONVERGED, stats, run.found, total)
 
 
-def first_fact(measured: MeasurementSet) -> str | None:
-    """An exact fact beyond the total, which the account of a run cannot keep; None where there is none."""
-    facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
-    facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
-    return facts[0] if facts else None
+def run_or_reason(measured: MeasurementSet) -> DualQueryRun | str:
+    """The run in a measurement set, or why there is none whose account would keep what is known."""
+    try:
+        run = DualQueryRun.of(measured)
+    except ConsilienceError as error:
+        return str(error)
+    fact = first_fact(measured)
+    return run if fact is None else f"{fact} is known exactly, and the account of a run keeps a total only; use Table"
 
 
 def run_total(measured: MeasurementSet, run: DualQueryRun) -> float:

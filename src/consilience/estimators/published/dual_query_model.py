@@ -19,9 +19,9 @@ from consilience.domain import Query
 from consilience.errors import DeclarationError, MeasurementError, ModelTooLarge
 from consilience.estimators.base import Estimate, MarginalLoss, Progress, SavedModel, Suitability
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import LARGEST_TREE, OptimiserName
-from consilience.estimators.published.dual_query import DualQueryRun, first_fact, run_total
+from consilience.estimators.graphical_model import GraphicalEstimate
+from consilience.estimators.published.dual_query import DualQueryRun, run_or_reason, run_total
 from consilience.kernels.rng import Generator
 from consilience.measurements import Gaussian, Measurement, MeasurementSet
 
@@ -238,12 +238,9 @@ class DualQueryModel:
     name: ClassVar[str] = "dual-query-model"
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        run = DualQueryRun.of(measured)
-        fact = first_fact(measured)
-        if fact is not None:
-            return Suitability(
-                False, f"{fact} is known exactly, and the likelihood of draws keeps a total only; use Table"
-            )
+        run = run_or_reason(measured)
+        if isinstance(run, str):
+            return Suitability(False, run)
         return self._sized(run).suitability(_carrier(measured, run))
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "DualQueryModelEstimate":

@@ -37,9 +37,8 @@ from consilience.estimators.base import Estimate, FullTableEstimate, Progress, S
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
     Evidence,
-    QueryOnScope,
     gather,
-    marginal_scope,
+    marginal_bits,
     refuse_nothing_to_fit,
 )
 from consilience.kernels.linear_maps import IdentityMap, LinearMap
@@ -129,8 +128,10 @@ def nearest_table(flags: int, sets: Sequence[Scope], values: Array, scales: Arra
     lower[known] = upper[known] = values[exact] / unit
     if flags == 0:
         lower[0] = max(0.0, float(lower[0]))
-    near, reach = _near_rows(cells * flags + places[~exact], scales[~exact] / typical, width)
     wanted = values[~exact] / unit
+    count, shape = np.arange(wanted.size), (wanted.size, width)
+    near = sp.csr_array((np.ones(wanted.size), (count, cells * flags + places[~exact])), shape)
+    reach = sp.csr_array((scales[~exact] / typical, (count, np.full(wanted.size, width - 1))), shape)
     found = scipy.optimize.linprog(
         np.eye(1, width, width - 1).ravel(),
         A_ub=sp.vstack([near - reach, -near - reach]).tocsr(),
@@ -172,14 +173,6 @@ def _stages(flags: int) -> Any:
     return sp.vstack(rows).tocsr()
 
 
-def _near_rows(columns: NDArray[np.int64], scales: Array, width: int) -> tuple[Any, Any]:
-    """Rows that pick the coefficients, and rows that pick τ times each one's scale."""
-    count = np.arange(columns.size)
-    near = sp.csr_array((np.ones(columns.size), (count, columns)), (columns.size, width))
-    reach = sp.csr_array((scales, (count, np.full(columns.size, width - 1))), (columns.size, width))
-    return near, reach
-
-
 def _gap(found: Any, wanted: Array, lower: Array, upper: Array) -> float:
     """τ less the programme's dual objective, which no table can go below."""
     prices = np.asarray(found.ineqlin.marginals, dtype=np.float64)
@@ -190,20 +183,12 @@ def _gap(found: Any, wanted: Array, lower: Array, upper: Array) -> float:
     return max(0.0, float(found.fun) - dual)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Negative counts removed and the difference spread evenly, the correction of Qardaji, Yang, Li 2014, §5.2.
-#
-# One pass sets the negative cells to 0, which raises the sum by some c ≥ 0, and takes c/n from each of the n cells.
-# That may make other cells negative, so it is repeated. A cell that was set to 0 is pushed below 0 by every later pass
-# and set to 0 again, and every other cell has been lowered by the same amount so far. So the passes tend to
-#
-#     max(x − θ, 0),   with the θ at which it sums to the total of x:
-#
-# the nearest table without negative counts that has this total (kernels/simplex.py), which is found in one go.
-
-
 def spread_negatives(table: ArrayLike) -> NDArray[np.float64]:
     """The table without negative counts that has the same total; all zeros where that total is not above 0.
+
+    The correction of Qardaji, Yang and Li (2014, §5.2) sets negative cells to 0 and takes what that adds evenly from
+    all cells, over and over. A cell once set to 0 stays there and all others fall alike, so that the passes tend to
+    max(x − θ, 0), the nearest table without negative counts that has this total, which is found in one go.
 
     >>> spread_negatives([[5.0, -1.0], [3.0, 0.2]])
     array([[4.6, 0. ],
@@ -244,19 +229,21 @@ class Fourier:
         domain = measured.domain
         if domain.impossible:
             return Suitability(False, "Fourier coefficients keep no impossible cells empty; use Table")
-        places = {name: place for place, name in enumerate(domain.counted_names)}
-        sets: set[int] = set()
+        sizes = zip(domain.counted_names, domain.shape, strict=True)
+        bits = {name: {1: 0, 2: 1 << place}.get(size, -1) for place, (name, size) in enumerate(sizes)}
+        told: set[tuple[int, int]] = set()
         for each in measured:
-            told = _told_sets(each.query, domain, places)
-            if each.clipped or each.censored is not None or told is None:
+            flags = _told_flags(each.query, domain, bits)
+            if each.clipped or each.censored is not None or flags is None:
                 return Suitability(False, _reason_against(each))
-            sets.update(told)
+            told.add(flags)
         refuse_nothing_to_fit(measured)
         for margin in domain.public.margins:
-            told = _told_sets(Query.marginal(*margin.attributes), domain, places)
-            if told is None:
+            flags = _told_flags(Query.marginal(*margin.attributes), domain, bits)
+            if flags is None:
                 return Suitability(False, "exact counts are known by an attribute of more than two values; use Table")
-            sets.update(told)
+            told.add(flags)
+        sets = _told_sets(told)
         if 0 not in sets and domain.public.total is None:
             return Suitability(False, "no measurement tells the total, the coefficient of no flags; measure it too")
         sets.add(0)
@@ -294,10 +281,8 @@ class Fourier:
         """The full table whose coefficients come nearest; attributes without coefficients are even."""
         domain = measured.domain
         sets = [tuple(known.flags.index(flag) for flag in members) for members in known.values]
-        values, scales = (
-            np.array(list(known.values.values())),
-            np.sqrt([known.variances[each] for each in known.values]),
-        )
+        values = np.array(list(known.values.values()))
+        scales = np.sqrt([known.variances[each] for each in known.values])
         found = nearest_table(len(known.flags), sets, values, scales)
         shape = [size if place in known.flags else 1 for place, size in enumerate(domain.shape)]
         counts = np.broadcast_to(found.table.reshape(shape) * (math.prod(shape) / domain.cells), domain.shape)
@@ -338,8 +323,7 @@ class FourierEstimate(Estimate):
         if cells > LARGEST_ANSWER:
             raise TooLarge(
                 f"the marginal by {len(attributes)} attributes has {readable_count(cells)} cells, and "
-                f"{LARGEST_ANSWER:,} are "
-                "allowed; ask for fewer attributes"
+                f"{LARGEST_ANSWER:,} are allowed; ask for fewer attributes"
             )
         scope = tuple(names.index(name) for name in attributes)
         flags = tuple(place for place in scope if self.domain.shape[place] == 2)
@@ -407,7 +391,7 @@ class _KnownCoefficients:
         """None where a fact of the domain is about other attributes than flags."""
         told: dict[Scope, list[tuple[float, float]]] = {}
         for each in gather(measured):
-            reading = _Reading.of(each, measured)
+            reading = _Reading.of(each)
             if reading is None:
                 return None
             for members, value in reading.coefficients():
@@ -433,10 +417,9 @@ class _Reading:
     variance: float
 
     @staticmethod
-    def of(evidence: Evidence, measured: MeasurementSet) -> "_Reading | None":
+    def of(evidence: Evidence) -> "_Reading | None":
         """None where some factor is neither a sign, nor a sum, nor the counts of a flag."""
-        places = {name: place for place, name in enumerate(measured.domain.counted_names)}
-        query = QueryOnScope.of(evidence.bind(measured.domain), places)
+        query = evidence.scoped
         axes, both, scale = [], [], 1.0
         for place, each in zip(query.axes, query.maps, strict=True):
             kind = _kind_of(each)
@@ -474,22 +457,34 @@ def _kind_of(each: LinearMap) -> tuple[str, float] | None:
     return ("sign", row[0]) if len(row) == 2 and row[0] == -row[1] != 0 else None
 
 
-def _told_sets(query: Query, domain: Domain, places: dict[str, int]) -> list[int] | None:
-    """The sets of flags, as bits, whose coefficients a query tells; None where its answers are no coefficients."""
-    scope = marginal_scope(query, places)
-    if scope is not None:
-        shape = domain.shape
-        kinds = [{1: "sum", 2: "counts"}.get(shape[place], "") for place in scope]
-    else:
-        bound = QueryOnScope.of(query.bind(domain), places)
-        scope, kinds = bound.axes, [(_kind_of(each) or ("", 0.0))[0] for each in bound.maps]
-    if "" in kinds:
-        return None
-    found = [sum(1 << place for place, kind in zip(scope, kinds, strict=True) if kind == "sign")]
-    for place, kind in zip(scope, kinds, strict=True):
-        if kind == "counts":
-            found += [one | 1 << place for one in found]
-    return found
+def _told_flags(query: Query, domain: Domain, bits: dict[str, int]) -> tuple[int, int] | None:
+    """The flags, as bits, whose sign alone a query tells, and those whose counts; None where it tells neither."""
+    signs, counts = 0, marginal_bits(query, bits)
+    if counts is None:
+        counts, bound = 0, query.bind(domain)
+        for name, each in zip(bound.attributes, bound.maps, strict=True):
+            told, _ = _kind_of(each) or ("", 0.0)
+            signs |= bits[name] if told == "sign" else 0
+            counts |= {"": -1, "counts": bits[name]}.get(told, 0)
+    return None if counts < 0 else (signs, counts)
+
+
+def _told_sets(told: set[tuple[int, int]]) -> set[int]:
+    """The sets of flags whose coefficients these tell: with the counts of some flags, those of all their subsets.
+
+    One flag is left out at a time, so that what many tables share is gone through once.
+    """
+    waiting, seen = list(told), set(told)
+    while waiting:
+        signs, counts = waiting.pop()
+        rest = counts
+        while rest:
+            smaller = (signs, counts & ~(rest & -rest))
+            rest &= rest - 1
+            if smaller not in seen:
+                seen.add(smaller)
+                waiting.append(smaller)
+    return {signs | counts for signs, counts in seen}
 
 
 def _reason_against(each: Measurement) -> str:

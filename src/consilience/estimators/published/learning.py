@@ -15,6 +15,7 @@ Marginals that were measured are given as measured. Others of fewer than k attri
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import QueryOnScope, gather, marginal_scope, refuse_nothing_to_fit
+from consilience.estimators.evidence import gather, marginal_bits, refuse_nothing_to_fit
 from consilience.kernels.rng import Generator
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
 from consilience.marginals.table_stacks import Scope, TableStack, summed
@@ -210,11 +211,11 @@ class Learning:
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         domain = measured.domain
-        places = {name: place for place, name in enumerate(domain.counted_names)}
-        found = {tuple(sorted(places[name] for name in margin.attributes)) for margin in domain.public.margins}
-        found |= set() if domain.public.total is None else {()}
+        bits = {name: 1 << place for place, name in enumerate(domain.counted_names)}
+        found = {sum(bits[name] for name in margin.attributes) for margin in domain.public.margins}
+        found |= set() if domain.public.total is None else {0}
         for each in measured:
-            scope = marginal_scope(each.query, places)
+            scope = marginal_bits(each.query, bits)
             if scope is None or each.censored is not None:
                 return Suitability(False, f"{each.query.describe()!r} is no whole marginal; use Table or Residual")
             if each.clipped:
@@ -225,9 +226,9 @@ class Learning:
         if self.literals == "missed" and set(domain.shape) - {2}:
             return Suitability(False, 'literals missed are counted for attributes of two values; use "matched"')
         refuse_nothing_to_fit(measured)
+        by_size = Counter(map(int.bit_count, found))
         for size, weight in enumerate(self.weights):
-            sets = math.comb(len(domain.shape), size)
-            present = sum(len(scope) == size for scope in found)
+            sets, present = math.comb(len(domain.shape), size), by_size[size]
             if weight and present < sets:
                 return Suitability(
                     False,
@@ -357,14 +358,11 @@ class LearningEstimate(Estimate):
 
 def _tables(measured: MeasurementSet) -> list[tuple[Scope, Array, float]]:
     """Every measured or known marginal: its ascending scope, its counts, and the variance of one."""
-    domain = measured.domain
-    places = {name: place for place, name in enumerate(domain.counted_names)}
     found = []
     for each in gather(measured):
-        query = QueryOnScope.of(each.bind(domain), places)
-        table = each.values.reshape([domain.shape[place] for place in query.axes])
         variance = 0.0 if each.exact else 2.0 / float(each.weights[0]) ** 2
-        found.append((query.scope, summed(table, query.axes, query.scope), variance))
+        table = summed(each.as_marginal(), each.scoped.axes, each.scoped.scope)
+        found.append((each.scoped.scope, table, variance))
     return found
 
 

@@ -20,11 +20,10 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from consilience.domain.domains import Domain
 from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability
-from consilience.estimators.evidence import QueryOnScope, gather, marginal_scope, refuse_nothing_to_fit
-from consilience.estimators.marginals_estimate import LARGEST_ANSWER, MarginalsEstimate
+from consilience.estimators.evidence import gather, query_on_scope, refuse_nothing_to_fit
+from consilience.estimators.marginals import LARGEST_ANSWER, MarginalsEstimate
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
 from consilience.marginals.table_stacks import Scope, TableStack, stored_order, summed
 from consilience.measurements import Exact, MeasurementSet
@@ -189,18 +188,16 @@ class LocalSquares:
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         refuse_nothing_to_fit(measured)
-        places, scopes = _places(measured.domain), dict[Scope, None]()
+        scopes = dict[Scope, None]()
         for each in measured:
             exact = isinstance(each.noise, Exact)
             if not exact and (each.clipped or (each.censored is not None and each.censored.any())):
                 return Suitability(
                     False, f"the answers to {each.query.describe()!r} were clipped or withheld; least squares need all"
                 )
-            scope, large = marginal_scope(each.query, places), []
-            if scope is None:
-                query = QueryOnScope.of(each.bind(measured.domain), places)
-                scope, large = query.scope, [each for each in query.maps if not _is_invertible(each)]
-            scopes |= {} if exact else {scope: None}
+            query = query_on_scope(each.query, measured.domain)
+            large = [each for each in query.maps if not _is_invertible(each)]
+            scopes |= {} if exact else {query.scope: None}
             if large:
                 return Suitability(
                     False,
@@ -264,14 +261,12 @@ class LocalSquaresEstimate(MarginalsEstimate):
 
 def answers_by_scope(measured: MeasurementSet) -> ByScope:
     """The noisy answers about each scope, with axes in stored order."""
-    domain = measured.domain
-    places = _places(domain)
     found: ByScope = {}
     for evidence in gather(measured):
         if evidence.exact:
             continue
-        query = QueryOnScope.of(evidence.bind(domain), places)
-        scope = stored_order(domain.shape, query.scope)
+        query = evidence.scoped
+        scope = stored_order(measured.domain.shape, query.scope)
         order = [query.axes.index(place) for place in scope]
         maps = tuple(query.maps[axis] for axis in order)
         values = evidence.values.reshape([each.rows for each in query.maps]).transpose(order).ravel()
@@ -288,10 +283,6 @@ def _best_scope(answers: ByScope, wanted: Sequence[int]) -> Scope | None:
         key=lambda scope: marginal_variance(answers[scope], [scope.index(place) for place in wanted]),
         default=None,
     )
-
-
-def _places(domain: Domain) -> dict[str, int]:
-    return {name: place for place, name in enumerate(domain.counted_names)}
 
 
 def _is_invertible(each: LinearMap) -> bool:

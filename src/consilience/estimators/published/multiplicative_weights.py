@@ -32,8 +32,9 @@ from consilience.errors import (
     readable_count,
 )
 from consilience.estimators.base import Estimate, FullTableEstimate, Progress, SavedModel, Suitability, check_rows
-from consilience.estimators.evidence import refuse_record_sums
+from consilience.estimators.evidence import first_fact, noise_variance, places_of, refuse_record_sums
 from consilience.kernels.rng import Generator
+from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.solvers.fit import Status, shares_of_rows
 from consilience.solvers.multiplicative_weights import WeightedTable
@@ -73,14 +74,9 @@ class MultiplicativeWeights:
             raise DeclarationError(f"the iterate {self.iterate!r} is not known; use 'last' or 'average'")
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        refuse_record_sums(measured)
-        facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
-        facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
-        if facts:
-            return Suitability(
-                False,
-                f"exact counts by {facts[0]} are known, and multiplicative weights keep an exact total only; use Table",
-            )
+        against = _reason_against(measured)
+        if against is not None:
+            return Suitability(False, against)
         answers = sum(each.values.size for each in measured)
         work = (answers + 4) * measured.domain.cells
         need = BYTES_OF_WORK * work
@@ -136,6 +132,19 @@ class MultiplicativeWeights:
         return {"method": self.name, "sweeps": self.sweeps, "iterate": self.iterate}
 
 
+def _reason_against(measured: MeasurementSet) -> str | None:
+    """Why no table can follow these measurements; None where one can."""
+    refuse_record_sums(measured)
+    fact = first_fact(measured)
+    if fact is not None:
+        return f"exact counts by {fact} are known, and multiplicative weights keep an exact total only; use Table"
+    try:
+        table_total(measured)
+    except MeasurementError as error:
+        return str(error)
+    return None
+
+
 def check_sweeps(sweeps: int) -> None:
     """Refuse a number of sweeps that is none."""
     if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 1:
@@ -185,34 +194,17 @@ def measured_total(value: float) -> float:
 
 
 def _implied_total(measured: MeasurementSet) -> float:
-    """The mean, by inverse variance, of the totals that single measurements imply (McKenna et al. 2019, appendix E.1).
-
-    A factor F implies it where vᵀF = 1ᵀ for some v; then the total is the product of such v applied to the answers.
-    """
-    found = []
-    for each in measured:
-        maps = each.query.bind(measured.domain).maps
-        vectors = [vector for vector in (_implying(factor.dense()) for factor in maps) if vector is not None]
-        if each.censored is not None or len(vectors) < len(maps):
-            continue
-        combined = np.ones(1)
-        for vector in vectors:
-            combined = np.outer(combined, vector).ravel()
-        variance = max(each.noise.variance * float(combined @ combined), 1e-12)
-        found.append((float(combined @ each.values), variance))
-    if not found:
+    """The mean, by inverse variance, of the totals that measurements imply (McKenna et al. 2019, appendix E.1)."""
+    found = [
+        total_of_answers(each.query.bind(measured.domain).operator, each.values, noise_variance(each))
+        for each in measured
+        if each.censored is None
+    ]
+    if not any(found):
         raise MeasurementError(
             "no measurement tells the total, which multiplicative weights need; measure it, or declare it public"
         )
-    weight = math.fsum(1.0 / variance for _, variance in found)
-    return math.fsum(total / variance for total, variance in found) / weight
-
-
-def _implying(matrix: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """The least v with vᵀF = 1ᵀ, or None where there is none."""
-    ones = np.ones(matrix.shape[1])
-    vector = np.asarray(np.linalg.lstsq(matrix.T, ones, rcond=None)[0], dtype=np.float64)
-    return vector if np.abs(matrix.T @ vector - ones).max(initial=0.0) < 1e-9 else None
+    return combined_total(found, least=-math.inf).total
 
 
 def _in_rounds(measured: MeasurementSet) -> list[Measurement]:
@@ -259,11 +251,9 @@ class FactoredWeights:
         check_sweeps(self.sweeps)
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
-        refuse_record_sums(measured)
-        facts = [each.query.describe() for each in measured if isinstance(each.noise, Exact) and each.query.factors]
-        facts += [", ".join(margin.attributes) for margin in measured.domain.public.margins]
-        if facts:
-            return Suitability(False, f"exact counts by {facts[0]} are known, and weights keep an exact total only")
+        against = _reason_against(measured)
+        if against is not None:
+            return Suitability(False, against)
         rounds = [each for each in measured if each.query.factors]
         worst, work = (), 0
         for names in components(measured.domain, [each.query.attributes for each in rounds]):
@@ -319,7 +309,7 @@ def components(domain: Domain, scopes: Iterable[Names]) -> tuple[Names, ...]:
     for scope in (*scopes, *(rule.attributes for rule in domain.impossible)):
         touched = [each for each in found if each & set(scope)]
         found = [each for each in found if not each & set(scope)] + [set(scope).union(*touched)]
-    places = {name: place for place, name in enumerate(domain.counted_names)}
+    places = places_of(domain)
     ordered = (tuple(sorted(each, key=places.__getitem__)) for each in found if each)
     return tuple(sorted(ordered, key=lambda names: places[names[0]]))
 

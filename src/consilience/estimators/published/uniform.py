@@ -48,7 +48,7 @@ class Uniform:
             return Suitability(
                 False, f"impossible cells are declared among {readable_count(ruled)}, too many to go through"
             )
-        if not any(_tells_the_total(each, domain) for each in evidence):
+        if not any(_tells_the_total(each) for each in evidence):
             return Suitability(False, "no measurement tells the total; measure it, or a marginal, or declare it public")
         sizes = [each.values.size for each in evidence]
         need = 8 * ruled + BYTES_PER_ANSWER * (sum(sizes) + max(sizes))
@@ -64,7 +64,7 @@ class Uniform:
         if exact:
             found = TotalEstimate(exact[-1], 0.0)
         else:
-            found = combined_total([_implied_total(each, measured.domain) for each in evidence], least=0.0)
+            found = combined_total([_implied_total(each) for each in evidence], least=0.0)
         stats = {"objective": 0.0, "gap": 0.0, "total_variance": found.variance, "seconds": time.perf_counter() - began}
         return UniformEstimate(measured, {"method": self.name}, Status.CONVERGED, stats, found.total)
 
@@ -114,19 +114,19 @@ class UniformEstimate(Estimate):
         return cls(measured, saved.method, saved.status, saved.stats, float(saved.arrays["total"][0]))
 
 
-def _tells_the_total(evidence: Evidence, domain: Domain) -> bool:
+def _tells_the_total(evidence: Evidence) -> bool:
     """Whether `_implied_total` finds one; of a marginal that needs no sum."""
     marginal = all(isinstance(factor, Identity | Total) for _, factor in evidence.query.factors)
-    return evidence.whole if marginal and not evidence.exact else _implied_total(evidence, domain) is not None
+    return evidence.whole if marginal and not evidence.exact else _implied_total(evidence) is not None
 
 
-def _implied_total(evidence: Evidence, domain: Domain) -> TotalEstimate | None:
+def _implied_total(evidence: Evidence) -> TotalEstimate | None:
     """The total that one measurement implies; None where it implies none, or was clipped or withheld in part."""
     if evidence.exact:
         return TotalEstimate(float(evidence.values[0]), 0.0) if not evidence.query.factors else None
     if not evidence.whole:
         return None
-    return total_of_answers(evidence.bind(domain).operator, evidence.values, 2.0 / evidence.weights**2)
+    return total_of_answers(evidence.bound.operator, evidence.values, 2.0 / evidence.weights**2)
 
 
 def _ruled(domain: Domain) -> tuple[str, ...]:

@@ -1,4 +1,9 @@
-"""An estimate as consistent marginals over some scopes, from which other marginals are put together."""
+"""What `Residual` and `Views` read out of a measurement set, noisy and exact tables over scopes, and the cells that
+stay empty; and estimates as consistent marginals over scopes.
+
+A *scope* holds the places, among the domain's counted attributes, of those that a query tells apart. Factors that only
+sum are left out of it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,16 +14,218 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.errors import FileFormatError, TooLarge, readable_count
+from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_count
 from consilience.estimators.base import Estimate, SavedModel, check_rows
+from consilience.estimators.evidence import (
+    GAUSSIAN_LAWS,
+    Evidence,
+    QueryOnScope,
+    gather,
+    marginal_scope,
+    noise_scale,
+    places_of,
+    query_on_scope,
+    refuse_nothing_to_fit,
+)
+from consilience.kernels.linear_maps import IdentityMap, Kronecker
 from consilience.kernels.rng import Generator
+from consilience.marginals.decomposition import Decomposition
+from consilience.marginals.least_squares import (
+    FittedResiduals,
+    KnownTable,
+    NoisyTable,
+    determines_its_axis,
+    fit_residuals,
+    inverse_map,
+    known_residuals,
+)
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
 from consilience.marginals.margins import Reconstructed, ViewReader
 from consilience.marginals.reconstruction import Method, reconstruct_from
-from consilience.marginals.table_stacks import Scope, TableStack
+from consilience.marginals.table_stacks import EmptyCells, Scope, TableStack, maximal, stored_order
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Status
+from consilience.solvers.fit import Infeasible, Status
+
+Array = NDArray[np.float64]
+
+LARGEST_JOINT = 2**14
+MOST_JOINT_ATTRIBUTES = 6
+"""Up to so many cells and attributes the joint table of all measured attributes is fitted, too."""
+
+GAUSSIAN_TAIL = math.sqrt(2.0 / math.pi)
+"""−E[y | y < 0] in standard deviations, for Gaussian noise around 0."""
+
+
+def noisy_table(each: Evidence) -> NoisyTable:
+    """The answers to one query with their precisions; for clipped and withheld ones, what stands in their place."""
+    values, precisions, measurement = np.array(each.values), each.weights**2 / 2.0, each.measurement
+    if measurement is not None:
+        scale = noise_scale(measurement)
+        if each.clipped is not None:
+            gaussian = measurement.noise.law in GAUSSIAN_LAWS
+            values[each.clipped] = -scale * (math.sqrt(2.0) * GAUSSIAN_TAIL if gaussian else 1.0)
+        if measurement.censored is not None:
+            threshold = float(measurement.threshold or 0.0)
+            precisions[measurement.censored] = 1.0 / (2.0 * scale**2 + threshold**2)
+    return NoisyTable(each.scoped.axes, each.scoped.maps, values, precisions)
+
+
+def known_table(each: Evidence) -> KnownTable:
+    """The exact marginal; refused where the exact answers contradict each other."""
+    table = answers = each.as_marginal()
+    for axis, factor in enumerate(each.scoped.maps):
+        table = table if isinstance(factor, IdentityMap) else inverse_map(factor).apply(table, axis)
+    again = Kronecker(each.scoped.maps).apply(table)
+    wrong = float(np.abs(again - answers).max(initial=0.0))
+    if wrong > 1e-7 * max(1.0, float(np.abs(answers).max(initial=0.0))):
+        raise Infeasible(
+            f"the exact answers to {each.name} contradict each other by {wrong:g}; correct them",
+            violation=wrong,
+            constraints=[each.name],
+        )
+    return KnownTable(each.scoped.axes, np.asarray(table, dtype=np.float64), each.name)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredScopes:
+    """The scopes of a measurement set, which tell what a fit takes; marginals are not even bound to their domain."""
+
+    domain: Domain
+    scopes: list[Scope]
+    """The largest scopes that were measured, are known, or are wanted."""
+    others: tuple[tuple[Query, QueryOnScope], ...]
+    """What was measured besides marginals."""
+
+    @staticmethod
+    def of(measured: MeasurementSet, marginals: Sequence[Sequence[str]] = ()) -> "MeasuredScopes":
+        refuse_nothing_to_fit(measured)
+        domain = measured.domain
+        places = places_of(domain)
+        found, others = _wanted(marginals, domain), []
+        for each in measured:
+            scope = marginal_scope(each.query, places)
+            if scope is None:
+                others.append((each.query, query_on_scope(each.query, domain)))
+                scope = others[-1][1].scope
+            found.append(scope)
+        found += [tuple(places[name] for name in margin.attributes) for margin in domain.public.margins]
+        return MeasuredScopes(domain, _largest(domain, found), tuple(others))
+
+    @cached_property
+    def cells(self) -> int:
+        return cells_of_scopes(self.domain, self.scopes)
+
+
+def reason_against_residuals(query: Query, found: QueryOnScope) -> str | None:
+    """Why the residuals cannot be found from the answers to a query; None where they can."""
+    for each in found.maps:
+        determined = determines_its_axis(each)
+        if determined:
+            continue
+        name = query.describe()
+        if determined is None:
+            return f"the query {name!r} has a factor of {each.rows:,} × {each.columns:,}, too large to be inverted"
+        return (
+            f"the query {name!r} does not determine a marginal: Residual takes marginals, and queries such as "
+            "prefixes, ranges and trees from which all their counts follow"
+        )
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredMarginals:
+    """A measurement set as tables over scopes."""
+
+    domain: Domain
+    answers: tuple[Evidence, ...]
+    wanted: tuple[Scope, ...]
+
+    @staticmethod
+    def of(measured: MeasurementSet, marginals: Sequence[Sequence[str]] = ()) -> "MeasuredMarginals":
+        domain = measured.domain
+        return MeasuredMarginals(domain, gather(measured), tuple(_wanted(marginals, domain)))
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        """The largest scopes that were measured, are known, or are wanted."""
+        return _largest(self.domain, [*(each.scoped.axes for each in self.answers), *self.wanted])
+
+    @property
+    def cells(self) -> int:
+        return cells_of_scopes(self.domain, self.scopes)
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """The attributes of which anything is known, in the domain's order."""
+        return tuple(sorted({place for scope in self.scopes for place in scope}))
+
+    @property
+    def has_small_joint(self) -> bool:
+        """Whether the joint table of these attributes is not among the tables and small enough to be one."""
+        sizes = self.domain.shape
+        shape = [sizes[place] for place in self.attributes]
+        small = len(shape) <= MOST_JOINT_ATTRIBUTES and math.prod(shape) <= LARGEST_JOINT
+        return small and len(self.scopes) > 1
+
+    @cached_property
+    def decomposition(self) -> Decomposition:
+        """The residuals of everything, and tables for the largest scopes."""
+        return Decomposition(self.domain.shape, self.scopes)
+
+    def least_squares(self) -> FittedResiduals:
+        """The residuals that fit the answers best."""
+        noisy = [noisy_table(each) for each in self.answers if not each.exact and each.values.size]
+        shape = self.domain.shape
+        scopes = dict.fromkeys(stored_order(shape, each.scope) for each in noisy)
+        measured = Decomposition(shape, scopes, also=self.scopes)
+        return fit_residuals(measured, noisy, known_residuals(measured, self.facts))
+
+    @cached_property
+    def facts(self) -> list[KnownTable]:
+        return [known_table(each) for each in self.answers if each.exact]
+
+    def empty_cells(self) -> EmptyCells:
+        """The cells that rules forbid, and those of which it is known that they hold nothing."""
+        found = EmptyCells()
+        places = places_of(self.domain)
+        for rule in self.domain.impossible:
+            names = self.domain.ordered(rule.attributes)
+            allowed = self.domain.project(names).allowed_cells()
+            if allowed is not None:
+                found.add(tuple(places[name] for name in names), ~allowed)
+        for fact in self.facts:
+            if fact.scope:
+                found.add(fact.scope, fact.table <= 0)
+        return found
+
+
+def cells_of_scopes(domain: Domain, scopes: Sequence[Scope]) -> int:
+    """The cells of the tables over these scopes together."""
+    shape = domain.shape
+    return sum(math.prod(shape[place] for place in scope) for scope in scopes)
+
+
+def _largest(domain: Domain, scopes: Sequence[Scope]) -> list[Scope]:
+    """The scopes that lie in no other, in stored order."""
+    shape = domain.shape
+    return maximal(stored_order(shape, scope) for scope in scopes)
+
+
+def _wanted(marginals: Sequence[Sequence[str]], domain: Domain) -> list[Scope]:
+    places, found = places_of(domain), [domain.ordered(each) for each in marginals]
+    for name in (name for each in found for name in each):
+        if name not in places:
+            raise DeclarationError(
+                f"the attribute {name!r} of domain {domain.name!r} is continuous and has no cells; leave it out"
+            )
+    return [tuple(places[name] for name in each) for each in found]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# An estimate as consistent marginals over some scopes, from which other marginals are put together.
+
 
 LARGEST_ANSWER = 2**26
 """The most cells of a marginal that is put together on request: half a gigabyte."""
@@ -126,9 +333,6 @@ class MarginalsEstimate(Estimate):
 
 # ----------------------------------------------------------------------------------------------------------------------
 # An estimate as the tables of some views, from which any marginal is reconstructed on request.
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
