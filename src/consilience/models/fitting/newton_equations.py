@@ -19,6 +19,7 @@ from consilience.models.fitting.objective import Monitor
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.fitting.shared_margins import CoarseCorrection, SharedMargins
 from consilience.models.oracle import CountedOracle, MarginalOracle
+from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 from consilience.solvers.tables.newton_equations import factored_solution
 from consilience.solvers.tables.row_costs import RowProducts, Rows, are_affordable
 
@@ -44,7 +45,6 @@ class PriceEquations:
         )
         self._correction = CoarseCorrection(shared, rows.weights)
         self._moved = np.empty(rows.layout.size)
-        self._search, self._scaled, self._curved, self._remainder = (np.empty(rows.size) for _ in range(4))
         self._potentials = self._marginals = self._fitted = np.empty(0)
 
     def move_to(self, potentials: Array, marginals: Array, fitted: Array) -> None:
@@ -75,21 +75,16 @@ class PriceEquations:
     ) -> Array:
         """d, until the remainder is at most `enough` times the target, both in the norm of the preconditioner."""
         self._precondition(stiffness, rho)
-        remainder, search, scaled, curved = self._remainder, self._search, self._scaled, self._curved
-        np.copyto(remainder, target)
-        solution = np.zeros_like(target)
-        slope = first = self._correction(remainder, scaled)
-        np.copyto(search, scaled)
-        for _ in range(most_steps):
-            if not enough**2 * first < slope < np.inf or monitor.limit() is not None:
-                break
-            bend = self.curve(search, rho, stiffness, curved)
-            if not 0.0 < bend < np.inf:
-                break
-            price_kernels.advance(slope / bend, search, curved, solution, remainder)
-            previous, slope = slope, self._correction(remainder, scaled)
-            price_kernels.turn(search, slope / previous, scaled)
-        found = solution if solution.any() else scaled.copy()
+
+        def product(direction: Array, out: Array) -> float:
+            return self.curve(direction, rho, stiffness, out)
+
+        def stop(at: Iterate) -> bool:
+            return at.energy <= enough**2 * at.first_energy or monitor.limit() is not None
+
+        found = conjugate_gradients(product, target, self._correction, stop, most_steps=most_steps).solution
+        if not found.any():
+            self._correction(target, found)
         return found if np.isfinite(found).all() else np.zeros_like(target)  # rows that others imply have no end
 
     def _precondition(self, stiffness: Array, rho: float) -> None:

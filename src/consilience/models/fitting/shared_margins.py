@@ -133,14 +133,6 @@ def curve(product, rho, stiffness, search):  # pragma: no cover - compiled
     return bend
 
 
-@numba.njit(nogil=True, cache=True)
-def advance(length, search, curved, solution, remainder):  # pragma: no cover - compiled
-    """solution += length·search, remainder −= length·curved."""
-    for i in range(search.size):
-        solution[i] += length * search[i]
-        remainder[i] -= length * curved[i]
-
-
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def settle(lifted, lift, remainder, inverse):  # pragma: no cover - compiled
     """lifted ← lift·lifted + inverse·remainder; its inner product with the remainder."""
@@ -150,13 +142,6 @@ def settle(lifted, lift, remainder, inverse):  # pragma: no cover - compiled
         lifted[i] = value
         slope += value * remainder[i]
     return slope
-
-
-@numba.njit(nogil=True, cache=True)
-def turn(search, share, scaled):  # pragma: no cover - compiled
-    """search ← scaled + share·search."""
-    for i in range(search.size):
-        search[i] = scaled[i] + share * search[i]
 
 
 # h is the stiffness of a row, w its weight, μ its cell, v its variance under the model. With own = h/w² and models = ρμ

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.linalg
 
+from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 from consilience.solvers.tables.row_costs import RowProducts
 from consilience.solvers.tables.table_problem import Array, Problem, SquaringOperator, inner
 
@@ -62,18 +63,11 @@ class NewtonEquations:
         if self.products is not None:
             return self._factored(self.products, counts, fitted, rho, stiffness, target)
         scale = self._scale(counts, fitted, rho, stiffness)
-        first = inner(target, target / scale)
-        nothing = np.zeros_like(target)
-        return self._iterated(
-            counts,
-            rho,
-            stiffness,
-            scale,
-            nothing,
-            target,
-            lambda _, error: inner(error, error / scale) <= CLOSE**2 * first,
-            CONJUGATE_GRADIENT_LIMIT,
-        )
+
+        def close(at: Iterate) -> bool:
+            return at.energy <= CLOSE**2 * at.first_energy
+
+        return self._iterated(counts, rho, stiffness, scale, target, close, CONJUGATE_GRADIENT_LIMIT)
 
     def solve_roughly(
         self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, enough: float
@@ -83,16 +77,11 @@ class NewtonEquations:
             return self._factored(self.products, counts, fitted, rho, stiffness, target)
         goal = max(ROUGH * inner(target, target / stiffness), enough)
         scale = self._scale(counts, fitted, rho, stiffness)
-        return self._iterated(
-            counts,
-            rho,
-            stiffness,
-            scale,
-            np.zeros_like(target),
-            target,
-            lambda _, error: inner(error, error / stiffness) <= goal,
-            ROUGH_LIMIT,
-        )
+
+        def close(at: Iterate) -> bool:
+            return inner(at.residual, at.residual / stiffness) <= goal
+
+        return self._iterated(counts, rho, stiffness, scale, target, close, ROUGH_LIMIT)
 
     def solve_from(
         self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, guess: Array, enough: float
@@ -107,11 +96,11 @@ class NewtonEquations:
         least = max(enough, ROUNDING**2 * inner(target, target / stiffness))
         scale = self._scale(counts, fitted, rho, stiffness)
 
-        def close(solution: Array, error: Array) -> bool:
-            divergence = inner(solution, target - error - stiffness * solution)
-            return inner(error, error / stiffness) <= max(SMALL_SHARE * divergence, least)
+        def close(at: Iterate) -> bool:
+            divergence = inner(at.solution, target - at.residual - stiffness * at.solution)
+            return inner(at.residual, at.residual / stiffness) <= max(SMALL_SHARE * divergence, least)
 
-        return self._iterated(counts, rho, stiffness, scale, guess, remainder, close, ROUGH_LIMIT)
+        return self._iterated(counts, rho, stiffness, scale, remainder, close, ROUGH_LIMIT, guess)
 
     def _factored(
         self, products: RowProducts, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array
@@ -129,28 +118,25 @@ class NewtonEquations:
         rho: float,
         stiffness: Array,
         scale: Array,
-        guess: Array,
-        error: Array,
-        close: Callable[[Array, Array], bool],
+        residual: Array,
+        close: Callable[[Iterate], bool],
         limit: int,
+        guess: Array | None = None,
     ) -> Array:
-        """The guess, whose error is given, improved until it is close."""
-        solution, remainder = guess.copy(), error.copy()
-        search = remainder / scale
-        slope = inner(remainder, search)
-        for _ in range(limit):
-            if not slope > 0 or close(solution, remainder) or self.expired():
-                break
-            curved = stiffness * search + rho * self.problem.curvature(counts, search)
-            bend = inner(search, curved)
-            if not bend > 0:
-                break
-            solution += (slope / bend) * search
-            remainder -= (slope / bend) * curved
-            scaled = remainder / scale
-            previous, slope = slope, inner(remainder, scaled)
-            search = scaled + (slope / previous) * search
-        return solution
+        """The guess, whose residual is given, improved until it is close."""
+
+        def product(direction: Array, out: Array) -> float:
+            np.multiply(stiffness, direction, out=out)
+            out += rho * self.problem.curvature(counts, direction)
+            return inner(direction, out)
+
+        def precondition(error: Array, out: Array) -> float:
+            return inner(error, np.divide(error, scale, out=out))
+
+        def stop(at: Iterate) -> bool:
+            return close(at) or self.expired()
+
+        return conjugate_gradients(product, residual, precondition, stop, most_steps=limit, start=guess).solution
 
     def _squares(self, counts: Array, fitted: Array) -> Array:
         """The diagonal of B(diag x − xxᵀ/T)Bᵀ, or of what is known of it."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import MeasurementError
+from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients, unpreconditioned
 
 Array = NDArray[np.float64]
 
@@ -112,26 +113,26 @@ def seek_cover(problem: Problem) -> None:
     First choice: v that measures the total, Bᵀv ≈ 1, by conjugate gradients on ‖Bᵀv − 1‖² until Bᵀv ≥ ½ on
     all touched cells (its first iterate is a multiple of B1). Second: all ones, which serve whenever B ≥ 0.
     """
-    v, ones = np.zeros(problem.observed.shape), problem.allowed_table()
-    missing = ones.copy()
-    search = problem.apply(missing)
-    slope = inner(search, search)
-    for _ in range(COVER_STEPS):
-        image = problem.adjoint(search)
-        length = inner(image, image)
-        if length == 0:
-            break
-        image *= slope / length
-        missing -= image
-        v = v + (slope / length) * search
-        np.subtract(ones, missing, out=image)
-        if np.all((image >= 0.5) | (np.abs(image) <= UNTOUCHED)):
-            offer_cover(problem, v, image)
-            return
-        gradient = problem.apply(missing)
-        previous, slope = slope, inner(gradient, gradient)
-        search = gradient + (slope / previous) * search
-    offer_cover(problem, np.ones_like(v), problem.adjoint(np.ones_like(v)))
+    image, change, covered = np.zeros(problem.operator.shape_in), np.zeros(problem.operator.shape_in), False
+
+    def product(direction: Array, out: Array) -> float:
+        nonlocal change
+        change = problem.adjoint(direction)
+        np.copyto(out, problem.apply(change))
+        return inner(change, change)
+
+    def covers(at: Iterate) -> bool:
+        nonlocal image, covered
+        image += at.length * change
+        covered = at.steps > 0 and bool(np.all((image >= 0.5) | (np.abs(image) <= UNTOUCHED)))
+        return covered
+
+    right = problem.apply(problem.allowed_table())
+    v = conjugate_gradients(product, right, unpreconditioned, covers, most_steps=COVER_STEPS).solution
+    if not covered:
+        v = np.ones_like(v)
+        image = problem.adjoint(v)
+    offer_cover(problem, v, image)
 
 
 def inner(a: Array, b: Array) -> float:
