@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from consilience.models.fitting.newton_equations import FactoredEquations
 from consilience.models.fitting.objective import Monitor
-from consilience.models.fitting.proximal_point import ProximalSearch, run
+from consilience.models.fitting.proximal_point import ProximalSearch
 from consilience.models.fitting.rows import MeasuredRows
 from consilience.models.oracle import CountedOracle
 from consilience.solvers.fit import Infeasible, Status
@@ -83,11 +83,12 @@ class ExactRows:
         costs = RowCosts(np.nan_to_num(self.observed), nothing, exact.astype(np.float64), nobody, nobody)
         goal = 0.5 * (0.1 * MET * self.size) ** 2
         monitor = limits.for_another_objective(tolerance=CONTRADICTED, scale=0.0, noise_level=goal)
-        status = run(ProximalSearch(oracle, self.rows, costs, monitor, start))
+        status = ProximalSearch(oracle, self.rows, costs, monitor, start).run()
         if status is Status.STALLED:
             equations = FactoredEquations.of(oracle, self.rows)
             if equations is not None:
-                status = run(ProximalSearch(oracle, self.rows, costs, monitor, monitor.potentials, equations=equations))
+                again = ProximalSearch(oracle, self.rows, costs, monitor, monitor.potentials, equations=equations)
+                status = again.run()
         misfit = self.misfit(monitor.marginals)
         if misfit <= MET or (misfit <= MET_WHERE_STUCK and monitor.bound <= goal):
             return monitor.potentials, None
@@ -153,7 +154,7 @@ class ProximalFit:
         if status is None:
             keeper = None if exact is None else _Keeper(self, exact, None)
             search = ProximalSearch(self.oracle, self.rows, self.costs, self.monitor, start, keeper, rho, warm=warm)
-            status = run(search)
+            status = search.run()
             self._count(search)
             if status is Status.STALLED and not isinstance(search.newton, FactoredEquations):
                 status = self._by_factorisation(keeper, start)
@@ -170,7 +171,7 @@ class ProximalFit:
             return Status.STALLED
         first = self.monitor.potentials if self.monitor.potentials.size else start
         search = ProximalSearch(self.oracle, self.rows, self.costs, self.monitor, first, keeper, equations=equations)
-        status = run(search)
+        status = search.run()
         self._count(search)
         return status
 
@@ -179,8 +180,8 @@ class ProximalFit:
         costs = self.costs.stand_in()
         monitor = self.monitor.for_another_objective(tolerance=ROUGHLY, scale=costs.expected)
         keeper = _Keeper(self, exact, monitor)
-        search = ProximalSearch(self.oracle, self.rows, costs, monitor, start, keeper, warm=warm)
-        run(search, roughly=True)
+        search = ProximalSearch(self.oracle, self.rows, costs, monitor, start, keeper, warm=warm, roughly=True)
+        search.run()
         self._count(search)
         stopped = self.monitor.verdict() if np.isfinite(self.monitor.objective) else self.monitor.limit()
         return search.point.potentials, STEP_BACK * search.rho, stopped

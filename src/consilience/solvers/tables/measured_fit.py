@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.solvers.fit import Fit, Infeasible, Status
-from consilience.solvers.tables.entropic_proximal_point import UNNOTICED, Progress, Search, run
+from consilience.solvers.tables.entropic_proximal_point import UNNOTICED, Progress, Search
 from consilience.solvers.tables.newton_equations import NewtonEquations
 from consilience.solvers.tables.row_costs import RowCosts, RowProducts
 from consilience.solvers.tables.table_problem import (
@@ -229,10 +229,10 @@ def fit_measured_table(
     if not table.any():
         return _report(search, costs, table, Status.CONVERGED, facts, started)
     search.rho = _first_rho(search)
-    status = run(search)
+    status = search.run()
     if not costs.squares_alone and status not in (Status.STEP_LIMIT, Status.TIME_LIMIT):
         search = _second_leg(search, costs, tolerance, costs.expected if noise_energy is None else noise_energy)
-        status = run(search)
+        status = search.run()
     best = search.best.counts
     return _report(search, costs, table if best is None else best, status, facts, started)
 
