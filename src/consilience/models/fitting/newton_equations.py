@@ -1,4 +1,4 @@
-"""Newton's equations between the prices of rows: (diag(h) + ρ·BCBᵀ) d = t.
+"""Newton's equations between the duals of rows: (diag(h) + ρ·BCBᵀ) d = t.
 
 C is the covariance of the cells under the model, times its total: C·v is how the marginals change as the potentials
 move along v. A difference of marginals gives it for one call of the oracle, several times cheaper than the exact
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
-from consilience.models.fitting import shared_margins as price_kernels
+from consilience.models.fitting import shared_margins
 from consilience.models.fitting.objective import Monitor
 from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.fitting.shared_margins import CoarseCorrection, SharedMargins
@@ -32,7 +32,7 @@ RIDGE = 1e-6
 """The stiffness, relative to the model's own, that the preconditioner takes exact rows to have at least."""
 
 
-class PriceEquations:
+class OracleEquations:
     """Solves Newton's equations at any model; it keeps its memory between models."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows) -> None:
@@ -68,7 +68,7 @@ class PriceEquations:
 
     def curve(self, search: Array, rho: float, stiffness: Array, out: Array) -> float:
         """Write the equations' matrix times a vector; the inner product of the two."""
-        return price_kernels.curve(self.covariance(search, out), rho, stiffness, search)
+        return shared_margins.curve(self.covariance(search, out), rho, stiffness, search)
 
     def solve(
         self, stiffness: Array, rho: float, target: Array, *, enough: float, most_steps: int, monitor: Monitor
@@ -102,10 +102,10 @@ def inner(a: Array, b: Array) -> float:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Newton's equations between prices where queries are products of maps: solved between cells, not between answers.
+# Newton's equations between duals where queries are products of maps: solved between cells, not between answers.
 #
 # Answers K·x of one table x, with K of full column rank, say of x just what its least-squares fit says, with the
-# precision G = KᵀK. With t the target and d the prices of the answers, (1 + ρ·KCKᵀ) d = t falls apart into
+# precision G = KᵀK. With t the target and d the duals of the answers, (1 + ρ·KCKᵀ) d = t falls apart into
 #
 #     d = t − KK⁺t + (K⁺)ᵀe,      (G⁻¹ + ρC) e = K⁺t,       where e = Kᵀd and G⁻¹ = K⁺(K⁺)ᵀ.
 #
@@ -148,7 +148,7 @@ class _Product:
         return found
 
 
-class ReducedEquations(PriceEquations):
+class ReducedEquations(OracleEquations):
     """Solves Newton's equations for squares, whatever products of maps the queries are."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows, products: Sequence[_Product]) -> None:
@@ -201,7 +201,7 @@ class ReducedEquations(PriceEquations):
         return solution
 
 
-class _CellEquations(PriceEquations):
+class _CellEquations(OracleEquations):
     """(G⁻¹ + ρC) e = t, by conjugate gradients preconditioned as if G⁻¹ were its diagonal."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows, products: Sequence[_Product]) -> None:
@@ -247,9 +247,9 @@ def _along(matrices: Sequence[Array | None], table: Array) -> Array:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Newton's equations between the prices of rows by factorisation, for models whose full table is small.
+# Newton's equations between the duals of rows by factorisation, for models whose full table is small.
 #
-# Conjugate gradients (`price_equations`) need the more steps the more the rows' scales differ: exact rows beside noisy
+# Conjugate gradients (`newton_equations`) need the more steps the more the rows' scales differ: exact rows beside noisy
 # ones, rows that others imply, products of prefix queries, noise that is a millionth of the counts. A factorisation
 # does not mind any of it. It takes the matrix B diag(x) Bᵀ of row products, and so the cells x of the full table.
 
@@ -260,7 +260,7 @@ MOST_ROWS = 1_500
 MOST_CELLS = 1_000_000
 
 
-class FactoredEquations(PriceEquations):
+class FactoredEquations(OracleEquations):
     """Solves Newton's equations at any model by factorisation, whatever accuracy is asked for."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows, model: MarginalOracle) -> None:

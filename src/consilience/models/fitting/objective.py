@@ -1,7 +1,7 @@
 """What a model is judged by: the costs of its measured rows, or any convex loss of its marginals.
 
 First-order optimisers need a loss, its gradient in the flat marginals, and a bound on how far it is above its least
-value. For costs of rows the bound comes from prices (`certificate`); a loss that is known by value and gradient alone
+value. For costs of rows the bound comes from duals (`certificate`); a loss that is known by value and gradient alone
 has the bound g·μ + N·max(−g) of its gradient.
 """
 
@@ -115,16 +115,16 @@ class Monitor:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How far a model can be from the best one at most: bounds from prices of rows, and from gradients.
+# How far a model can be from the best one at most: bounds from duals of rows, and from gradients.
 #
-# For prices ν at which the conjugates φ* are finite, every model μ with the total N has the cost
+# For duals ν at which the conjugates φ* are finite, every model μ with the total N has the cost
 #
 #     Σ φ(Bμ − c) ≥ νᵀ(Bμ − c) − Σ φ*(ν) ≥ −N·max over cells x of (−Bᵀν)(x) − cᵀν − Σ φ*(ν),
 #
 # because the marginals of a model mix those of single cells. The largest potential of a cell is exact (max-sum), so the
 # bound is proven. For any convex loss with gradient g at μ, likewise, L(μ) − L(best) ≤ g·μ + N·max(−g) (Frank & Wolfe
 # 1956, Nav. Res. Logist. Q. 3). Both need the same number of the linear function ν·B or g: its slack. `RowCosts.gap`
-# does the rest for prices.
+# does the rest for duals.
 
 
 def slack_of(oracle: CountedOracle, gradient: Array, marginals: Array) -> float:
@@ -174,14 +174,14 @@ class RowLoss:
 
     def value_and_gradient(self, marginals: Array) -> tuple[float, Array]:
         residual = self.rows.apply(marginals) - self.costs.observed
-        return self.costs.value(residual), self.rows.adjoint(self._prices(residual))
+        return self.costs.value(residual), self.rows.adjoint(self._duals(residual))
 
     def gap(self, oracle: CountedOracle, marginals: Array) -> float:
         residual = self.rows.apply(marginals) - self.costs.observed
-        prices = self._prices(residual)
-        return self.costs.gap(residual, prices, slack_of(oracle, self.rows.adjoint(prices), marginals))
+        duals = self._duals(residual)
+        return self.costs.gap(residual, duals, slack_of(oracle, self.rows.adjoint(duals), marginals))
 
-    def _prices(self, residual: Array) -> Array:
+    def _duals(self, residual: Array) -> Array:
         """φ'(r)."""
         felt = self.costs.felt(residual)
         return np.where(felt > 0, np.sign(residual) * (self.costs.slope + self.costs.curvature * felt), 0.0)

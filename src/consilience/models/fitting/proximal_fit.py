@@ -124,7 +124,7 @@ FAR_FROM_MET, NEARLY_MET = 1e-2, 1e-6
 
 @dataclass(frozen=True)
 class Proximal:
-    """The proximal point method with Newton's method on the prices of rows; it has no options."""
+    """The proximal point method with Newton's method on the duals of rows; it has no options."""
 
     name = "proximal point"
 

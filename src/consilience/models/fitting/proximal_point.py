@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.models.fitting.newton_equations import FactoredEquations, PriceEquations, ReducedEquations, inner
+from consilience.models.fitting.newton_equations import FactoredEquations, OracleEquations, ReducedEquations, inner
 from consilience.models.fitting.objective import Monitor, slack_of
 from consilience.models.fitting.rows import MeasuredRows
 from consilience.models.fitting.shared_margins import SharedMargins
@@ -84,7 +84,7 @@ class ProximalSearch(ProximalPoint):
     """κ."""
     warm: bool = False
     """Whether the start is a model to be changed rather than found."""
-    equations: PriceEquations | None = None
+    equations: OracleEquations | None = None
     """How Newton's equations are solved; None for conjugate gradients, or by factorisation where that is needed."""
     roughly: bool = False
     """Whether to stop where a stage hardly changes the objective, whatever is proven by then."""
@@ -224,13 +224,13 @@ class ProximalSearch(ProximalPoint):
         return self.newton.solve(stiffness, self.rho, target, **limits)
 
 
-def _equations(search: ProximalSearch) -> PriceEquations:
+def _equations(search: ProximalSearch) -> OracleEquations:
     """Conjugate gradients, which are preconditioned for marginals; of other queries those that suit them."""
     oracle, rows = search.oracle, search.rows
     if all(query.is_marginal for query in rows.queries):
-        return PriceEquations(oracle, rows)
+        return OracleEquations(oracle, rows)
     reduced = ReducedEquations.of(oracle, rows) if search.plain else None
-    return reduced or FactoredEquations.of(oracle, rows) or PriceEquations(oracle, rows)
+    return reduced or FactoredEquations.of(oracle, rows) or OracleEquations(oracle, rows)
 
 
 def _first_rho(search: ProximalSearch) -> float:

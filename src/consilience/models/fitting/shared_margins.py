@@ -119,7 +119,7 @@ def balance(potentials, index, ends, runs, begins, groups, values):  # pragma: n
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The vector work of conjugate gradients in as few passes as possible; see `price_equations`.
+# The vector work of conjugate gradients in as few passes as possible; see `newton_equations`.
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})

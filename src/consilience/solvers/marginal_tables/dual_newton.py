@@ -1,6 +1,6 @@
-"""Newton's method on prices: exact cells where the costs are strictly convex.
+"""Newton's method on duals: exact cells where the costs are strictly convex.
 
-For prices λ every cell has one best move δ(λ), a piecewise linear function of its pay s = Φᵀλ, and the concave
+For duals λ every cell has one best move δ(λ), a piecewise linear function of s = Φᵀλ at it, and the concave
 
     g(λ) = rᵀλ + Σ_i min over ξ of [ cost_i(ξ) − s_i ξ ]     has the gradient  r − Φ δ(λ).
 
@@ -116,11 +116,11 @@ def _substitute(factor, x):  # pragma: no cover - compiled
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Newton's method on prices: exact cells where the costs are strictly convex.
+# Newton's method on duals: exact cells where the costs are strictly convex.
 
 
 ROUNDING = 1e-15
-"""The accuracy with which the pay of a cell is known, relative to the largest price."""
+"""The accuracy with which Φᵀλ is known, relative to the largest dual."""
 
 DAMPING = 1e-4
 """How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one noise."""
@@ -139,20 +139,20 @@ class Convexity:
 
 @dataclass(frozen=True, eq=False)
 class NewtonPoint:
-    """Moves that are the best responses to prices, and by how much they miss the marginals."""
+    """Moves that are the best responses to duals, and by how much they miss the marginals."""
 
     moves: Vector
     softness: Vector
-    prices: Vector
+    duals: Vector
     misfit: float
     steps: int
 
 
 @dataclass
 class _Responses:
-    """Moves, their softness dδ/ds, and g at some prices."""
+    """Moves, their softness dδ/ds, and g at some duals."""
 
-    prices: Vector
+    duals: Vector
     moves: Vector
     softness: Vector
     value: float
@@ -170,14 +170,14 @@ def solve_by_newton(
     """The moves where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
     announce(best_responses)
     now = _respond(problem, convexity, np.zeros(problem.basis.rows) if start is None else start)
-    best = NewtonPoint(now.moves, now.softness, now.prices, np.inf, 0)
+    best = NewtonPoint(now.moves, now.softness, now.duals, np.inf, 0)
     idle = 0
     for steps in range(max_steps + 1):
         gradient = problem.target - problem.basis.apply(now.moves)
         misfit = float(np.abs(gradient).max(initial=0.0)) / problem.largest_target
         idle = 0 if misfit < 0.5 * best.misfit else idle + 1
         if misfit < best.misfit:
-            best = NewtonPoint(now.moves, now.softness, now.prices, misfit, steps)
+            best = NewtonPoint(now.moves, now.softness, now.duals, misfit, steps)
         if misfit <= tolerance or steps == max_steps or (best.misfit <= acceptable and idle >= 3):
             break
         following = _step(problem, convexity, now, gradient)
@@ -187,14 +187,14 @@ def solve_by_newton(
     return best
 
 
-def _respond(problem: TableProblem, convexity: Convexity, prices: Vector) -> _Responses:
-    pay = problem.basis.adjoint(prices)
-    moves, softness = np.empty_like(pay), np.empty_like(pay)
+def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> _Responses:
+    image = problem.basis.adjoint(duals)
+    moves, softness = np.empty_like(image), np.empty_like(image)
     high = np.where(problem.fixed, problem.high, np.inf)
     least = best_responses(
-        problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, pay, moves, softness
+        problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, image, moves, softness
     )
-    return _Responses(prices, moves, softness, float(problem.target @ prices + least))
+    return _Responses(duals, moves, softness, float(problem.target @ duals + least))
 
 
 def _step(problem: TableProblem, convexity: Convexity, now: _Responses, gradient: Vector) -> _Responses | None:
@@ -206,10 +206,10 @@ def _step(problem: TableProblem, convexity: Convexity, now: _Responses, gradient
     equations = NormalEquations(problem.basis.gram(assumed))
     direction = equations.solve(gradient, refinements=0)
     promised = float(gradient @ direction)
-    rounding = ROUNDING * 100.0 * (abs(now.value) + float(np.abs(now.prices) @ np.abs(problem.target)))
+    rounding = ROUNDING * 100.0 * (abs(now.value) + float(np.abs(now.duals) @ np.abs(problem.target)))
     length = 1.0
     while length > 1e-9:
-        ahead = _respond(problem, convexity, now.prices + length * direction)
+        ahead = _respond(problem, convexity, now.duals + length * direction)
         if ahead.value >= now.value + SUFFICIENT * length * promised - rounding:
             return ahead
         length *= 0.5
@@ -221,7 +221,7 @@ def _step(problem: TableProblem, convexity: Convexity, now: _Responses, gradient
 #
 # The correction diag(softness) Φᵀ dλ with Φ diag(softness) Φᵀ dλ = r − Φδ is the least one that removes the misfit,
 # each cell's square divided by its softness. It is computed from the small misfit itself, so it is accurate where moves
-# that are recomputed from prices are not.
+# that are recomputed from duals are not.
 
 
 ROUNDS = 4

@@ -1,11 +1,11 @@
 """Tables of which one marginal is known: the cells fall into groups with a known total each, in closed form.
 
-Within a group all cells see one price t. The best response of a cell is a nondecreasing, piecewise linear function of t
-(see `best_responses`), so the price at which the responses sum to the total N is found by sorting the places where
-they bend: O(n log n). With equal weights this is the projection on a simplex.
+The total of a group has one dual t, the same for all its cells. The best response of a cell is a nondecreasing,
+piecewise linear function of t (see `best_responses`), so the dual at which the responses sum to the total N is found by
+sorting the places where they bend: O(n log n). With equal weights this is the projection on a simplex.
 
 For L1 the responses jump. A group whose positive parts sum to more than N takes the difference from the cells that are
-cheapest to move, and one that has too little adds it to the cheapest cells; among cells of one price, all optima cost
+cheapest to move, and one that has too little adds it to the cheapest cells; among cells of equal cost, all optima cost
 the same, and the one with the least Σ w²(x − y)² is again a projection. Cells without weight are cheapest of all; they
 share what is left equally.
 """
@@ -28,11 +28,11 @@ SAME_PRICE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class GroupedFit:
-    """Cells, the price of each group, and what each cell is paid."""
+    """Cells, the dual of each group's total, and the same for each cell."""
 
     cells: Vector
-    prices: Vector
-    pay: Vector
+    duals: Vector
+    image: Vector
 
     def bound(self, layout: CellLayout, known: KnownMarginal, costs: CellCosts, ceiling: Vector, floor: bool) -> float:
         """A number that no table with these totals falls below."""
@@ -42,8 +42,8 @@ class GroupedFit:
         missing = known.values - layout.marginal(costs.noisy, known.places)
         low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
         high = np.where(free, ceiling - costs.noisy, 0.0)
-        least = sum_of_least_costs(costs.slope, costs.curvature, low, high, self.pay)
-        return held + float(missing.reshape(-1) @ self.prices + least)
+        least = sum_of_least_costs(costs.slope, costs.curvature, low, high, self.image)
+        return held + float(missing.reshape(-1) @ self.duals + least)
 
 
 def fit_groups(
@@ -68,28 +68,28 @@ def fit_groups(
         return np.ascontiguousarray(values.reshape(shape).transpose(np.argsort(order))).reshape(-1)
 
     noisy = grouped(costs.noisy)
-    cells, prices = np.zeros_like(noisy), np.zeros(totals.size)
+    cells, duals = np.zeros_like(noisy), np.zeros(totals.size)
     parts = (noisy, grouped(costs.slope), grouped(costs.curvature), grouped(free))
-    _fit_groups(*parts, totals.reshape(-1), floor, cells, prices)
-    pay = np.repeat(prices, noisy.shape[1]).reshape(noisy.shape)
-    return GroupedFit(ungrouped(cells), prices, ungrouped(pay))
+    _fit_groups(*parts, totals.reshape(-1), floor, cells, duals)
+    image = np.repeat(duals, noisy.shape[1]).reshape(noisy.shape)
+    return GroupedFit(ungrouped(cells), duals, ungrouped(image))
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _fit_groups(y, a, q, free, totals, floor, x, prices):  # pragma: no cover - compiled
+def _fit_groups(y, a, q, free, totals, floor, x, duals):  # pragma: no cover - compiled
     for g in range(totals.shape[0]):
         kept = np.flatnonzero(free[g])
         if kept.shape[0] == 0:
             continue
-        found, price = _fit_group(y[g][kept], a[g][kept], q[g][kept], totals[g], floor)
-        prices[g] = price
+        found, dual = _fit_group(y[g][kept], a[g][kept], q[g][kept], totals[g], floor)
+        duals[g] = dual
         for j in range(kept.shape[0]):
             x[g, kept[j]] = found[j]
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def _fit_group(y, a, q, total, floor):  # pragma: no cover - compiled
-    """The cells of one group and its price."""
+    """The cells of one group and its dual."""
     unmeasured = (a == 0.0) & (q == 0.0)
     measured = np.flatnonzero(~unmeasured)
     x = np.zeros(y.shape[0])
@@ -102,9 +102,9 @@ def _fit_group(y, a, q, total, floor):  # pragma: no cover - compiled
         x[unmeasured] = share
         return x, 0.0
     if q[measured[0]] > 0.0:
-        part, price = _fit_convex(y[measured], a[measured], q[measured], total, floor)
+        part, dual = _fit_convex(y[measured], a[measured], q[measured], total, floor)
         x[measured] = part
-        return x, price
+        return x, dual
     return _fit_linear(y, a, x, measured, rest, floor)
 
 
@@ -135,7 +135,7 @@ def _fit_linear(y, a, x, measured, rest, floor):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def _fit_convex(y, a, q, total, floor):  # pragma: no cover - compiled
-    """The responses y moved by the excess of t over ±a, over 2q, at the price t where they sum to `total`."""
+    """The responses y moved by the excess of t over ±a, over 2q, at the dual t where they sum to `total`."""
     count = y.shape[0]
     bends = np.empty(3 * count)
     changes = np.empty(3 * count)
@@ -168,14 +168,14 @@ def _fit_convex(y, a, q, total, floor):  # pragma: no cover - compiled
             break
         reached, at = ahead, bends[k]
         slope += changes[k]
-    # Where responses are flat, rounding leaves a slope next to zero, by which the price would go beyond the next bend.
-    price = at if slope <= 0.0 else min(at + (total - reached) / slope, until)
+    # Where responses are flat, rounding leaves a slope next to zero, by which the dual would go beyond the next bend.
+    dual = at if slope <= 0.0 else min(at + (total - reached) / slope, until)
     if floor:
-        price = max(price, first)
+        dual = max(dual, first)
     x = np.empty(count)
     for j in range(count):
-        x[j] = _response_to(price, y[j], a[j], q[j], floor)
-    return x, price
+        x[j] = _response_to(dual, y[j], a[j], q[j], floor)
+    return x, dual
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -1,9 +1,9 @@
 """The optimum of a table problem, by the method that its costs allow.
 
-*Strictly convex costs* (L2, the elastic net): Newton's method on prices; where it does not settle, an interior point
+*Strictly convex costs* (L2, the elastic net): Newton's method on duals; where it does not settle, an interior point
 gives it a start from which it does.
 
-*Costs with flat stretches* (L1, cells without weight): the interior point finds prices λ and their bound on the
+*Costs with flat stretches* (L1, cells without weight): the interior point finds duals λ and their bound on the
 optimum. The optimum is seldom unique. Of all optima the one with the least Σ w²(x − y)² is the limit of the elastic
 net as its square vanishes, and more than a limit: for every small enough κ > 0 it *is* the minimiser of loss + κ Σ
 w²(x − y)² (Mangasarian and Meyer 1979). So κ is lowered (and raised where rounding would drown it) until Newton's
@@ -68,7 +68,7 @@ def _strictly_convex(problem: TableProblem, tolerance: float) -> Optimum:
     inner = solve_by_interior_point(problem, tolerance=min(tolerance, 1e-9))
     if inner.contradiction:
         return _from_interior(problem, inner)
-    again = solve_by_newton(problem, convexity, start=inner.prices)
+    again = solve_by_newton(problem, convexity, start=inner.duals)
     steps = point.steps + inner.steps + again.steps
     indirectly = _from_newton(problem, again, "interior point, semismooth Newton", steps)
     return _best(problem, [indirectly, _from_interior(problem, inner), directly])
@@ -88,7 +88,7 @@ def _best(problem: TableProblem, found: list[Optimum]) -> Optimum:
 
 def _from_newton(problem: TableProblem, point: NewtonPoint, solver: str, steps: int) -> Optimum:
     moves = restore(problem, point.moves, point.softness)
-    bound = problem.lower_bound(point.prices, problem.basis.adjoint(point.prices))
+    bound = problem.lower_bound(point.duals, problem.basis.adjoint(point.duals))
     return Optimum(moves, bound, solver, "unique", steps)
 
 
@@ -106,7 +106,7 @@ def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
     steps, share = inner.steps, FIRST_SHARE
     for _ in range(TRIALS):
         convexity = _small_squares(problem, share, inner.moves)
-        point = solve_by_newton(problem, convexity, start=inner.prices, max_steps=QUICK)
+        point = solve_by_newton(problem, convexity, start=inner.duals, max_steps=QUICK)
         if point.misfit > ACCEPTABLE_MISFIT:
             point = _by_way_of_interior_point(problem, convexity)
         steps += point.steps
@@ -119,8 +119,8 @@ def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
         bound = inner.bound
         if objective - bound > allowed:
             nearby = replace(convexity, centre=moves)
-            proof = solve_by_newton(problem, nearby, start=inner.prices, max_steps=QUICK)
-            bound = max(bound, problem.lower_bound(proof.prices, problem.basis.adjoint(proof.prices)))
+            proof = solve_by_newton(problem, nearby, start=inner.duals, max_steps=QUICK)
+            bound = max(bound, problem.lower_bound(proof.duals, problem.basis.adjoint(proof.duals)))
             steps += proof.steps
         found = replace(found, bound=max(found.bound, bound))
         if objective - found.bound <= allowed:
@@ -141,7 +141,7 @@ def _small_squares(problem: TableProblem, share: float, inner: Vector) -> Convex
 
 
 def _by_way_of_interior_point(problem: TableProblem, convexity: Convexity) -> NewtonPoint:
-    """Newton's method from the interior point's prices for the same strictly convex costs.
+    """Newton's method from the interior point's duals for the same strictly convex costs.
 
     The interior point measures moves from where a cell costs least, so its cells without weight start at their centres.
     """
@@ -150,7 +150,7 @@ def _by_way_of_interior_point(problem: TableProblem, convexity: Convexity) -> Ne
     target = problem.target - problem.basis.apply(centre)
     around = replace(problem, costs=costs, target=target, low=problem.low - centre, high=problem.high - centre)
     inner = solve_by_interior_point(around, tolerance=1e-10)
-    return solve_by_newton(problem, convexity, start=inner.prices)
+    return solve_by_newton(problem, convexity, start=inner.duals)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from consilience.solvers.marginal_tables.known_marginals import KnownMarginals, 
 from consilience.solvers.marginal_tables.marginal_basis import MarginalBasis, Vector
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What each cell does when prices are put on the marginals, and the lower bound on the optimum that follows.
+# The best move of each cell for given duals λ of the marginals, and the lower bound on the optimum that follows.
 #
-# Cells are known by their moves δ = x − y away from the noisy values, and δ is confined to low ≤ δ ≤ high. With prices
-# λ on the coordinates and the pay s = Φᵀλ of each cell, all moves with Φδ = r satisfy
+# Cells are known by their moves δ = x − y away from the noisy values, and δ is confined to low ≤ δ ≤ high. With duals
+# λ on the coordinates and s = Φᵀλ, their image at each cell, all moves with Φδ = r satisfy
 #
 #     Σ a_i|δ_i| + q_i δ_i²  ≥  rᵀλ + Σ_i min over low_i ≤ ξ ≤ high_i of [ a_i|ξ| + q_i ξ² − s_i ξ ],
 #
@@ -58,7 +58,7 @@ def best_responses(a, q, centre, low, high, s, moves, softness):  # pragma: no c
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def sum_of_least_costs(a, q, low, high, s):  # pragma: no cover - compiled
-    """The sum of the minima for centre 0; −∞ where a cell without bound is paid more than it costs."""
+    """The sum of the minima for centre 0; −∞ where s exceeds the slope of a cell without bound."""
     total = 0.0
     for i in range(s.shape[0]):
         move, _ = _response(a[i], q[i], 0.0, low[i], high[i], s[i])
@@ -70,10 +70,10 @@ def sum_of_least_costs(a, q, low, high, s):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def largest_overpay(a, q, low, high, s):  # pragma: no cover - compiled
-    """The largest |s|/a of a cell without curvature that can follow its pay, at least 1.
+def largest_excess(a, q, low, high, s):  # pragma: no cover - compiled
+    """The largest |s|/a of a cell without curvature that can follow the image s, at least 1.
 
-    Prices divided by it pay no such cell beyond its slope.
+    Duals divided by it have an image within the slope of every such cell.
     """
     largest = 1.0
     for i in range(s.shape[0]):
@@ -89,10 +89,10 @@ def _response(a, q, centre, low, high, s):  # pragma: no cover - compiled
     Left of 0 the derivative of the cost is −a + 2q(ξ − centre) − s, right of it a + 2q(ξ − centre) − s; the minimiser
     is where one of them vanishes on its own side, and 0 where neither does.
     """
-    pull = s + 2.0 * q * centre
+    linear = s + 2.0 * q * centre
     move, softness = 0.0, 0.0
-    if pull > a or pull < -a or (a == 0.0 and q > 0.0):
-        excess = pull - a if pull > 0.0 else pull + a
+    if linear > a or linear < -a or (a == 0.0 and q > 0.0):
+        excess = linear - a if linear > 0.0 else linear + a
         if q > 0.0:
             softness = 0.5 / q
             move = excess * softness
@@ -145,14 +145,14 @@ class CellCosts:
         noisy, slope, curvature = (np.where(cells, part, 0.0) for part in (self.noisy, self.slope, self.curvature))
         return CellCosts(noisy, slope, curvature)
 
-    def scaled(self, unit: float, price: float) -> "CellCosts":
-        """The same losses, divided by `price`, of counts divided by `unit`."""
-        return CellCosts(self.noisy / unit, self.slope * (unit / price), self.curvature * (unit * unit / price))
+    def scaled(self, unit: float, loss_unit: float) -> "CellCosts":
+        """The same losses, divided by `loss_unit`, of counts divided by `unit`."""
+        return CellCosts(self.noisy / unit, self.slope * (unit / loss_unit), self.curvature * (unit * unit / loss_unit))
 
 
 @dataclass(frozen=True, eq=False)
 class TableProblem:
-    """A problem in its own units; times `unit` gives counts, times `price` gives losses."""
+    """A problem in its own units; times `unit` gives counts, times `loss_unit` gives losses."""
 
     basis: Basis
     target: Vector
@@ -161,7 +161,7 @@ class TableProblem:
     low: Vector
     high: Vector
     unit: float = 1.0
-    price: float = 1.0
+    loss_unit: float = 1.0
     rounding: float = 0.0
     """How large a coordinate can become by rounding alone."""
 
@@ -179,22 +179,22 @@ class TableProblem:
         """The largest error of a coordinate, relative to the largest coordinate."""
         return float(np.abs(self.target - self.basis.apply(moves)).max(initial=0.0)) / self.largest_target
 
-    def lower_bound(self, prices: Vector, pay: Vector) -> float:
-        """A number that no table with these marginals falls below, from prices λ and their pay Φᵀλ per cell.
+    def lower_bound(self, duals: Vector, image: Vector) -> float:
+        """A number that no table with these marginals falls below, from duals λ and their image Φᵀλ.
 
-        Where pay exceeds a slope by rounding, as it does in all cells that may grow at an L1 optimum, `high` costs
-        more than a reduction of all prices; the better of the two bounds counts.
+        Where rounding takes the image beyond a slope, as in all cells that may grow at an L1 optimum, `high` costs more
+        than a reduction of all duals; the better of the two bounds counts.
         """
-        bound = self._bound(prices, pay)
-        too_much = float(largest_overpay(self.costs.slope, self.costs.curvature, self.low, self.high, pay))
+        bound = self._bound(duals, image)
+        too_much = float(largest_excess(self.costs.slope, self.costs.curvature, self.low, self.high, image))
         if too_much > 1.0:
-            bound = max(bound, self._bound(prices / too_much, pay / too_much))
+            bound = max(bound, self._bound(duals / too_much, image / too_much))
         return bound
 
-    def _bound(self, prices: Vector, pay: Vector) -> float:
+    def _bound(self, duals: Vector, image: Vector) -> float:
         announce(sum_of_least_costs)
-        least = sum_of_least_costs(self.costs.slope, self.costs.curvature, self.low, self.high, pay)
-        return float(self.target @ prices + least)
+        least = sum_of_least_costs(self.costs.slope, self.costs.curvature, self.low, self.high, image)
+        return float(self.target @ duals + least)
 
     @cached_property
     def worst(self) -> float:
@@ -239,12 +239,12 @@ def build_problem(
     target = target - basis.apply(costs.noisy)
     unit = _noise_size(target, costs, free)
     cells = max(int(np.count_nonzero(free)), 1)
-    price = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
-    price = price if price > 0.0 else 1.0
-    costs = costs.scaled(unit, price)
+    loss_unit = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
+    loss_unit = loss_unit if loss_unit > 0.0 else 1.0
+    costs = costs.scaled(unit, loss_unit)
     low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
     high = np.where(free, ceiling / unit - costs.noisy, 0.0)
-    return TableProblem(basis, target / unit, costs, low, high, unit, price, rounding / unit)
+    return TableProblem(basis, target / unit, costs, low, high, unit, loss_unit, rounding / unit)
 
 
 def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:

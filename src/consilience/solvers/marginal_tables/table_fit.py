@@ -181,7 +181,7 @@ def _by_iteration(table: _Table, tolerance: float, memory_limit: int) -> _Fitted
         coordinates = table.known.coordinates
         basis = MarginalBasis(table.layout, coordinates.frequencies)
         cells = fill_cells(basis, coordinates.target, cells, left_out)
-    bound = held + found.bound * problem.price
+    bound = held + found.bound * problem.loss_unit
     return _Fitted(cells, bound, found.solver, found.ties, found.steps, found.contradiction)
 
 

@@ -39,29 +39,29 @@ class Side:
         slope = np.where(np.isfinite(self.slope), self.slope, 0.0)
         return float(np.sum(size * (slope + self.curvature * size)))
 
-    def conjugate(self, push: Array) -> float:
-        """Σ (push − a)₊² / 4q; the push of a side without curvature is within its slope, up to rounding."""
-        excess = np.maximum(push - self.slope, 0.0)
+    def conjugate(self, multipliers: Array) -> float:
+        """Σ (l − a)₊² / 4q; the multiplier l of a side without curvature is within its slope, up to rounding."""
+        excess = np.maximum(multipliers - self.slope, 0.0)
         curved = self.curvature > 0.0
         return float(np.sum(excess[curved] ** 2 / (4.0 * self.curvature[curved])))
 
-    def overpush(self, push: Array) -> float:
-        """The largest push of a side without curvature over its slope; ∞ where that slope is 0."""
-        straight = (self.curvature == 0.0) & (push > 0.0)
+    def excess(self, multipliers: Array) -> float:
+        """The largest multiplier of a side without curvature over its slope; ∞ where that slope is 0."""
+        straight = (self.curvature == 0.0) & (multipliers > 0.0)
         if not straight.any():
             return 0.0
-        push, slope = push[straight], self.slope[straight]
-        return float(np.max(push / slope)) if slope.min() > 0.0 else np.inf
+        multipliers, slope = multipliers[straight], self.slope[straight]
+        return float(np.max(multipliers / slope)) if slope.min() > 0.0 else np.inf
 
     def limit(self) -> Array:
-        """How far a push may go."""
+        """How large a multiplier may be."""
         return np.where(self.curvature > 0.0, np.inf, self.slope)
 
     def followed_by(self, other: "Side") -> "Side":
         return Side(np.concatenate([self.slope, other.slope]), np.concatenate([self.curvature, other.curvature]))
 
-    def scaled(self, unit: float, price: float) -> "Side":
-        return Side(self.slope * (unit / price), self.curvature * (unit * unit / price))
+    def scaled(self, unit: float, loss_unit: float) -> "Side":
+        return Side(self.slope * (unit / loss_unit), self.curvature * (unit * unit / loss_unit))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,16 +107,16 @@ class RowCosts:
         """The multipliers moved to where the conjugate is finite."""
         return np.clip(multipliers, -self.down.limit(), self.up.limit())
 
-    def overpush(self, multipliers: Array) -> float:
+    def excess(self, multipliers: Array) -> float:
         """By what the multipliers must be divided so that the conjugate is finite; ∞ if nothing but 0 would do."""
-        return max(self.up.overpush(multipliers), self.down.overpush(-multipliers))
+        return max(self.up.excess(multipliers), self.down.excess(-multipliers))
 
     def conjugate(self, multipliers: Array) -> float:
         return self.up.conjugate(multipliers) + self.down.conjugate(-multipliers)
 
-    def scaled(self, unit: float, price: float) -> "RowCosts":
-        """The same costs, divided by `price`, of answers divided by `unit`."""
-        return RowCosts(self.noisy / unit, self.up.scaled(unit, price), self.down.scaled(unit, price))
+    def scaled(self, unit: float, loss_unit: float) -> "RowCosts":
+        """The same costs, divided by `loss_unit`, of answers divided by `unit`."""
+        return RowCosts(self.noisy / unit, self.up.scaled(unit, loss_unit), self.down.scaled(unit, loss_unit))
 
     def kept(self, rows: Any) -> "RowCosts":
         """The costs of these rows alone."""
@@ -168,7 +168,7 @@ class Certifier:
         return max(0.0, self._charged(legal, cells), self._charged(lifted, cells))
 
     def _value(self, multipliers: Array, charge: float) -> float:
-        divisor = max(self.costs.overpush(multipliers), 1.0)
+        divisor = max(self.costs.excess(multipliers), 1.0)
         if not np.isfinite(divisor):
             return 0.0
         legal = multipliers / divisor

@@ -126,7 +126,7 @@ class Equations:
         """The shortest cells that satisfy the equations."""
         return np.asarray(self.matrix.T @ scipy.linalg.cho_solve(self._gram, self.values))
 
-    def prices(self, slopes: Array) -> Array:
+    def multipliers(self, slopes: Array) -> Array:
         """The ν for which Eᵀν comes nearest to the slopes."""
         return scipy.linalg.cho_solve(self._gram, self.matrix @ slopes)
 

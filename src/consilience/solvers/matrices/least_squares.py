@@ -98,7 +98,7 @@ def solve_least_squares(
     if equations is not None:
         restored = equations.restored(cells, nonnegative=False)
         cells = cells if restored is None else restored
-        multipliers = np.concatenate([multipliers, equations.prices(-strategy.adjoint(multipliers))])
+        multipliers = np.concatenate([multipliers, equations.multipliers(-strategy.adjoint(multipliers))])
     objective = costs.cost(strategy.apply(cells) - costs.noisy)
     return Solution(cells, objective, certifier.bound(multipliers, cells), int(steps))
 
@@ -126,8 +126,8 @@ class _Weighted:
 #
 #     min Σ a·p + ā·m   with   Ax − p + m = y,   p ≥ 0,   m ≥ 0,   x ≥ 0 or free.
 #
-# The optimal price of row i of the equation is −l_i, so the programme hands over its own certificate. Rows that must be
-# met come last, and have no p and m.
+# The optimal multiplier of row i of the equation is −l_i, so the programme hands over its own certificate. Rows that
+# must be met come last, and have no p and m.
 
 
 FEASIBILITY = 1e-10

@@ -258,15 +258,15 @@ def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options, facts: Equ
         return Fit(np.zeros(columns), objective, 0.0, Status.CONVERGED, {"solver": "closed form", "steps": 0})
     shortest = costs.squares_alone and not options.nonnegative
     scale = np.ones(touched.size) if shortest else 1.0 / np.sqrt(lengths[touched])
-    unit, price = _units(costs)
+    unit, loss_unit = _units(costs)
     equations = None if facts is None else facts.reduced(touched, scale, unit)
     scaled = _scaled_columns(matrix, touched, scale)
-    solution, solver = _solve(scaled, costs.scaled(unit, price), options, equations)
+    solution, solver = _solve(scaled, costs.scaled(unit, loss_unit), options, equations)
     cells = np.zeros(columns)
     cells[touched] = solution.cells * scale * unit
     objective = costs.cost(np.asarray(matrix @ cells) - costs.noisy)
     met = equations is None or equations.met(solution.cells)
-    bound = solution.bound * price if met else -np.inf
+    bound = solution.bound * loss_unit if met else -np.inf
     tolerance = options.tolerance or EXACT_TOLERANCE
     return _report(cells, objective, bound, solver, solution.steps, tolerance, costs, Status.STALLED)
 
@@ -291,8 +291,8 @@ def _check_memory(matrix: Any, limit: int) -> None:
 def _units(costs: RowCosts) -> tuple[float, float]:
     """The mean answer and what a residual of that size costs, so that answers scale with the data."""
     unit = float(np.mean(np.abs(costs.noisy))) or 1.0
-    price = float(np.mean(costs.up.slope * unit + costs.up.curvature * (unit * unit))) or 1.0
-    return unit, price
+    loss_unit = float(np.mean(costs.up.slope * unit + costs.up.curvature * (unit * unit))) or 1.0
+    return unit, loss_unit
 
 
 def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations | None) -> tuple[Solution, str]:
@@ -334,15 +334,15 @@ def _fit_product(product: Kronecker, costs: RowCosts, options: _Options) -> Fit:
     need = 8 * (10 * rows + 10 * columns + (4 * columns**2 if exact else 0))
     if need > options.memory_limit:
         _refuse_product(rows, columns, need, options.memory_limit)
-    unit, price = _units(costs)
+    unit, loss_unit = _units(costs)
     lift = partial(lift_by_iteration, strategy) if shortest else strategy.lift
-    certifier = Certifier(strategy, costs.scaled(unit, price), options.nonnegative, lift)
+    certifier = Certifier(strategy, costs.scaled(unit, loss_unit), options.nonnegative, lift)
     otherwise = Status.STALLED if exact or shortest else Status.STEP_LIMIT
     tolerance = options.tolerance or (EXACT_TOLERANCE if exact or shortest else ITERATIVE_TOLERANCE)
     solution, solver = _solve_product(strategy, certifier, options, tolerance, exact=exact)
     cells = np.where(strategy.touched, solution.cells * (unit / strategy.scale), 0.0).reshape(product.shape_in)
     objective = costs.cost(product.apply(cells).reshape(-1) - costs.noisy)
-    return _report(cells, objective, solution.bound * price, solver, solution.steps, tolerance, costs, otherwise)
+    return _report(cells, objective, solution.bound * loss_unit, solver, solution.steps, tolerance, costs, otherwise)
 
 
 def _solve_product(

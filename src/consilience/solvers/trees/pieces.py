@@ -1,8 +1,8 @@
-"""The counts and prices of least cost once the state of every node is known, in two linear passes.
+"""The counts and duals of least cost once the state of every node is known, in two linear passes.
 
 With the states fixed, every node is either held at a known count or has the slope φ'(x) = σ + 2q·(x − y). Start from
-consistent counts x and from prices λ, and let g be the price of a node minus the price that its children share. We look
-for the steps z in counts and ζ in prices to the optimum. With ρ = g − φ'(x), what is missing between price and slope,
+consistent counts x and from duals λ, and let g be the dual of a node minus the dual that its children share. We look
+for the steps z in counts and ζ in duals to the optimum. With ρ = g − φ'(x), what is missing between dual and slope,
 each subtree answers with a linear function z = A_v + S_v·ζ, found from the leaves upwards; with A and S the sums of the
 children's A_c and S_c,
 
@@ -10,7 +10,7 @@ children's A_c and S_c,
     free leaf:         A_v = ρ / 2q,                        S_v = 1/2q
     free inner node:   A_v = (A + S·ρ) / (1 + 2q·S),        S_v = S / (1 + 2q·S)
 
-From the roots down, where ζ = 0, the price that the children of v share moves by
+From the roots down, where ζ = 0, the dual that the children of v share moves by
 
     held:  (A_v − A) / S          free:  (ζ + ρ − 2q·A) / (1 + 2q·S)
 
@@ -18,7 +18,7 @@ When all nodes are free, with σ = 0, these are the two passes of Hay et al. (20
 S is a sum and quotient of positive numbers, so weights may differ by many orders of magnitude. Working with steps
 instead of the counts themselves, a second round removes most of the rounding of the first.
 
-Where S = 0 a whole family stands still and many prices will do. Such nodes carry an interval of steps in price upwards
+Where S = 0 a whole family stands still and many duals will do. Such nodes carry an interval of steps in dual upwards
 instead, and on the way down the smallest step is chosen from it.
 """
 
@@ -54,7 +54,7 @@ RESPONSE = np.dtype(
         ("rise", np.float64),
     ]
 )
-"""A_v and S_v; where S_v = 0, between which steps in price node v stands still; and the step in price."""
+"""A_v and S_v; where S_v = 0, between which steps in dual node v stands still; and the step in dual."""
 
 TIGHT = 1e-13
 """The relative gap at which steps end."""
@@ -78,7 +78,7 @@ def is_held(state):  # pragma: no cover - compiled
     return state != BELOW and state != ABOVE
 
 
-# A node held at its kink adds any slope between its pieces' to the price; at a bound, any that presses against it.
+# A node held at its kink adds any slope between its pieces' to the dual; at a bound, any that presses against it.
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slopes_held(cost, state):  # pragma: no cover - compiled
     if state == KINK:
@@ -101,7 +101,7 @@ def side_at(cost, count, state):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def family(first, v, responses):  # pragma: no cover - compiled
-    """The answers of all children of v together: A and S, and the steps in price that all of them stand."""
+    """The answers of all children of v together: A and S, and the steps in dual that all of them stand."""
     offset, slope, low, high = 0.0, 0.0, -np.inf, np.inf
     for c in range(first[v], first[v + 1]):
         child = responses[c]
@@ -113,20 +113,20 @@ def family(first, v, responses):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
-def slope_by_price(first, v, prices):  # pragma: no cover - compiled
-    """g: the price of a node minus the price that its children share."""
-    return prices[v] - prices[first[v]] if first[v] < first[v + 1] else prices[v]
+def slope_by_dual(first, v, duals):  # pragma: no cover - compiled
+    """g: the dual of a node minus the dual that its children share."""
+    return duals[v] - duals[first[v]] if first[v] < first[v + 1] else duals[v]
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def respond(costs, first, states, counts, prices, vanishing, responses):  # pragma: no cover - compiled
-    """From the leaves upwards: how every node answers to a step in price."""
+def respond(costs, first, states, counts, duals, vanishing, responses):  # pragma: no cover - compiled
+    """From the leaves upwards: how every node answers to a step in dual."""
     for v in range(len(costs) - 1, -1, -1):
         cost, state, mine = costs[v], states[v], responses[v]
         offset, slope, low, high = family(first, v, responses)
         if first[v] == first[v + 1]:
             low = high = 0.0
-        given = slope_by_price(first, v, prices)
+        given = slope_by_dual(first, v, duals)
         if is_held(state):
             mine.offset = held_count(cost, state) - counts[v]
             mine.slope = 0.0
@@ -152,8 +152,8 @@ def respond(costs, first, states, counts, prices, vanishing, responses):  # prag
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def settle(costs, first, roots, states, counts, prices, responses):  # pragma: no cover - compiled
-    """From the roots down: move the prices of all nodes, and the counts of the leaves."""
+def settle(costs, first, roots, states, counts, duals, responses):  # pragma: no cover - compiled
+    """From the roots down: move the duals of all nodes, and the counts of the leaves."""
     for v in range(roots):
         responses[v].rise = 0.0
     for v in range(len(costs)):
@@ -161,10 +161,10 @@ def settle(costs, first, roots, states, counts, prices, responses):  # pragma: n
         if first[v] == first[v + 1]:
             moved = counts[v] + (responses[v].offset + responses[v].slope * rise)
             counts[v] = min(max(moved, cost.lower), cost.upper)
-            prices[v] += rise
+            duals[v] += rise
             continue
         offset, slope, low, high = family(first, v, responses)
-        given = slope_by_price(first, v, prices)
+        given = slope_by_dual(first, v, duals)
         if not is_held(states[v]):
             missing = given - slope_at(cost, counts[v], states[v])
             square = piece(cost, states[v])[1]
@@ -177,7 +177,7 @@ def settle(costs, first, roots, states, counts, prices, responses):  # pragma: n
             shared = min(max(0.0, low), high)
         for c in range(first[v], first[v + 1]):
             responses[c].rise = shared
-        prices[v] += rise
+        duals[v] += rise
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -227,34 +227,34 @@ def state_for(cost, count, slope):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def restate(costs, first, counts, prices, states):  # pragma: no cover - compiled
-    """Set the states that fit the counts and prices."""
+def restate(costs, first, counts, duals, states):  # pragma: no cover - compiled
+    """Set the states that fit the counts and duals."""
     for v in range(len(costs)):
-        states[v] = state_for(costs[v], counts[v], slope_by_price(first, v, prices))
+        states[v] = state_for(costs[v], counts[v], slope_by_dual(first, v, duals))
 
 
-def slopes_of_prices(layout: Layout, prices: Array) -> Array:
-    """g for every node: its price minus the price that its children share."""
-    slopes = prices.copy()
+def slopes_of_duals(layout: Layout, duals: Array) -> Array:
+    """g for every node: its dual minus the dual that its children share."""
+    slopes = duals.copy()
     inner = ~layout.is_leaf
-    slopes[inner] -= prices[layout.first[:-1][inner]]
+    slopes[inner] -= duals[layout.first[:-1][inner]]
     return slopes
 
 
 class Solution(NamedTuple):
-    """Consistent counts, the prices that certify them, and what they certify; all in breadth-first order."""
+    """Consistent counts, the duals that certify them, and what they certify; all in breadth-first order."""
 
     counts: Array
-    prices: Array
+    duals: Array
     certificate: Certificate
     steps: int
 
 
 # In exact arithmetic one step from the right states is enough, and a second removes most of the rounding of the first.
 # Where rounding put a corner on the wrong side of the optimum, no repetition helps; then the states that fit the new
-# prices are a better guess.
+# duals are a better guess.
 def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, bound: float) -> Solution:
-    """The least cost for given states; the states are mended where the prices contradict them."""
+    """The least cost for given states; the states are mended where the duals contradict them."""
     announce(respond)
     counts = np.empty(layout.nodes)
     vanishing = begin(costs, layout.first, counts)
@@ -269,7 +269,7 @@ def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, boun
         if mended == MOST_MENDED:
             break
         if not helped:
-            restate(costs, layout.first, latest.counts, latest.prices, states)
+            restate(costs, layout.first, latest.counts, latest.duals, states)
             mended += 1
     return best
 
@@ -277,9 +277,9 @@ def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, boun
 def _step(
     layout: Layout, costs: Costs, states: NDArray[np.int8], start: Solution, *, vanishing: float, bound: float
 ) -> Solution:
-    counts, prices = start.counts.copy(), start.prices.copy()
+    counts, duals = start.counts.copy(), start.duals.copy()
     responses = np.empty(layout.nodes, dtype=RESPONSE)
-    respond(costs, layout.first, states, counts, prices, vanishing, responses)
-    settle(costs, layout.first, layout.roots, states, counts, prices, responses)
+    respond(costs, layout.first, states, counts, duals, vanishing, responses)
+    settle(costs, layout.first, layout.roots, states, counts, duals, responses)
     add_up(layout.first, counts)
-    return Solution(counts, prices, certify(layout, costs, counts, prices, bound=bound), start.steps + 1)
+    return Solution(counts, duals, certify(layout, costs, counts, duals, bound=bound), start.steps + 1)

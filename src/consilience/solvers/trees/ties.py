@@ -1,7 +1,7 @@
 """Which L1 optimum: the tie rules.
 
 The L1 optimum is rarely unique, and equally likely optima differ much in the accuracy of small counts. Any optimal
-prices give *all* optima: they are the consistent counts for which each node answers its slope g as best it can,
+duals give *all* optima: they are the consistent counts for which each node answers its slope g as best it can,
 
     g = a:  x ≥ y        −a < g < a:  x = y        g = −a:  x ≤ y        and x at its lower bound if g is smaller still.
 
@@ -31,14 +31,14 @@ SAME = 1e-11
 """Slopes that differ by less, in units of the weight, are the same."""
 
 ROUNDED = 1e-14
-"""And so are those that differ by what rounding does to a price."""
+"""And so are those that differ by what rounding does to a dual."""
 
 
-def optimal_box(costs: Costs, prices: Array, slopes: Array) -> tuple[Array, Array]:
+def optimal_box(costs: Costs, duals: Array, slopes: Array) -> tuple[Array, Array]:
     """Between which counts each node may lie in an L1 optimum, as far as its own slope says."""
     announce(_bound_by_slope)
     lower, upper = np.empty(len(costs)), np.empty(len(costs))
-    _bound_by_slope(costs, prices, slopes, lower, upper)
+    _bound_by_slope(costs, duals, slopes, lower, upper)
     return lower, upper
 
 
@@ -54,13 +54,13 @@ def share_box(layout: Layout, lower: Array, upper: Array, *, whole: bool) -> Arr
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _bound_by_slope(costs, prices, slopes, lower, upper):  # pragma: no cover - compiled
+def _bound_by_slope(costs, duals, slopes, lower, upper):  # pragma: no cover - compiled
     for v in range(len(costs)):
         cost, slope = costs[v], slopes[v]
         if cost.lower >= cost.upper:
             lower[v], upper[v] = cost.lower, cost.upper
             continue
-        near = SAME * cost.linear + ROUNDED * abs(prices[v])
+        near = SAME * cost.linear + ROUNDED * abs(duals[v])
         sigma = -cost.linear_below
         kink = max(cost.noisy, cost.lower)
         lower[v], upper[v] = kink, kink
@@ -138,25 +138,25 @@ def move(low, high, whole, rest, begin, end, counts):  # pragma: no cover - comp
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Prices that prove an L1 optimum, from the states of the nodes.
+# Duals that prove an L1 optimum, from the states of the nodes.
 #
 # Without curvature every node stands still at the optimum, and its state says between which slopes its cost may lie:
 #
 #     below the kink: −a       at the kink: −a … a       above: a       at a lower bound: anything up to the slope there
 #     at an exact count: anything
 #
-# From the leaves upwards, node v can bear the prices λ_v in the interval of its children's common prices plus its own
-# slopes. A root must bear the price 0. From the roots down, each inner node picks the middle of what is left for the
-# price μ_v of its children.
+# From the leaves upwards, node v can bear the duals λ_v in the interval of its children's common duals plus its own
+# slopes. A root must bear the dual 0. From the roots down, each inner node picks the middle of what is left for the
+# dual μ_v of its children.
 
 
-def prices_from_states(layout: Layout, costs: Costs, states: NDArray[np.int8]) -> tuple[Array, Array]:
-    """A price for every node that fits the states, and the slopes g that follow, free of the rounding of prices."""
-    announce(_price)
+def duals_from_states(layout: Layout, costs: Costs, states: NDArray[np.int8]) -> tuple[Array, Array]:
+    """A dual for every node that fits the states, and the slopes g that follow, free of the rounding of duals."""
+    announce(_fill_duals)
     low, high = np.empty(layout.nodes), np.empty(layout.nodes)
-    prices, slopes = np.empty(layout.nodes), np.empty(layout.nodes)
-    _price(costs, layout.first, layout.roots, states, low, high, prices, slopes)
-    return prices, slopes
+    duals, slopes = np.empty(layout.nodes), np.empty(layout.nodes)
+    _fill_duals(costs, layout.first, layout.roots, states, low, high, duals, slopes)
+    return duals, slopes
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
@@ -170,7 +170,7 @@ def slopes_in(cost, state):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def common(first, v, low, high):  # pragma: no cover - compiled
-    """The prices that all children of v can bear."""
+    """The duals that all children of v can bear."""
     least, most = -np.inf, np.inf
     for c in range(first[v], first[v + 1]):
         least = max(least, low[c])
@@ -178,11 +178,11 @@ def common(first, v, low, high):  # pragma: no cover - compiled
     return least, most
 
 
-# Rounding can leave nothing between them; prices that are too high are the ones that no count answers. Below an exact
+# Rounding can leave nothing between them; duals that are too high are the ones that no count answers. Below an exact
 # node one end or both may be infinitely far.
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def between(bottom, top, otherwise):  # pragma: no cover - compiled
-    """The middle of what is left for a price, or its finite end, or any other price if it has none."""
+    """The middle of what is left for a dual, or its finite end, or any other dual if it has none."""
     if bottom > -np.inf and top < np.inf:
         return 0.5 * (bottom + top) if bottom <= top else top
     if bottom > -np.inf:
@@ -191,7 +191,7 @@ def between(bottom, top, otherwise):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _price(costs, first, roots, states, low, high, prices, slopes):  # pragma: no cover - compiled
+def _fill_duals(costs, first, roots, states, low, high, duals, slopes):  # pragma: no cover - compiled
     for v in range(len(costs) - 1, -1, -1):
         least, most = slopes_in(costs[v], states[v])
         if first[v] < first[v + 1]:
@@ -199,15 +199,15 @@ def _price(costs, first, roots, states, low, high, prices, slopes):  # pragma: n
             least += children[0]
             most += children[1]
         low[v], high[v] = least, most
-    prices[:roots] = 0.0
+    duals[:roots] = 0.0
     for v in range(len(costs)):
         least, most = slopes_in(costs[v], states[v])
         if first[v] == first[v + 1]:
-            slopes[v] = min(max(prices[v], least), most)
+            slopes[v] = min(max(duals[v], least), most)
             continue
         borne = common(first, v, low, high)
-        bottom, top = max(prices[v] - most, borne[0]), min(prices[v] - least, borne[1])
-        shared = between(bottom, top, prices[v])
-        slopes[v] = min(max(prices[v] - shared, least), most)
+        bottom, top = max(duals[v] - most, borne[0]), min(duals[v] - least, borne[1])
+        shared = between(bottom, top, duals[v])
+        slopes[v] = min(max(duals[v] - shared, least), most)
         for c in range(first[v], first[v + 1]):
-            prices[c] = shared
+            duals[c] = shared

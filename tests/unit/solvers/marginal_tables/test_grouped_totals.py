@@ -74,7 +74,7 @@ def test_a_million_cells_are_projected_on_the_simplex():
 
 
 def test_a_group_that_has_its_total_but_for_rounding_stays_as_it_is():
-    """Where responses are flat, a slope left over from rounding once sent the price far beyond the flat part."""
+    """Where responses are flat, a slope left over from rounding once sent the dual far beyond the flat part."""
     noisy = np.array(
         [
             [4.002201840463038, 1.0705342067662658, -0.12179227486949469, 0.10195796121803775],

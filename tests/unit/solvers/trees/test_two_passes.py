@@ -33,7 +33,7 @@ def test_the_general_solver_agrees(seed):
     costs, bound = costs_of(*arguments, clipped=None, exact=None, nonnegative=False), largest_count(noisy)
     twin = solve_pieces(layout, costs, np.full(len(parent), ABOVE, dtype=np.int8), bound=bound)
     np.testing.assert_allclose(found.counts, twin.counts, atol=1e-9)
-    slow = certify(layout, costs, found.counts, found.prices, bound=bound)
+    slow = certify(layout, costs, found.counts, found.duals, bound=bound)
     assert found.certificate.objective == pytest.approx(slow.objective)
     assert found.certificate.gap == pytest.approx(slow.gap, rel=1e-3, abs=1e-18 * (1 + slow.objective))
     assert slow.violation <= 1e-12 * bound
