@@ -20,14 +20,7 @@ distribution, and is the estimator of the paper.
 import math
 from dataclasses import dataclass
 
-from consilience.errors import (
-    ConsilienceError,
-    MeasurementError,
-    ModelTooLarge,
-    listed,
-    readable_bytes,
-    readable_count,
-)
+from consilience.errors import ConsilienceError, MeasurementError, ModelTooLarge, listed, readable_bytes, readable_count
 from consilience.estimators.base import MarginalLoss, Progress, Suitability
 from consilience.estimators.graphical_estimate import GraphicalEstimate
 from consilience.estimators.graphical_fitting import Fitting, GraphicalSettings

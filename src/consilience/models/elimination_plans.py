@@ -16,7 +16,7 @@ import numpy as np
 
 from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.kernels.linear_maps import LinearMap
-from consilience.models.scaled_tables import Axes, ScaledTable, apply_map, contract
+from consilience.models.tables import Axes, ScaledTable, apply_map, contract
 
 BYTES_PER_CELL = 24
 """A bucket, the operand that is turned to meet it, and the result."""

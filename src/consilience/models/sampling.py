@@ -21,7 +21,7 @@ from consilience.kernels.rng import Generator
 from consilience.models.elimination import CalibratedModel
 from consilience.models.elimination_plans import carry_out, plan_elimination
 from consilience.models.model import Array
-from consilience.models.scaled_tables import Axes
+from consilience.models.tables import Axes
 from consilience.solvers.fit import shares_of_rows
 
 # ----------------------------------------------------------------------------------------------------------------------

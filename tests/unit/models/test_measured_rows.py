@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, LinearMap, PrefixMap, SumMap
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
-from consilience.models.layout import TableLayout
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.model import carry_potentials
+from consilience.models.tables import TableLayout
 
 SIZES = [3, 2, 4, 2]
 SCOPES = [(0, 1, 2), (3, 2), (1,), (2, 0)]

@@ -5,8 +5,7 @@ import pytest
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SumMap
 from consilience.models.fitting.newton_equations import FactoredEquations, OracleEquations, ReducedEquations
-from consilience.models.fitting.objective import Monitor
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, Monitor
 from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import CountedOracle, MarginalOracle
 

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
 from consilience.models.fitting import shared_margins
-from consilience.models.fitting.objective import Monitor
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, Monitor
 from consilience.models.fitting.shared_margins import CoarseCorrection, SharedMargins
 from consilience.models.oracle import CountedOracle, MarginalOracle
 from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
-from consilience.solvers.tables.newton_equations import factored_solution
 from consilience.solvers.tables.row_costs import RowProducts, Rows, are_affordable
+from consilience.solvers.tables.table_problem import factored_solution
 
 Array = NDArray[np.float64]
 

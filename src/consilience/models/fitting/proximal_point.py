@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.models.fitting.newton_equations import FactoredEquations, OracleEquations, ReducedEquations, inner
-from consilience.models.fitting.objective import Monitor, slack_of
-from consilience.models.fitting.rows import MeasuredRows
+from consilience.models.fitting.objective import MeasuredRows, Monitor, slack_of
 from consilience.models.fitting.shared_margins import SharedMargins
 from consilience.models.oracle import CountedOracle, Marginals
 from consilience.solvers.fit import Status

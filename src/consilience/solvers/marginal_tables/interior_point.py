@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.marginal_tables.dual_newton import NormalEquations
+from consilience.solvers.marginal_tables.dual_methods import NormalEquations
 from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import TableProblem
 

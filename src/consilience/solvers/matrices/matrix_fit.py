@@ -12,14 +12,23 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
 from consilience.solvers.fit import Fit, Status
 from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
-from consilience.solvers.matrices.certificates import Array, Certifier, RowCosts, lift_by_iteration
-from consilience.solvers.matrices.equations import ContradictoryEquations, Equations, Hierarchy, find_hierarchy
-from consilience.solvers.matrices.interior_point import Solution, solve_by_interior_point
-from consilience.solvers.matrices.kronecker import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy, solve_by_admm
-from consilience.solvers.matrices.least_squares import (
+from consilience.solvers.matrices.interior_point import (
+    Solution,
+    solve_by_interior_point,
     solve_by_linear_programme,
     solve_least_squares,
     solve_nonnegative_least_squares,
+)
+from consilience.solvers.matrices.kronecker import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy, solve_by_admm
+from consilience.solvers.matrices.problem import (
+    Array,
+    Certifier,
+    ContradictoryEquations,
+    Equations,
+    Hierarchy,
+    RowCosts,
+    find_hierarchy,
+    lift_by_iteration,
 )
 from consilience.solvers.matrices.strategies import (
     BYTES_PER_ENTRY,

@@ -23,9 +23,8 @@ import numpy as np
 
 from consilience.solvers.fit import Status
 from consilience.solvers.proximal_point import UNMEASURED, ProximalPoint, Settings, Step
-from consilience.solvers.tables.newton_equations import NewtonEquations
 from consilience.solvers.tables.row_costs import RowCosts
-from consilience.solvers.tables.table_problem import UNTOUCHED, Array, Problem, inner
+from consilience.solvers.tables.table_problem import UNTOUCHED, Array, NewtonEquations, Problem, inner
 
 Progress = Callable[[int, float, float], None]
 

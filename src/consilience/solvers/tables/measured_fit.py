@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.tables.entropic_proximal_point import UNNOTICED, Progress, Search
-from consilience.solvers.tables.newton_equations import NewtonEquations
 from consilience.solvers.tables.row_costs import RowCosts, RowProducts
 from consilience.solvers.tables.table_problem import (
     Array,
+    NewtonEquations,
     Operator,
     Problem,
     half_square,

@@ -36,8 +36,16 @@ from consilience.solvers.trees.closed_forms import certify_equal_weights, fit_eq
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes
 from consilience.solvers.trees.layout import Layout, complete_tree, contradiction_error, find_contradiction, forest
-from consilience.solvers.trees.pieces import TIGHT, Solution, slopes_of_duals, solve_pieces
-from consilience.solvers.trees.ties import TieRule, duals_from_states, optimal_box, share_box
+from consilience.solvers.trees.states import (
+    TIGHT,
+    Solution,
+    TieRule,
+    duals_from_states,
+    optimal_box,
+    share_box,
+    slopes_of_duals,
+    solve_pieces,
+)
 from consilience.solvers.trees.top_down import divide_top_down, rounded
 
 TOLERANCE = 1e-9

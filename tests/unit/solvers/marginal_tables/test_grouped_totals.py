@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from consilience.solvers.losses import Loss
-from consilience.solvers.marginal_tables.known_marginals import read_marginals
 from consilience.solvers.marginal_tables.marginal_basis import CellLayout
-from consilience.solvers.marginal_tables.optimum import find_optimum
-from consilience.solvers.marginal_tables.problem import CellCosts, build_problem
-from consilience.solvers.marginal_tables.table_fit import fit_table
+from consilience.solvers.marginal_tables.problem import CellCosts, build_problem, read_marginals
+from consilience.solvers.marginal_tables.table_fit import find_optimum, fit_table
 
 
 def fit_by_iteration(noisy, marginals, loss, weights, nonnegative):

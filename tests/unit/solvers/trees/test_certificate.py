@@ -8,8 +8,7 @@ from consilience.solvers.trees.certificate import certify, costs_of, largest_cou
 from consilience.solvers.trees.closed_forms import certify_equal_weights, fit_equal_weights
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.layout import complete_tree, forest
-from consilience.solvers.trees.pieces import add_up, solve_pieces
-from consilience.solvers.trees.ties import duals_from_states, optimal_box, share_box
+from consilience.solvers.trees.states import add_up, duals_from_states, optimal_box, share_box, solve_pieces
 
 
 class Solved:

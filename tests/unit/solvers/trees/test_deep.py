@@ -12,7 +12,6 @@ from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes
 from consilience.solvers.trees.fit import fit_forest
 from consilience.solvers.trees.layout import forest
-from consilience.solvers.trees.pieces import solve_pieces
 from consilience.solvers.trees.rope import (
     DEEPEST,
     EMPTY,
@@ -28,7 +27,7 @@ from consilience.solvers.trees.rope import (
     split,
     totals,
 )
-from consilience.solvers.trees.ties import duals_from_states, optimal_box, share_box
+from consilience.solvers.trees.states import duals_from_states, optimal_box, share_box, solve_pieces
 
 SHAPES = {
     "path": lambda n: np.arange(n) - 1,

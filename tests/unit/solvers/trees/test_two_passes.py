@@ -8,7 +8,7 @@ from consilience.solvers.trees.certificate import ABOVE, certify, costs_of, larg
 from consilience.solvers.trees.closed_forms import solve_two_passes
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.layout import forest, histogram_parents
-from consilience.solvers.trees.pieces import solve_pieces
+from consilience.solvers.trees.states import solve_pieces
 
 
 def random_parents(rng, nodes):
