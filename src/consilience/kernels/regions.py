@@ -1,4 +1,4 @@
-"""The regions in which points and centroids live, in normalised coordinates, and the lattice inside them.
+"""The regions in which points and centroids live, in normalised coordinates, their lattice and their cells.
 
 Declared bounds [low, high] of each coordinate are mapped to [−1, 1]. A statistic that sums points over records changes
 by at most the largest norm in the region when one record comes or goes: `Region.sensitivity`.

@@ -1,8 +1,11 @@
-"""Large steps in parts, one for each core: which axis to divide, and running the parts at the same time.
+"""The marginals of a model, from its potentials: belief propagation on a junction tree.
 
-Dividing an axis of a step makes parts that are steps themselves, with shorter loops that begin further on. Operands
-that come out and have the axis are divided with it. The others get a copy for each part but the first, to be added up
-after; the axis is chosen so that these are small.
+A model over attributes x = (x₀ … x_{d−1}) has a table of potentials θ_s for each of its scopes s:
+
+    p(x) = total · exp(Σ_s θ_s(x_s)) / Z    where x is possible, and 0 elsewhere;    log Z is its log-partition.
+
+The marginals of p on all scopes come from two passes over the cliques of a junction tree that covers them. The passes
+run on numbers, several times faster, and once more on logarithms where numbers cannot hold the products.
 """
 
 import math
@@ -19,9 +22,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import MOST_THREADS, announce, available_cores
-from consilience.models import log_passes as log_kernels
-from consilience.models import log_passes as tangent_kernels
-from consilience.models import passes as linear_kernels
+from consilience.models import log_passes, passes
 from consilience.models.junction_trees import JunctionTree
 from consilience.models.passes import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
 from consilience.models.program import (
@@ -35,6 +36,14 @@ from consilience.models.program import (
     possible_messages,
 )
 from consilience.models.tables import TableLayout
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Large steps in parts, one for each core: which axis to divide, and running the parts at the same time.
+#
+# Dividing an axis of a step makes parts that are steps themselves, with shorter loops that begin further on. Operands
+# that come out and have the axis are divided with it. The others get a copy for each part but the first, to be added up
+# after; the axis is chosen so that these are small.
+
 
 CELLS_WORTH_DIVIDING = 3_000_000
 """A step with fewer cells takes about a millisecond, of which waking another thread would cost a good part."""
@@ -160,14 +169,7 @@ def _pool(_process: int) -> ThreadPoolExecutor:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The marginals of a model, from its potentials: belief propagation on a junction tree.
-#
-# A model over attributes x = (x₀ … x_{d−1}) has a table of potentials θ_s for each of its scopes s:
-#
-#     p(x) = total · exp(Σ_s θ_s(x_s)) / Z    where x is possible, and 0 elsewhere;    log Z is its log-partition.
-#
-# The marginals of p on all scopes come from two passes over the cliques of a junction tree that covers them. The passes
-# run on numbers, several times faster, and once more on logarithms where numbers cannot hold the products.
+# The marginals of a model, from its potentials.
 
 
 Vector = NDArray[np.float64]
@@ -236,7 +238,7 @@ class MarginalOracle:
         self._any_excluded = False
         self._logarithmic = False
         self._held: Vector | None = None
-        announce(linear_kernels.run_steps)
+        announce(passes.run_steps)
         if constants or self._impossible.size:
             self._exclude(self._with_impossible(np.zeros(self.layout.size)))
 
@@ -273,8 +275,8 @@ class MarginalOracle:
         tangents = np.zeros_like(self._going_in)
         tangents[: self.layout.size] = direction
         changes = np.zeros_like(self._coming_out)
-        announce(tangent_kernels.run_tangent_steps)
-        tangent_kernels.run_tangent_steps(
+        announce(log_passes.run_tangent_steps)
+        log_passes.run_tangent_steps(
             program, self._logarithmic, self._going_in, self._coming_out, self._scales, self.total,
             tangents, changes, self._room,
         )  # fmt: skip
@@ -301,16 +303,16 @@ class MarginalOracle:
         """Leave the marginals in what comes out, by numbers or else by logarithms."""
         potentials = self._with_impossible(potentials)
         self._going_in[self._constants] = self._compiled.constants
-        unbounded = linear_kernels.exponentiate(self.layout.offsets, potentials, self._going_in, self._shifts)
+        unbounded = passes.exponentiate(self.layout.offsets, potentials, self._going_in, self._shifts)
         if (unbounded or self._any_excluded) and self._exclude(potentials):
-            linear_kernels.exponentiate(self.layout.offsets, potentials, self._going_in, self._shifts)
+            passes.exponentiate(self.layout.offsets, potentials, self._going_in, self._shifts)
         verdict = self._run_numbers()
         self._logarithmic = bool(verdict[FAILED] or verdict[RAISED] > NEGLIGIBLE * self.total)
         if self._logarithmic:
             self._run_logarithms(potentials, only_largest=False)
 
     def _run_numbers(self) -> Vector:
-        """Run all steps on numbers, the large ones in parts at the same time; the verdict of `linear_kernels`."""
+        """Run all steps on numbers, the large ones in parts at the same time; the verdict of `passes`."""
         verdict = np.zeros(2)
         done, division = 0, self._division
         if division is not None:
@@ -330,24 +332,24 @@ class MarginalOracle:
         return verdict
 
     def _run_part(self, division: Division, part: int) -> None:
-        linear_kernels.run_steps(
+        passes.run_steps(
             division.program, part, part + 1, RUN, self._going_in, self._coming_out,
             self._floors, self._scales, self.total, np.zeros(2), division.rooms[part],
         )  # fmt: skip
 
     def _run_steps(self, first: int, last: int, doing: int, verdict: Vector) -> None:
-        linear_kernels.run_steps(
+        passes.run_steps(
             self._program, first, last, doing, self._going_in, self._coming_out,
             self._floors, self._scales, self.total, verdict, self._room,
         )  # fmt: skip
 
     def _run_logarithms(self, potentials: Vector, *, only_largest: bool) -> None:
-        announce(log_kernels.run_log_steps)
+        announce(log_passes.run_log_steps)
         self._logarithmic = True
-        log_kernels.shift_tables(self.layout.offsets, potentials, self._going_in, self._shifts)
+        log_passes.shift_tables(self.layout.offsets, potentials, self._going_in, self._shifts)
         with np.errstate(divide="ignore"):
             self._going_in[self._constants] = np.log(self._compiled.constants)
-        log_kernels.run_log_steps(
+        log_passes.run_log_steps(
             self._program, self._going_in, self._coming_out, self._scales, self.total, only_largest, self._room
         )
 

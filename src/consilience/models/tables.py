@@ -1,4 +1,4 @@
-"""Where the tables of a model lie: one after another in a single vector, all in one order of axes.
+"""The tables of a model: their places in one vector, and tables that neither overflow nor underflow.
 
 The attributes of a model are numbered 0 … d − 1 and have sizes n₀ … n_{d−1}. A *scope* is a tuple of attributes, and a
 model has one table for each of its scopes. Every table is stored with its axes by ascending size, ties by number.

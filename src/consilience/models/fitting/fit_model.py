@@ -1,8 +1,9 @@
-"""The proximal point method from any start, for any costs of rows, exact rows among them.
+"""`fit_model`: the graphical model of least cost behind measured rows.
 
-The way there: exact rows alone first, which finds a model that meets them or shows that none does; then squares in
-place of costs with kinks or ends, until they are nearly best; then the costs themselves. Each leg begins where the last
-one ended. Where conjugate gradients get no farther, the last leg goes on with Newton's equations factored.
+*The proximal point method*, from any start and for any costs of rows: exact rows alone first, which finds a model that
+meets them or shows that none does; then squares in place of costs with kinks or ends, until they are nearly best; then
+the costs themselves. Each leg begins where the last one ended. Where conjugate gradients get no farther, the last leg
+goes on with Newton's equations factored.
 """
 
 import time

@@ -248,7 +248,7 @@ def _along(matrices: Sequence[Array | None], table: Array) -> Array:
 # ----------------------------------------------------------------------------------------------------------------------
 # Newton's equations between the duals of rows by factorisation, for models whose full table is small.
 #
-# Conjugate gradients (`newton_equations`) need the more steps the more the rows' scales differ: exact rows beside noisy
+# Conjugate gradients need the more steps the more the rows' scales differ: exact rows beside noisy
 # ones, rows that others imply, products of prefix queries, noise that is a millionth of the counts. A factorisation
 # does not mind any of it. It takes the matrix B diag(x) Bᵀ of row products, and so the cells x of the full table.
 

@@ -1,4 +1,4 @@
-"""Measured rows of a model: from its marginals to weighted answers of queries, and back.
+"""Measured rows of a model, what they cost, and the best model an optimiser has met.
 
 A query measures the table of one scope: attributes it does not name are summed away, a Kronecker product acts on the
 axes of the others, and every answer is times a weight, 1 over the scale of its noise as a rule. All answers of all
@@ -219,14 +219,6 @@ def _checked_answers(layout: TableLayout, place: int, query: MeasuredQuery) -> i
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a model is judged by: the costs of its measured rows, or any convex loss of its marginals.
-#
-# First-order optimisers need a loss, its gradient in the flat marginals, and a bound on how far it is above its least
-# value. For costs of rows the bound comes from duals (`certificate`); a loss that is known by value and gradient alone
-# has the bound g·μ + N·max(−g) of its gradient.
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # The best model an optimiser has met, what is proven about it, and when to stop.
 
 
@@ -341,6 +333,10 @@ def slack_of(oracle: CountedOracle, gradient: Array, marginals: Array) -> float:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a model is judged by: the costs of its measured rows, or any convex loss of its marginals.
+#
+# First-order optimisers need a loss, its gradient in the flat marginals, and a bound on how far it is above its least
+# value. For costs of rows the bound comes from duals (`slack_of`); a loss that is known by value and gradient alone
+# has the bound g·μ + N·max(−g) of its gradient.
 
 
 class ConvexLoss(Protocol):

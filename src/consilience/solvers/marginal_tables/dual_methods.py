@@ -1,4 +1,4 @@
-"""Newton's method on duals: exact cells where the costs are strictly convex.
+"""Newton's method on duals where costs are strictly convex, and closed forms where one marginal is known.
 
 For duals λ every cell has one best move δ(λ), a piecewise linear function of s = Φᵀλ at it, and the concave
 
@@ -255,7 +255,7 @@ def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
 # Tables of which one marginal is known: the cells fall into groups with a known total each, in closed form.
 #
 # The total of a group has one dual t, the same for all its cells. The best response of a cell is a nondecreasing,
-# piecewise linear function of t (see `best_responses`), so the dual at which the responses sum to the total N is found
+# piecewise linear function of t (see `problem`), so the dual at which the responses sum to the total N is found
 # by sorting the places where they bend: O(n log n). With equal weights this is the projection on a simplex.
 #
 # For L1 the responses jump. A group whose positive parts sum to more than N takes the difference from the cells that

@@ -1,4 +1,14 @@
-"""The marginals that a table must have: read, checked against each other, and turned into coordinates."""
+"""Tables with known marginals as the solvers see them: moves of cells, in units of the noise, with independent rows.
+
+A table x is its moves δ = x − y away from the noisy values:
+
+    min Σ_i a_i|δ_i| + q_i δ_i²   with   Φδ = r := b − Φy,   low ≤ δ ≤ high,
+
+where low = −y keeps counts non-negative and high = u − y keeps them below the marginals around them. Moves are of the
+size of the noise, however large the counts, and so are all numbers that are added up: counts of 10¹² with a noise of
+1 lose nothing. The loss does not change when counts are measured in other units, because weights change with them;
+counts are divided by the noise that the marginals reveal, and costs by their mean, so answers scale with the data.
+"""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -208,19 +218,6 @@ def fill_cells(basis: MarginalBasis, target: Vector, cells: Vector, chosen: NDAr
         change = np.asarray(np.linalg.lstsq(matrix, missing, rcond=DEPENDENT)[0], dtype=np.float64)
         filled += chosen * basis.adjoint(change)
     return filled
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The problem as the solvers see it: moves of cells, in units of the noise, with independent rows.
-#
-# A table x is its moves δ = x − y away from the noisy values:
-#
-#     min Σ_i a_i|δ_i| + q_i δ_i²   with   Φδ = r := b − Φy,   low ≤ δ ≤ high,
-#
-# where low = −y keeps counts non-negative and high = u − y keeps them below the marginals around them. Moves are of the
-# size of the noise, however large the counts, and so are all numbers that are added up: counts of 10¹² with a noise of
-# 1 lose nothing. The loss does not change when counts are measured in other units, because weights change with them;
-# counts are divided by the noise that the marginals reveal, and costs by their mean, so answers scale with the data.
 
 
 # ----------------------------------------------------------------------------------------------------------------------

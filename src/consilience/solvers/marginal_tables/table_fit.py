@@ -1,4 +1,4 @@
-"""The optimum of a table problem, by the method that its costs allow.
+"""`fit_table`: the most likely table with known marginals, by the method that its costs allow.
 
 *Strictly convex costs* (L2, the elastic net): Newton's method on duals; where it does not settle, an interior point
 gives it a start from which it does.

@@ -1,4 +1,4 @@
-"""A primal–dual interior point for min cost(Ax − y) over x ≥ 0 (Mehrotra 1992), for losses with a slope.
+"""Primal–dual interior points for min cost(Ax − y) over x ≥ 0 (Mehrotra 1992), with a slope and for squares alone.
 
 With the residual split into its way up and its way down, Ax − y = p − m, and a multiplier l for this equation, the
 optimum is where

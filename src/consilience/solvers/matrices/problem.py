@@ -1,4 +1,4 @@
-"""What the residuals t = Ax − y of measured answers cost, on the way up and on the way down.
+"""What residuals t = Ax − y of measured answers cost, what multipliers prove, and which answers must be met.
 
 Row i costs a·t + q·t² for t ≥ 0 and ā·|t| + q̄·t² for t < 0. The two sides are alike, but for clipped answers, which
 say only that the answer was at most 0: they cost nothing on the way down. The conjugate of such a cost,

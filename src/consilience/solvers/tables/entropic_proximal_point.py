@@ -10,7 +10,7 @@ to these new duals takes back what the exponential overshoots.
 it goes to where the dual's slope nearly vanishes.
 
 *Squares alone* need no barrier, and their stages no exact directions: the dual exceeds its minimum by at most
-½Σ gradient²/softness, a stage is solved well enough where this is at most σ·KL(x, y)/ρ, and `newton_equations` says how
+½Σ gradient²/softness, a stage is solved well enough where this is at most σ·KL(x, y)/ρ, and `table_problem` says how
 accurate a system has to be for that.
 """
 

@@ -1,4 +1,4 @@
-"""Measured rows of a table, the constraints on it, and covers, from which gaps are proven.
+"""Measured rows of a table, the constraints on it, covers that prove gaps, and Newton's equations between rows.
 
 Tables x ≥ 0, if wished with Σx = T and with x = 0 outside allowed cells, are compared with observed values c of the
 rows Bx, and B is implicit. Every vector ν, with a = Bᵀν, proves a bound on the best cost as long as aᵀz has a minimum

@@ -176,7 +176,7 @@ def _share(
 # ----------------------------------------------------------------------------------------------------------------------
 # Least squares on trees without x ≥ 0, where every node was measured: two passes (Hay et al. 2010, §4.1).
 #
-# `pieces` for the one case in which all nodes are free and none is at a kink, with nothing to remember but numbers.
+# `states` for the one case in which all nodes are free and none is at a kink, with nothing to remember but numbers.
 # Start from consistent counts x, the leaves' noisy values and their sums, and let d = y − x be what is missing at a
 # node. From the leaves upwards, the step of a subtree's count answers a dual λ by A + S·λ: with A and S summed over
 # the children,

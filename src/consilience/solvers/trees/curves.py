@@ -238,7 +238,7 @@ def fix_count(cost, v, most, corners, curve, out, start, states):  # pragma: no 
 
 
 # No optimum needs counts beyond the bound, and duals would grow there from level to level. Duals beyond the window
-# are left out on a guess (see `windows`): high in a tree, most corners are there.
+# are left out on a guess (see `certificate`): high in a tree, most corners are there.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def trim(corners, curve, bound, window, states):  # pragma: no cover - compiled
     """The curve without corners of counts beyond ±bound or duals beyond ±window; it goes on straight instead."""

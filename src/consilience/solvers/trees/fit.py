@@ -5,9 +5,9 @@ children's, and no count is negative. Every way of solving it ends in counts and
 the counts are, whatever happened before:
 
     all losses        `curves`, or `deep` where trees are high, find the state of every node;
-    L2, elastic net   `pieces` turns states into counts and duals; without x ≥ 0, L2 needs nothing else;
-    L1                `ties` turns states into duals, and `faces` chooses among the optima;
-    L1, one weight    on complete trees, `equal_weights` finds duals in linear time.
+    L2, elastic net   `states` turns states into counts and duals; without x ≥ 0, L2 needs nothing else;
+    L1                `states` turns states into duals, and chooses among the optima;
+    L1, one weight    on complete trees, `closed_forms` finds duals in linear time.
 
 With `block`, sums of more leaves than that are held at unbiased amounts (`top_down`), and the rest is fitted to them.
 """
@@ -109,7 +109,7 @@ def fit_forest(
     Leaves that nothing tells apart get equal shares. `nonnegative=False` lets counts be negative.
 
     The L1 optimum is not unique, and `ties` says which is taken: "min-l2" the one of least Σ w²r² (the limit of the
-    elastic net for α → 1), "proportional", or "vertex" (see `faces`). The other losses have one optimum.
+    elastic net for α → 1), "proportional", or "vertex" (see `states`). The other losses have one optimum.
 
     `integers=True` returns whole numbers. For "l1" and whole data they are exact optima under every tie rule. For the
     other losses, and for data that are not whole, the optimum is rounded so that it stays consistent and non-negative,

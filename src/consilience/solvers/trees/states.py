@@ -1,4 +1,4 @@
-"""The counts and duals of least cost once the state of every node is known, in two linear passes.
+"""From the states of nodes to counts and duals, in two linear passes, and which L1 optimum is taken.
 
 With the states fixed, every node is either held at a known count or has the slope φ'(x) = σ + 2q·(x − y). Start from
 consistent counts x and from duals λ, and let g be the dual of a node minus the dual that its children share. We look
