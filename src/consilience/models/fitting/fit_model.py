@@ -41,8 +41,7 @@ from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
 
-MET = 1e-9
-"""Rows that are missed by this share of the largest are met; the search for a model aims at a tenth of it."""
+MET = ProximalSearch.settings.met
 
 MET_WHERE_STUCK = 1e-5
 """Where the search cannot go on, rows that are missed by less are met as well as numbers allow."""
@@ -124,16 +123,6 @@ class ExactRows:
 # The proximal point method from any start, for any costs of rows, exact rows among them.
 
 
-ROUGHLY = 1e-2
-"""Squares have served as a first approximation of other costs when a stage changes them by less than this share."""
-
-STEP_BACK = 0.03
-"""Other costs begin with this share of the ρ at which their first approximation ended."""
-
-FAR_FROM_MET, NEARLY_MET = 1e-2, 1e-6
-"""Exact rows that are missed by less than this, relatively, are worth restoring: near the end, and before."""
-
-
 @dataclass(frozen=True)
 class Proximal:
     """The proximal point method with Newton's method on the duals of rows; it has no options."""
@@ -190,13 +179,13 @@ class ProximalFit:
     def _first_leg(self, start: Array, exact: ExactRows | None, warm: bool) -> tuple[Array, float, Status | None]:
         """Potentials at which squares in place of all costs are nearly least, and a ρ to go on with."""
         costs = self.costs.stand_in()
-        monitor = self.monitor.for_another_objective(tolerance=ROUGHLY, scale=costs.expected)
+        monitor = self.monitor.for_another_objective(tolerance=ProximalSearch.settings.roughly, scale=costs.expected)
         keeper = _Keeper(self, exact, monitor)
         search = ProximalSearch(self.oracle, self.rows, costs, monitor, start, keeper, warm=warm, roughly=True)
         search.run()
         self._count(search)
         stopped = self.monitor.verdict() if np.isfinite(self.monitor.objective) else self.monitor.limit()
-        return search.point.potentials, STEP_BACK * search.rho, stopped
+        return search.point.potentials, search.settings.step_back * search.rho, stopped
 
     def _meet(self, potentials: Array) -> Status | None:
         """Take note of a model that meets the exact rows."""
@@ -234,7 +223,9 @@ class _Keeper:
         monitor = self.fit.monitor
         marginals = self.fit.oracle.marginals(potentials).values
         near = objective - monitor.bound <= 2.0 * monitor.enough
-        if not MET < self.exact.misfit(marginals) <= (FAR_FROM_MET if near else NEARLY_MET):
+        settings = ProximalSearch.settings
+        worth = settings.far_from_met if near else settings.nearly_met
+        if not MET < self.exact.misfit(marginals) <= worth:
             return None
         restored, limit = self.exact.met_from(self.fit.oracle, potentials, monitor)
         if limit is not None:

@@ -31,8 +31,6 @@ FIRST_BARRIER = 1.0
 BARRIER_ROOM = 2.0  # what κ leaves for each component, in units of κ
 CONJUGATE_GRADIENT_LIMIT = 60
 ACCURACY = 0.3  # of Newton's directions
-FLAT = 0.3  # the share of a direction's first slope that may be left at the end of a step
-LINE_SEARCH_LIMIT = 30
 SHORT_WAY = 0.01  # to where a stage begins that cannot begin better: inside all intervals
 FAMILIAR = 0.1  # duals that lack less than this share of what duals of 0 lack are nearly right
 WARM = 100.0  # how much larger the first ρ is where a given model is to be changed
@@ -68,7 +66,7 @@ class Keeper(Protocol):
 class ProximalSearch(ProximalPoint):
     """What is asked for and where the search is; the result is in the monitor."""
 
-    settings: ClassVar[Settings] = Settings(stage_accuracy=0.5, newton_limit=25, share_of_gap=0.1)
+    settings: ClassVar[Settings] = Settings(stage_accuracy=0.5, share_of_gap=0.1, newton_limit=25, line_search_limit=30)
 
     oracle: CountedOracle
     rows: MeasuredRows
@@ -265,10 +263,10 @@ def _walk(search: ProximalSearch, origin: Array, direction: Array, first_slope: 
     share = 1.0
     if not (first_slope < 0.0 and np.isfinite(direction).all()):
         return False
-    for _ in range(LINE_SEARCH_LIMIT):
+    for _ in range(search.settings.line_search_limit):
         found = search.at(origin + share * direction)
         slope = inner(search.gradient(found.duals, found.residual), direction)
-        if slope <= -FLAT * first_slope:
+        if slope <= -search.settings.accepted_slope * first_slope:
             search.point = found
             return True
         if search.monitor.limit() is not None:

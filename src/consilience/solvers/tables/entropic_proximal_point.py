@@ -28,11 +28,7 @@ from consilience.solvers.tables.table_problem import UNTOUCHED, Array, NewtonEqu
 
 Progress = Callable[[int, float, float], None]
 
-LINE_SEARCH_LIMIT = 50
-FLAT = 0.3  # the share of a direction's first slope that may be left at the end of a step
 RAY_START, SHORTEST_RAY = 0.01, 1e-20  # one-sided duals must not become 0
-NEARLY_MET, FAR_FROM_MET = 1e-6, 1e-2  # exact rows that are missed by less than this, relatively, are worth restoring
-MET = 1e-9  # exact rows that are missed by less are met
 UNNOTICED = 1e-12  # of the cost of a table of zeros: what hardly matters
 EXPLAINED = 2.0  # times the expected cost is what noise explains
 ROUNDING = float(np.finfo(np.float64).eps)
@@ -65,7 +61,9 @@ class Best:
 class Search(ProximalPoint):
     """What is asked for, where the search is, and how it goes; the result is `best`."""
 
-    settings: ClassVar[Settings] = Settings(stage_accuracy=0.3, newton_limit=30, share_of_gap=0.05)
+    settings: ClassVar[Settings] = Settings(
+        stage_accuracy=0.3, share_of_gap=0.05, newton_limit=30, line_search_limit=50
+    )
 
     problem: Problem
     costs: RowCosts
@@ -240,7 +238,7 @@ def _shorten(search: Search) -> None:
     """Goes back along the ray from 0 to the duals, where they overshoot."""
     nothing = np.zeros_like(search.duals)
     start, end = (_slope(search, nothing, search.duals, None, search.image, at) for at in (RAY_START, 1.0))
-    if end <= FLAT * abs(start) < np.inf:
+    if end <= search.settings.accepted_slope * abs(start) < np.inf:
         return
     share = RAY_START
     while not -np.inf < start < 0 and share > SHORTEST_RAY:
@@ -258,7 +256,7 @@ def _walk(search: Search, direction: Array, first_slope: float) -> None:
     low, step = 0.0, search.step_inside(search.duals, direction)
     while True:
         slope = _slope(search, search.duals, direction, search.image, image, step)
-        if abs(slope) <= FLAT * abs(first_slope) or step > 1e12:
+        if abs(slope) <= search.settings.accepted_slope * abs(first_slope) or step > 1e12:
             break
         if not slope < 0:
             step = _bisect(search, search.duals, direction, search.image, image, (low, step), first_slope)
@@ -283,10 +281,10 @@ def _bisect(
 ) -> float:
     """The step in the bracket where the dual's slope along the direction nearly vanishes."""
     low, high = bracket
-    for _ in range(LINE_SEARCH_LIMIT):
+    for _ in range(search.settings.line_search_limit):
         step = 0.5 * (low + high)
         slope = _slope(search, duals, direction, base, image, step)
-        if abs(slope) <= FLAT * abs(first_slope):
+        if abs(slope) <= search.settings.accepted_slope * abs(first_slope):
             return step
         low, high = (step, high) if slope < 0 else (low, step)
     return low
@@ -324,7 +322,7 @@ def _judge(search: Search) -> Status | None:
             table, own_gap = search.restore(table), np.inf
             residual = search.problem.apply(table) - search.problem.observed
             objective = search.costs.value(residual)
-        if (good or objective < best.objective) and _misfit(search, residual) <= MET:
+        if (good or objective < best.objective) and _misfit(search, residual) <= search.settings.met:
             best.counts, best.objective, best.own_gap = table, objective, own_gap
     if search.progress is not None:
         search.progress(search.problem.adjoints, best.objective, best.gap)
@@ -349,7 +347,8 @@ def _misfit(search: Search, residual: Array) -> float:
 def _worth_restoring(search: Search, residual: Array, objective: float) -> bool:
     """Whether the table nearly meets the exact rows; where it would be good enough, from farther away."""
     near = objective - search.best.bound <= 2.0 * search.enough
-    return _misfit(search, residual) <= (FAR_FROM_MET if near else NEARLY_MET)
+    settings = search.settings
+    return _misfit(search, residual) <= (settings.far_from_met if near else settings.nearly_met)
 
 
 # With a = Bᵀν every table z with the right total, or for a ≥ 0 every table, has νᵀBz = aᵀz ≥ T·min a, or ≥ 0. The rest
