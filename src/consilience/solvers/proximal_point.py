@@ -190,15 +190,17 @@ class ProximalPoint(ABC):
         if self.plain:
             return self.solve(stiffness, -gradient, room)
         parts, stiff = self.parts, stiffness > 0
-        yielding = np.divide(1.0, stiffness, out=np.zeros(stiffness.shape), where=stiff)
-        give = parts.of_rows(yielding)
-        hard = np.divide(1.0, give, out=np.zeros(give.shape), where=give > 0)
+        compliance = np.divide(1.0, stiffness, out=np.zeros(stiffness.shape), where=stiff)
+        row_compliance = parts.of_rows(compliance)
+        row_stiffness = np.divide(1.0, row_compliance, out=np.zeros(row_compliance.shape), where=row_compliance > 0)
         # Exact rows have one component and no stiffness; all others have some.
-        target = -np.where(give > 0, hard * parts.of_rows(gradient * yielding), parts.of_rows(gradient))
-        hard[self.unmeasured] = UNMEASURED * (1.0 + float(hard.max()))
-        rows = self.solve(hard, target, room)
-        drag = (target - hard * rows)[parts.row]
-        return np.where(stiff, -(gradient + drag) * yielding, rows[parts.row])
+        target = -np.where(
+            row_compliance > 0, row_stiffness * parts.of_rows(gradient * compliance), parts.of_rows(gradient)
+        )
+        row_stiffness[self.unmeasured] = UNMEASURED * (1.0 + float(row_stiffness.max()))
+        rows = self.solve(row_stiffness, target, room)
+        coupling = (target - row_stiffness * rows)[parts.row]
+        return np.where(stiff, -(gradient + coupling) * compliance, rows[parts.row])
 
     def step_inside(self, duals: Array, direction: Array) -> float:
         """The step, 1 or what stays inside all intervals, after the multipliers of the ends have taken theirs."""

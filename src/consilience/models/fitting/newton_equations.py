@@ -20,7 +20,7 @@ from consilience.models.fitting.shared_margins import CoarseCorrection, SharedMa
 from consilience.models.oracle import CountedOracle, MarginalOracle
 from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 from consilience.solvers.tables.row_costs import RowProducts, Rows, are_affordable
-from consilience.solvers.tables.table_problem import factored_solution
+from consilience.solvers.tables.table_problem import factored_solution, inner
 
 Array = NDArray[np.float64]
 
@@ -65,9 +65,9 @@ class OracleEquations:
         moved /= step
         return self.rows.apply(moved, out=out)
 
-    def curve(self, search: Array, rho: float, stiffness: Array, out: Array) -> float:
+    def product(self, direction: Array, rho: float, stiffness: Array, out: Array) -> float:
         """Write the equations' matrix times a vector; the inner product of the two."""
-        return shared_margins.curve(self.covariance(search, out), rho, stiffness, search)
+        return shared_margins.add_stiffness(self.covariance(direction, out), rho, stiffness, direction)
 
     def solve(
         self, stiffness: Array, rho: float, target: Array, *, enough: float, most_steps: int, monitor: Monitor
@@ -76,7 +76,7 @@ class OracleEquations:
         self._precondition(stiffness, rho)
 
         def product(direction: Array, out: Array) -> float:
-            return self.curve(direction, rho, stiffness, out)
+            return self.product(direction, rho, stiffness, out)
 
         def stop(at: Iterate) -> bool:
             return at.energy <= enough**2 * at.first_energy or monitor.limit() is not None
@@ -93,11 +93,6 @@ class OracleEquations:
         np.maximum(variances, 0.0, out=variances)
         cells = self._fitted / self.rows.weights
         self._correction.move_to(stiffness, cells, variances, rho=rho, total=self.oracle.total, ridge=RIDGE)
-
-
-def inner(a: Array, b: Array) -> float:
-    """Σ a·b, without the threads of a linear algebra library, which lose more than they win on shared cores."""
-    return float(np.einsum("i,i->", a, b))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -207,14 +202,14 @@ class _CellEquations(OracleEquations):
         super().__init__(oracle, rows)
         self._products = products
 
-    def curve(self, search: Array, rho: float, stiffness: Array, out: Array) -> float:
-        self.covariance(search, out)
+    def product(self, direction: Array, rho: float, stiffness: Array, out: Array) -> float:
+        self.covariance(direction, out)
         out *= rho
-        stiff = stiffness * search
+        stiff = stiffness * direction
         for each in self._products:
-            stiff[each.cells] = each.down(each.up(search[each.cells])).ravel()
+            stiff[each.cells] = each.down(each.up(direction[each.cells])).ravel()
         out += stiff
-        return inner(out, search)
+        return inner(out, direction)
 
 
 def _cells(query: MeasuredQuery, rows: MeasuredRows) -> int:

@@ -17,13 +17,14 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.models.fitting.newton_equations import FactoredEquations, OracleEquations, ReducedEquations, inner
+from consilience.models.fitting.newton_equations import FactoredEquations, OracleEquations, ReducedEquations
 from consilience.models.fitting.objective import MeasuredRows, Monitor, slack_of
 from consilience.models.fitting.shared_margins import SharedMargins
 from consilience.models.oracle import CountedOracle, Marginals
 from consilience.solvers.fit import Status
 from consilience.solvers.proximal_point import ProximalPoint, Settings, Step
 from consilience.solvers.tables.row_costs import RowCosts
+from consilience.solvers.tables.table_problem import inner
 
 Array = NDArray[np.float64]
 
@@ -31,8 +32,8 @@ FIRST_BARRIER = 1.0
 BARRIER_ROOM = 2.0  # what κ leaves for each component, in units of κ
 CONJUGATE_GRADIENT_LIMIT = 60
 ACCURACY = 0.3  # of Newton's directions
-SHORT_WAY = 0.01  # to where a stage begins that cannot begin better: inside all intervals
-FAMILIAR = 0.1  # duals that lack less than this share of what duals of 0 lack are nearly right
+SHORT_STEP = 0.01  # to where a stage begins that cannot begin better: inside all intervals
+WARM_START = 0.1  # duals that lack less than this share of what duals of 0 lack are nearly right
 WARM = 100.0  # how much larger the first ρ is where a given model is to be changed
 ROUNDING = 16.0 * float(np.finfo(np.float64).eps)  # of the terms whose difference is a bound
 WIDE = 60.0  # potentials of one table that differ by more are balanced
@@ -95,19 +96,19 @@ class ProximalSearch(ProximalPoint):
         start = self.start.copy()
         self._balance(start)
         self.newton = self.equations or _equations(self)
-        self.home = self.point = self._point(np.zeros(self.parts.row.size), start, self.oracle.marginals(start))
+        self.centre = self.point = self._point(np.zeros(self.parts.row.size), start, self.oracle.marginals(start))
         """The centre, and where the search is."""
         self.last = self.parts.centred(self.point.residual, self.barrier) if self.confined else self.point.duals
         up, down = self.parts.slacks(self.last)
         self.multipliers = (self.barrier / up, self.barrier / down)
-        self.home_cost = self.cost()
+        self.centre_cost = self.cost()
         self.rho = self.rho or _first_rho(self) * (WARM if self.warm else 1.0)
 
     def at(self, duals: Array) -> Point:
         """The model to which duals lead: one call of the oracle."""
         potentials = self.rows.adjoint(self.of_rows(duals))
         potentials *= -self.rho
-        potentials += self.home.potentials
+        potentials += self.centre.potentials
         self._balance(potentials)
         return self._point(duals, potentials, self.oracle.marginals(potentials))
 
@@ -130,7 +131,7 @@ class ProximalSearch(ProximalPoint):
 
     def divergence(self) -> float:
         """KL(μ, μ̄) of the point from the centre."""
-        change = self.oracle.total * (self.point.found.log_partition - self.home.found.log_partition)
+        change = self.oracle.total * (self.point.found.log_partition - self.centre.found.log_partition)
         return max(-self.rho * inner(self.of_rows(self.point.duals), self.point.fitted) - change, 0.0)
 
     def room(self) -> float:
@@ -142,8 +143,8 @@ class ProximalSearch(ProximalPoint):
     def move_centre(self) -> None:
         """The point becomes the centre, with duals of 0."""
         self.last = self.point.duals
-        self.home = self.point = replace(self.point, duals=np.zeros_like(self.last))
-        self.home_cost = self.cost()
+        self.centre = self.point = replace(self.point, duals=np.zeros_like(self.last))
+        self.centre_cost = self.cost()
 
     @property
     def enough(self) -> float:
@@ -158,10 +159,10 @@ class ProximalSearch(ProximalPoint):
         return 1, 3, 6
 
     def has_lost_ground(self) -> bool:
-        return self.cost() > self.home_cost
+        return self.cost() > self.centre_cost
 
     def return_to_centre(self) -> None:
-        self.point = self.home
+        self.point = self.centre
 
     def judge(self) -> Status | None:
         point = self.point
@@ -182,7 +183,7 @@ class ProximalSearch(ProximalPoint):
         return status
 
     def begin_stage(self) -> None:
-        if self.confined or _lacking(self, self.last) < FAMILIAR * _lacking(self, self.point.duals):
+        if self.confined or _lacking(self, self.last) < WARM_START * _lacking(self, self.point.duals):
             self._begin_linearised()
         else:
             self._step()
@@ -197,9 +198,9 @@ class ProximalSearch(ProximalPoint):
         direction = self.direction(last, self.gradient(last, fall))
         goal = last + self.step_inside(last, direction) * direction
         # At duals of 0 the barrier of one-sided rows is infinitely steep: the first slope is the dual's without it.
-        moved = _walk(self, np.zeros_like(goal), goal, -inner(self.of_parts(point.residual), goal))
+        moved = _line_search(self, np.zeros_like(goal), goal, -inner(self.of_parts(point.residual), goal))
         if not moved and self.confined and np.isfinite(goal).all():
-            self.point = self.at(SHORT_WAY * goal)
+            self.point = self.at(SHORT_STEP * goal)
 
     def newton_step(self) -> Step:
         if _lacking(self, self.point.duals) <= self.room():
@@ -213,7 +214,7 @@ class ProximalSearch(ProximalPoint):
         gradient = self.gradient(point.duals, point.residual)
         direction = self.direction(point.duals, gradient)
         length = self.step_inside(point.duals, direction)
-        return _walk(self, point.duals, length * direction, length * inner(gradient, direction))
+        return _line_search(self, point.duals, length * direction, length * inner(gradient, direction))
 
     def solve(self, stiffness: Array, target: Array, room: float) -> Array:
         """As accurate as a step can use, whatever the stage may lack."""
@@ -258,7 +259,7 @@ def _lacking(search: ProximalSearch, duals: Array) -> float:
 
 # The dual is convex: its slope along a direction grows. A step that ends where the slope has not become too large is
 # good; one that overshoots is cut to where a straight line between the two slopes would vanish.
-def _walk(search: ProximalSearch, origin: Array, direction: Array, first_slope: float) -> bool:
+def _line_search(search: ProximalSearch, origin: Array, direction: Array, first_slope: float) -> bool:
     """Moves the point along a direction, until the dual has fallen as far as it will, nearly; whether it moved."""
     share = 1.0
     if not (first_slope < 0.0 and np.isfinite(direction).all()):

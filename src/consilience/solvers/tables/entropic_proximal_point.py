@@ -220,7 +220,7 @@ class Search(ProximalPoint):
         # A rough direction tells less than the decrement, and squares that are iterated end above, or not at all.
         if not decrement > room and not (self.soft and not self.is_factored):
             return Step.NOT_NEEDED
-        _walk(self, direction, -decrement)
+        _line_search(self, direction, -decrement)
         self._evaluate()
         return Step.TAKEN
 
@@ -249,7 +249,7 @@ def _shorten(search: Search) -> None:
     search.image *= share
 
 
-def _walk(search: Search, direction: Array, first_slope: float) -> None:
+def _line_search(search: Search, direction: Array, first_slope: float) -> None:
     """A step along the direction to where the dual is nearly smallest."""
     image = search.problem.adjoint(search.of_rows(direction))
     end = search.parts.longest_step(search.duals, direction) if search.confined else np.inf
