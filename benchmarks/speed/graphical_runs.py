@@ -129,7 +129,7 @@ def our_fit(path: str) -> dict[str, Any]:
 
 def measured_rows(problem: NoisyMarginals, layout: Any) -> tuple[Any, Any]:
     """The measurements as rows in units of their noise, and what missing them costs."""
-    given = importlib.import_module("consilience.models.fitting.rows")
+    given = importlib.import_module("consilience.models.fitting.objective")
     priced = importlib.import_module("consilience.solvers.tables.row_costs")
     queries = [
         given.MeasuredQuery(k, scope, np.full(noisy.size, 1.0 / problem.scale))

@@ -19,7 +19,7 @@ from consilience.errors import DeclarationError, FileFormatError, MeasurementErr
 from consilience.kernels.rng import Generator
 from consilience.measurements import MeasurementSet
 from consilience.measurements.basis import Basis, basis
-from consilience.models.layout import TableLayout
+from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status, shares_of_rows
 
 Progress = Callable[[str, int, int], None]

@@ -19,16 +19,14 @@ from consilience.marginals.least_squares import one_way_shares
 from consilience.marginals.table_stacks import stored_order
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.first_order import AcceleratedDescent, Direct, DualAveraging, MirrorDescent
-from consilience.models.fitting.fit_model import ModelFit, fit_model
+from consilience.models.fitting.fit_model import ModelFit, Proximal, fit_model
 from consilience.models.fitting.least_risk import fit_least_risk
-from consilience.models.fitting.objective import RowLoss
-from consilience.models.fitting.proximal_fit import Proximal
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, RowLoss
 from consilience.models.fitting.retraced_fits import RetracedFit, Way
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import JunctionTree
-from consilience.models.layout import TableLayout
 from consilience.models.model import carry_potentials, independent_marginals, independent_potentials
 from consilience.models.oracle import CountedOracle, MarginalOracle
+from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status
 from consilience.solvers.losses import Loss
 from consilience.solvers.tables.row_costs import RowCosts

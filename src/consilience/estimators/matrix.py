@@ -45,8 +45,6 @@ from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import Loss
-from consilience.solvers.matrices.certificates import RowCosts
-from consilience.solvers.matrices.equations import MOST_EQUATIONS, ContradictoryEquations
 from consilience.solvers.matrices.matrix_fit import (
     DENSE,
     FACTORED,
@@ -55,6 +53,7 @@ from consilience.solvers.matrices.matrix_fit import (
     fit_matrix,
     is_written_out,
 )
+from consilience.solvers.matrices.problem import MOST_EQUATIONS, ContradictoryEquations, RowCosts
 from consilience.solvers.matrices.strategies import BYTES_PER_ENTRY, entries_of_product, sparse_product
 
 BYTES_PER_LINE = 140

@@ -54,7 +54,7 @@ from consilience.solvers.trees.laminar import (
     forest_of_family,
 )
 from consilience.solvers.trees.layout import LARGEST_FOREST, ContradictoryCounts, complete_branching
-from consilience.solvers.trees.ties import TieRule
+from consilience.solvers.trees.states import TieRule
 
 NESTED = "the measured sets are nested or disjoint, so the fit is exact and fast"
 
@@ -74,7 +74,7 @@ class Tree:
     `loss` is "l1", "l2", "elastic" with the share `alpha` of the absolute value, or "by-noise": "l2" for Gaussian noise
     and "elastic" with α = 0.7 for Laplace noise, by the evidence of our benchmarks. `nonnegative=False` lets counts be
     negative, and with "l2" is the estimate of Hay et al. (2010). `ties` chooses among the optima of "l1" (see
-    `solvers.trees.ties`). `integers=True` gives whole counts.
+    `solvers.trees.states`). `integers=True` gives whole counts.
 
     `block` is the number of leaves up to which subtrees are fitted jointly; larger sums are held at what least squares
     without a sign say, divided from the top down. 1 divides so down to the leaves, None fits everything jointly, the

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.cell_grids import LARGEST_GRID, CellGrid
 from consilience.kernels.compilation import announce
-from consilience.kernels.regions import Region, RegionKind
+from consilience.kernels.regions import LARGEST_GRID, CellGrid, Region, RegionKind
 from consilience.kernels.rng import Generator, generator
 from consilience.kernels.simplex import project_to_simplex
 

@@ -41,6 +41,7 @@ from consilience.marginals.proportional_fitting import (
     respond_with_squares,
     substitute,
 )
+from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Equations whose matrix holds moments of contrasts, Σ_x w_x contrast_s(x) contrast_t(x), plus a diagonal.
@@ -111,24 +112,20 @@ class MomentEquations:
     def _by_gradients(self, right: Array, weights: Array, damping: Array, means: Array | None) -> Array:
         """As near to the solution as some preconditioned conjugate gradients come."""
         inverses = _MarginInverses(self.layout, weights, damping, hold_total=means is not None)
-        left, found = right, np.zeros_like(right)
-        heading = near = inverses.apply(left)
-        product = float(left @ near)
-        enough = product * min(1e-2, product)
-        for _ in range(MOST_GRADIENTS):
-            image = self._product(heading, weights, means) + damping * heading
-            curvature = float(heading @ image)
-            if curvature <= 0.0:
-                break
-            length = product / curvature
-            found = found + length * heading
-            left = left - length * image
-            near = inverses.apply(left)
-            following = float(left @ near)
-            if following <= enough:
-                break
-            heading = near + (following / product) * heading
-            product = following
+
+        def product(direction: Array, out: Array) -> float:
+            np.multiply(damping, direction, out=out)
+            out += self._product(direction, weights, means)
+            return float(direction @ out)
+
+        def precondition(residual: Array, out: Array) -> float:
+            np.copyto(out, inverses.apply(residual))
+            return float(residual @ out)
+
+        def stop(at: Iterate) -> bool:
+            return at.energy <= at.first_energy * min(1e-2, at.first_energy)
+
+        found = conjugate_gradients(product, right, precondition, stop, most_steps=MOST_GRADIENTS).solution
         return found if found.any() else inverses.apply(right)
 
     def _product(self, direction: Array, weights: Array, means: Array | None) -> Array:

@@ -25,6 +25,7 @@ from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, PrefixMap, SparseMap, SumMap
 from consilience.marginals.decomposition import Decomposition, residual_of
 from consilience.marginals.table_stacks import Scope, stored_order, subsets, summed
+from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 from consilience.solvers.fit import Infeasible
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -268,22 +269,21 @@ def _conjugate_gradients(
     """Preconditioned conjugate gradients over the residuals of weight above 0; the others stay."""
     equations = _NormalEquations(decomposition, noisy)
     scaling = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
-    residuals = np.array(start)
-    slope = -equations.gradient(residuals, values=True) * (weights > 0)
-    scaled = slope * scaling
-    direction = scaled
-    size = first = float(slope @ scaled)
-    steps = 0
-    while size > ENOUGH**2 * first and steps < MOST_STEPS:
-        image = equations.gradient(direction, values=False) * (weights > 0)
-        length = size / float(direction @ image)
-        residuals += length * direction
-        slope -= length * image
-        scaled = slope * scaling
-        last, size = size, float(slope @ scaled)
-        direction = scaled + (size / last) * direction
-        steps += 1
-    return residuals, steps, math.sqrt(size / first) if first > 0 else 0.0
+
+    def product(direction: Array, out: Array) -> float:
+        np.multiply(equations.gradient(direction, values=False), weights > 0, out=out)
+        return float(direction @ out)
+
+    def precondition(slope: Array, out: Array) -> float:
+        return float(slope @ np.multiply(slope, scaling, out=out))
+
+    def stop(at: Iterate) -> bool:
+        return at.energy <= ENOUGH**2 * at.first_energy
+
+    slope = -equations.gradient(start, values=True) * (weights > 0)
+    found = conjugate_gradients(product, slope, precondition, stop, most_steps=MOST_STEPS, start=start)
+    remainder = math.sqrt(found.energy / found.first_energy) if found.first_energy > 0 else 0.0
+    return found.solution, found.steps, remainder
 
 
 # ----------------------------------------------------------------------------------------------------------------------

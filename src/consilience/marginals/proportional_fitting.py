@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.marginals.margin_layouts import from_contrasts, spread_up, sum_down, to_contrasts
+from consilience.solvers.marginal_tables.marginal_basis import transform_rows
 
 Array = NDArray[np.float64]
 MarginOnAxes = tuple[tuple[int, ...], Array]
@@ -204,14 +205,7 @@ def _gather(table, outer, inner, even, starts, bounds, sizes, homes, gathered, c
 def fill_walsh_moments(weights, places, means, damping, moments):  # pragma: no cover - compiled
     """Write Σ_x w_x c_s c_t − mean_s mean_t, plus the damping on the diagonal, at and below the diagonal."""
     values = weights.copy()
-    half = 1
-    while half < values.size:
-        for block in range(0, values.size, 2 * half):
-            for cell in range(block, block + half):
-                one, two = values[cell], values[cell + half]
-                values[cell] = one + two
-                values[cell + half] = one - two
-        half *= 2
+    transform_rows(values.reshape(1, values.size))
     for s in range(places.size):
         for t in range(s + 1):
             moments[s, t] = values[places[s] ^ places[t]] - means[s] * means[t]

@@ -1,7 +1,7 @@
 """Graphical models on plain arrays: junction trees, and the marginals of a model by belief propagation.
 
-scopes ──► junction_trees ──► program ──► oracle: potentials to marginals     (passes, log_passes, threads)
-model ──► elimination, factored_queries: any query                            (elimination_plans, scaled_tables)
+scopes ──► junction_trees ──► program ──► oracle: potentials to marginals     (passes, log_passes)
+model ──► elimination, factored_queries: any query                            (elimination_plans, tables)
       └─► sampling: records
 fitting/ : the model of least cost behind measured rows
 belief_propagation : pseudo-marginals where no junction tree is small enough  (region_graphs)

@@ -32,7 +32,6 @@ from scipy.optimize import lsq_linear
 
 from consilience.errors import DeclarationError
 from consilience.marginals.table_stacks import Scope
-from consilience.models.layout import TableLayout
 from consilience.models.region_graphs import (
     ClusterTables,
     LogTables,
@@ -43,6 +42,7 @@ from consilience.models.region_graphs import (
     normalised,
     region_graph,
 )
+from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status
 
 Vector = NDArray[np.float64]

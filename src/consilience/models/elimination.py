@@ -28,7 +28,7 @@ from consilience.models.elimination_plans import (
 )
 from consilience.models.junction_trees import JunctionTree, junction_tree
 from consilience.models.model import Array, GraphicalModel, log_probabilities
-from consilience.models.scaled_tables import Axes, ScaledTable, contract
+from consilience.models.tables import Axes, ScaledTable, contract
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The junction tree in the shape that makes queries short: shallow, and with few children for each clique.

@@ -16,7 +16,7 @@ import numpy as np
 
 from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.kernels.linear_maps import LinearMap
-from consilience.models.scaled_tables import Axes, ScaledTable, apply_map, contract
+from consilience.models.tables import Axes, ScaledTable, apply_map, contract
 
 BYTES_PER_CELL = 24
 """A bucket, the operand that is turned to meet it, and the result."""
@@ -131,11 +131,11 @@ class _Graph:
     def _cheapest_first(self, waiting: set[int], cost: _Cost) -> Iterable[int]:
         """Each axis when it is the cheapest; ties by name, so that like queries share their first steps."""
         current = {axis: cost(self, axis) for axis in waiting}
-        heap = [(price, axis) for axis, price in current.items()]
+        heap = [(cost, axis) for axis, cost in current.items()]
         heapq.heapify(heap)
         while heap:
-            price, axis = heapq.heappop(heap)
-            if current.get(axis) != price:
+            cost, axis = heapq.heappop(heap)
+            if current.get(axis) != cost:
                 continue
             del current[axis]
             around = [each for each in self.neighbours[axis] if each in current]

@@ -30,7 +30,7 @@ from consilience.models.elimination_plans import (
     plan_elimination,
 )
 from consilience.models.model import Array
-from consilience.models.scaled_tables import Axes, ScaledTable, contract
+from consilience.models.tables import Axes, ScaledTable, contract
 
 MOST_AXES = 32
 """The axes that an array has at most in every version of NumPy."""

@@ -17,7 +17,7 @@ from consilience.models.elimination_orders import (
     members,
     smallest_elimination,
 )
-from consilience.models.layout import cells_of, checked_scopes, checked_sizes
+from consilience.models.tables import cells_of, checked_scopes, checked_sizes
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Trees of cliques: attributes in groups, joined so that each attribute lives in one connected part.

@@ -1,6 +1,6 @@
 """One sweep over the cells of a step, in every form but the fastest: largest sums, sums of exponentials, derivatives.
 
-The fast kernel for sums of products is in `linear_kernels`. What is here is used when numbers are too far apart for
+The fast kernel for sums of products is in `passes`. What is here is used when numbers are too far apart for
 that one, for largest exponents, and for derivatives; it goes row by row through rows of its own.
 """
 

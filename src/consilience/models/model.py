@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
 from consilience.marginals.table_stacks import Scope
-from consilience.models.layout import TableLayout, cells_of, checked_scopes, checked_sizes
+from consilience.models.tables import TableLayout, cells_of, checked_scopes, checked_sizes
 
 Array = NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.errors import DeclarationError
 from consilience.marginals.table_stacks import Scope, stored_order
 from consilience.models.junction_trees import JunctionTree, Node, refined
-from consilience.models.layout import TableLayout, cells_of, checked_scopes
+from consilience.models.tables import TableLayout, cells_of, checked_scopes
 from consilience.solvers.fit import Infeasible
 
 FEWEST_AXES = 2

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.marginals.table_stacks import Scope
-from consilience.models.layout import cells_of, checked_scopes, checked_sizes
+from consilience.models.tables import cells_of, checked_scopes, checked_sizes
 
 
 @dataclass(frozen=True)

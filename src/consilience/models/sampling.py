@@ -21,7 +21,7 @@ from consilience.kernels.rng import Generator
 from consilience.models.elimination import CalibratedModel
 from consilience.models.elimination_plans import carry_out, plan_elimination
 from consilience.models.model import Array
-from consilience.models.scaled_tables import Axes
+from consilience.models.tables import Axes
 from consilience.solvers.fit import shares_of_rows
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _place_rows(table, starts, order, places, aim, missing, turns, draws, codes)
     cells, values = table.shape
     expected = np.empty(values)
     remainders = np.empty(values)
-    pulls = np.empty(values)
+    gradients = np.empty(values)
     counts = np.empty(values, dtype=np.int64)
     for k in range(cells):
         begin, end = starts[k], starts[k + 1]
@@ -154,7 +154,7 @@ def _place_rows(table, starts, order, places, aim, missing, turns, draws, codes)
             continue
         rest, total = _round_down(table[k], size, aim, expected, remainders, counts)
         if rest > 0:
-            _tilt(remainders, places[:, k], missing, pulls)
+            _tilt(remainders, places[:, k], missing, gradients)
             _scale(remainders, total)
             _share_rest(remainders, total, rest, turns[begin], counts)
         for m in range(places.shape[0]):
@@ -191,20 +191,20 @@ def _round_down(share, size, aim, expected, remainders, counts):  # pragma: no c
 
 
 @numba.njit(nogil=True, cache=True)
-def _tilt(remainders, places, missing, pulls):  # pragma: no cover - compiled
+def _tilt(remainders, places, missing, gradients):  # pragma: no cover - compiled
     total, mean = 0.0, 0.0
     for v in range(remainders.size):
         if remainders[v] > 0.0:
-            pull = 0.0
+            gradient = 0.0
             for m in range(places.size):
-                pull += missing[places[m] + v]
-            pulls[v] = GAIN * pull
+                gradient += missing[places[m] + v]
+            gradients[v] = GAIN * gradient
             total += remainders[v]
-            mean += remainders[v] * pulls[v]
+            mean += remainders[v] * gradients[v]
     mean /= max(total, TINY)
     for v in range(remainders.size):
         if remainders[v] > 0.0:
-            remainders[v] *= max(1.0 + pulls[v] - mean, LEAST_TILT)
+            remainders[v] *= max(1.0 + gradients[v] - mean, LEAST_TILT)
 
 
 @numba.njit(nogil=True, cache=True)

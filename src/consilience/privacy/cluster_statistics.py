@@ -28,10 +28,9 @@ from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.cell_grids import CellGrid
 from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.compilation import announce
-from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, in_original_units, lattice_points
+from consilience.kernels.regions import LATTICE_BITS, CellGrid, Region, RegionKind, in_original_units, lattice_points
 
 Places = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -156,7 +155,7 @@ def declared_bounds(domain: Domain, attributes: Sequence[str]) -> tuple[tuple[fl
 # How many records each cell of a grid over continuous attributes holds.
 #
 # A record x becomes a point of the region on the lattice (kernels/regions.py), and then one of the cells by
-# whole numbers alone (kernels/cell_grids.py): φ(x) is a unit vector, or zero where the declaration
+# whole numbers alone (kernels/regions.py): φ(x) is a unit vector, or zero where the declaration
 # drops the record. *Adding or removing* a record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves
 # them by ‖φ(x) − φ(x')‖, at most 2 in the L1 norm and √2 in the L2 norm; with one cell at most 1, by a record that is
 # dropped.

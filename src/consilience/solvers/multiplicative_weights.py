@@ -92,11 +92,11 @@ class WeightedTable:
         than g·x − N minⱼ gⱼ below, with g the gradient (Frank, Wolfe 1956). Weights are for queries as they were added.
         """
         residuals = self._queries @ self._totals - self._answers
-        pulls = np.asarray(weights, dtype=np.float64) * residuals
-        gradient = pulls @ self._queries
+        weighted = np.asarray(weights, dtype=np.float64) * residuals
+        gradient = weighted @ self._queries
         lowest = float(gradient[self._masses > 0].min(initial=np.inf))
         gap = float(gradient @ self._totals) - self.total * lowest
-        return 0.5 * float(pulls @ residuals), max(gap, 0.0)
+        return 0.5 * float(weighted @ residuals), max(gap, 0.0)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -20,7 +20,7 @@ from consilience.estimators.published.fourier import (
     nearest_table,
     spread_negatives,
     table_of,
-    walsh_transform,
+    walsh_coefficients,
 )
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
@@ -229,7 +229,7 @@ def sets_up_to(flags: int, ways: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("flags", [0, 1, 2, 4])
 def test_coefficients_are_signed_sums(flags: int) -> None:
     table = np.random.default_rng(flags).normal(size=(2,) * flags)
-    found = walsh_transform(table)
+    found = walsh_coefficients(table)
     for members in sets_up_to(flags, flags):
         index = tuple(int(flag in members) for flag in range(flags))
         assert found[index] == pytest.approx(by_definition(table, members))
@@ -296,7 +296,7 @@ def test_what_no_table_can_be_is_refused() -> None:
     with pytest.raises(Infeasible, match="correct them"):
         nearest_table(1, [(), (0,)], np.array([1.0, 5.0]), np.zeros(2))
     with pytest.raises(DeclarationError):
-        walsh_transform(np.zeros((2, 3)))
+        walsh_coefficients(np.zeros((2, 3)))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

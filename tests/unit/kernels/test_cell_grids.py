@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.iterates.clustering import clusters_of_cells, suggested_divisions
-from consilience.kernels.cell_grids import LARGEST_GRID, CellGrid
-from consilience.kernels.regions import Region, lattice_points
+from consilience.kernels.regions import LARGEST_GRID, CellGrid, Region, lattice_points
 
 BITS = 20
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from consilience.models.fitting.fit_model import fit_model
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import junction_tree
 from consilience.models.model import carry_potentials
 from consilience.models.oracle import MarginalOracle

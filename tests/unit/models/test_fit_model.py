@@ -20,9 +20,9 @@ from consilience.models.fitting.first_order import (
     MirrorDescent,
 )
 from consilience.models.fitting.fit_model import ModelFit, fit_model
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
-from consilience.models.layout import TableLayout
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.oracle import Marginals
+from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.tables.measured_fit import fit_measured_table
 from consilience.solvers.tables.row_costs import RowCosts

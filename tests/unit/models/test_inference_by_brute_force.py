@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap, SumMap
 from consilience.kernels.transforms import FourierMap
-from consilience.models import scaled_tables
+from consilience.models import tables as scaled_tables
 from consilience.models.elimination import CalibratedModel
 from consilience.models.factored_queries import (
     FactoredQuery,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from consilience.errors import DeclarationError
-from consilience.models.layout import TableLayout
+from consilience.models.tables import TableLayout
 
 
 def test_packing_and_unpacking_gives_the_tables_back_in_their_own_order() -> None:

@@ -6,7 +6,7 @@ import pytest
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SumMap
 from consilience.marginals.least_squares import NoisyProduct, one_way_shares, summing_combination
 from consilience.models.fitting.least_risk import estimated_risk, fit_least_risk
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import junction_tree
 from consilience.models.model import independent_marginals, independent_potentials
 from consilience.models.oracle import MarginalOracle

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from consilience.errors import DeclarationError
 from consilience.models import junction_trees as refinement
 from consilience.models import oracle as oracle_module
-from consilience.models import threads
+from consilience.models import oracle as threads
 from consilience.models.junction_trees import junction_tree, predicted_bytes
 from consilience.models.oracle import MarginalOracle
 from consilience.solvers.fit import Infeasible

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.models.fitting.least_risk import FAR, _Matching, match_marginals
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import MarginalOracle
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, LinearMap, PrefixMap, SumMap
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
-from consilience.models.layout import TableLayout
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.model import carry_potentials
+from consilience.models.tables import TableLayout
 
 SIZES = [3, 2, 4, 2]
 SCOPES = [(0, 1, 2), (3, 2), (1,), (2, 0)]
@@ -51,14 +51,14 @@ def test_rows_are_those_of_the_slow_twin(found: list[MeasuredQuery], seed: int) 
     layout = TableLayout(SIZES, SCOPES)
     rows = MeasuredRows(layout, found)
     rng = np.random.default_rng(seed)
-    flat, prices = rng.normal(size=layout.size), rng.normal(size=rows.size)
+    flat, duals = rng.normal(size=layout.size), rng.normal(size=rows.size)
     answers = np.concatenate([one_by_one(layout, query, flat) for query in found])
     assert rows.apply(flat) == pytest.approx(answers)
     assert rows.apply(flat, out=np.empty(rows.size)) == pytest.approx(answers)
-    assert rows.adjoint(prices, out=np.full(layout.size, np.nan)) @ flat == pytest.approx(prices @ answers)
+    assert rows.adjoint(duals, out=np.full(layout.size, np.nan)) @ flat == pytest.approx(duals @ answers)
     matrix = np.array([rows.apply(cell) for cell in np.eye(layout.size)]).T
     assert rows.apply_squared(flat) == pytest.approx(matrix**2 @ flat)
-    assert rows.adjoint_squared(prices) == pytest.approx((matrix**2).T @ prices)
+    assert rows.adjoint_squared(duals) == pytest.approx((matrix**2).T @ duals)
 
 
 @given(found=queries(), seed=st.integers(0, 1000))

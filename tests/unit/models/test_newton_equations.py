@@ -1,12 +1,11 @@
-"""Newton's equations between prices: by factorisation and between cells, against the matrix written out."""
+"""Newton's equations between duals: by factorisation and between cells, against the matrix written out."""
 
 import numpy as np
 import pytest
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SumMap
-from consilience.models.fitting.newton_equations import FactoredEquations, PriceEquations, ReducedEquations
-from consilience.models.fitting.objective import Monitor
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.fitting.newton_equations import FactoredEquations, OracleEquations, ReducedEquations
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, Monitor
 from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import CountedOracle, MarginalOracle
 
@@ -58,4 +57,4 @@ def test_answers_that_do_not_determine_their_table_are_left_to_other_equations()
     sums = Kronecker((SumMap(5), IdentityMap(3)))
     some = MeasuredRows(rows.layout, [MeasuredQuery(0, (0, 1), np.ones(3), sums)])
     assert ReducedEquations.of(oracle, some) is None
-    assert isinstance(FactoredEquations.of(oracle, some), PriceEquations)
+    assert isinstance(FactoredEquations.of(oracle, some), OracleEquations)

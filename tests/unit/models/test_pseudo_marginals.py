@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from consilience.errors import DeclarationError
 from consilience.models.belief_propagation import ConvexOracle, LoopyOracle, entropy
 from consilience.models.junction_trees import junction_tree
-from consilience.models.layout import TableLayout
 from consilience.models.oracle import MarginalOracle
+from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status
 
 ORACLES = [LoopyOracle, ConvexOracle]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.models.fitting import retraced_fits
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.fitting.retraced_fits import RetracedFit, Way, fewer_steps
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import MarginalOracle
 

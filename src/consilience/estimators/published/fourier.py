@@ -48,6 +48,7 @@ from consilience.marginals.local_marginals import LocalMarginals, decode_scopes,
 from consilience.marginals.table_stacks import Scope, TableStack
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.solvers.fit import Infeasible, Status
+from consilience.solvers.marginal_tables.marginal_basis import walsh_transform
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Walsh–Hadamard coefficients of tables of flags, marginals from them, and the table that comes nearest to noisy ones.
@@ -71,19 +72,17 @@ Array = NDArray[np.float64]
 FEASIBILITY = 1e-9
 
 
-def walsh_transform(table: Array) -> Array:
+def walsh_coefficients(table: Array) -> Array:
     """The coefficients of a table whose axes all have length 2: index 1 on an axis puts its flag into the set.
 
-    >>> walsh_transform(np.array([[5.0, 1.0], [2.0, 2.0]]))
+    >>> walsh_coefficients(np.array([[5.0, 1.0], [2.0, 2.0]]))
     array([[10.,  4.],
            [ 2.,  4.]])
     """
-    found = np.asarray(table, dtype=np.float64)
+    found = np.array(table, dtype=np.float64, order="C")
     if any(size != 2 for size in found.shape):
         raise DeclarationError(f"a table of shape {found.shape} has other axes than flags; give axes of length 2")
-    for axis in range(found.ndim):
-        first, second = np.take(found, 0, axis), np.take(found, 1, axis)
-        found = np.stack([first + second, first - second], axis)
+    walsh_transform(found.reshape(1, -1))
     return found
 
 
@@ -97,7 +96,7 @@ def table_of(scope: Scope, coefficients: Mapping[Scope, float]) -> Array:
     for index in np.ndindex(found.shape):
         members = tuple(sorted(flag for flag, chosen in zip(scope, index, strict=True) if chosen))
         found[index] = coefficients.get(members, 0.0)
-    return walsh_transform(found) / found.size
+    return walsh_coefficients(found) / found.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -433,7 +432,7 @@ class _Reading:
         halves = sum(both)
         variance = 0.0 if evidence.exact else 2.0 / float(evidence.weights[0]) ** 2
         answers = evidence.values.reshape((2,) * halves) / scale
-        return _Reading(tuple(axes), tuple(both), walsh_transform(answers), variance * 2.0**halves / scale**2)
+        return _Reading(tuple(axes), tuple(both), walsh_coefficients(answers), variance * 2.0**halves / scale**2)
 
     def coefficients(self) -> list[tuple[Scope, float]]:
         """The sets of flags that the answers tell of, each with its value."""

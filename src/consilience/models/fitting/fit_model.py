@@ -1,14 +1,9 @@
 """`fit_model`: the graphical model of least cost behind measured rows.
 
-    min over models μ with the total N of Σ φ(Bμ − c),    exact rows met,
-
-or of any convex loss. The default for costs of rows is the proximal point method; costs with kinks or ends begin where
-squares in their place are nearly best. For other losses it is accelerated mirror descent. Every answer is a model: its
-marginals are those of its potentials.
-
-*When to stop.* "converged" stops at a proven gap. "noise" stops at the first model whose cost has come down to what
-noise alone leads one to expect, and then goes back on its last step to where the cost is just that: beyond that point a
-model follows the noise, and its error may rise while its cost falls (McKenna, Sheldon & Miklau 2019, appendix D.1).
+*The proximal point method*, from any start and for any costs of rows: exact rows alone first, which finds a model that
+meets them or shows that none does; then squares in place of costs with kinks or ends, until they are nearly best; then
+the costs themselves. Each leg begins where the last one ended. Where conjugate gradients get no farther, the last leg
+goes on with Newton's equations factored.
 """
 
 import time
@@ -21,14 +16,238 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.models.fitting.first_order import AcceleratedDescent, Direct, DualAveraging, MirrorDescent
-from consilience.models.fitting.objective import ConvexLoss, CustomLoss, Monitor, Progress, RowLoss, SmoothSearch
-from consilience.models.fitting.proximal_fit import Proximal, ProximalFit
-from consilience.models.fitting.rows import MeasuredRows
+from consilience.models.fitting.newton_equations import FactoredEquations
+from consilience.models.fitting.objective import (
+    ConvexLoss,
+    CustomLoss,
+    MeasuredRows,
+    Monitor,
+    Progress,
+    RowLoss,
+    SmoothSearch,
+)
+from consilience.models.fitting.proximal_point import ProximalSearch
 from consilience.models.oracle import CountedOracle, Oracle
-from consilience.solvers.fit import Status
+from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.tables.row_costs import RowCosts
 
+# ----------------------------------------------------------------------------------------------------------------------
+# Exact rows of a model: a model that meets them, near a given one, or the proof that none does.
+#
+# The rows are met by least squares on them alone, ½Σ(Bμ − c)², from the given potentials on: its proximal points are
+# the models that follow from these by multiplication with functions of the exact rows. If some model meets the rows the
+# least value is 0 and is approached ever faster; if none does, the certificate of the fit shows a value above 0.
+
+
 Array = NDArray[np.float64]
+
+MET = ProximalSearch.settings.met
+
+MET_WHERE_STUCK = 1e-5
+"""Where the search cannot go on, rows that are missed by less are met as well as numbers allow."""
+
+CONTRADICTED = 1e-2
+"""A misfit that is proven to be the least to this share of itself is one that no model can avoid."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExactRows:
+    """The exact rows among measured ones, and what messages call the queries they come from."""
+
+    rows: MeasuredRows
+    observed: Array
+    names: Sequence[str]
+
+    @staticmethod
+    def among(rows: MeasuredRows, costs: RowCosts, names: Sequence[str]) -> "ExactRows | None":
+        """The queries with exact rows; None where there are none."""
+        places = [place for place, part in enumerate(rows.slices) if costs.exact[part].any()]
+        if not places:
+            return None
+        own, where = rows.subset(places)
+        observed = np.where(costs.exact[where], costs.observed[where], np.nan)
+        return ExactRows(own, observed, [names[place] for place in places])
+
+    @property
+    def size(self) -> float:
+        """The largest value, to which errors are compared."""
+        return max(float(np.nanmax(np.abs(self.observed), initial=0.0)), np.finfo(np.float64).tiny)
+
+    def misses(self, marginals: Array) -> list[float]:
+        """By how much, at most, the rows of each query are missed."""
+        away = np.abs(np.nan_to_num(self.rows.apply(marginals) - self.observed, nan=0.0))
+        return [float(away[part].max(initial=0.0)) for part in self.rows.slices]
+
+    def misfit(self, marginals: Array) -> float:
+        """By how much rows are missed at most, relative to the largest."""
+        return max(self.misses(marginals)) / self.size
+
+    def violation(self, marginals: Array) -> float:
+        """By how much rows are missed at most, in counts."""
+        away = np.abs(np.nan_to_num(self.rows.apply(marginals) - self.observed, nan=0.0))
+        return float((away / self.rows.weights).max(initial=0.0))
+
+    def met_from(self, oracle: CountedOracle, start: Array, limits: Monitor) -> tuple[Array, Status | None]:
+        """Potentials near these that meet the rows; `Infeasible` where none do; a status where a limit came first."""
+        exact = np.isfinite(self.observed)
+        nobody, nothing = np.zeros_like(exact), np.zeros(exact.shape)
+        costs = RowCosts(np.nan_to_num(self.observed), nothing, exact.astype(np.float64), nobody, nobody)
+        goal = 0.5 * (0.1 * MET * self.size) ** 2
+        monitor = limits.for_another_objective(tolerance=CONTRADICTED, scale=0.0, noise_level=goal)
+        status = ProximalSearch(oracle, self.rows, costs, monitor, start).run()
+        if status is Status.STALLED:
+            equations = FactoredEquations.of(oracle, self.rows)
+            if equations is not None:
+                again = ProximalSearch(oracle, self.rows, costs, monitor, monitor.potentials, equations=equations)
+                status = again.run()
+        misfit = self.misfit(monitor.marginals)
+        if misfit <= MET or (misfit <= MET_WHERE_STUCK and monitor.bound <= goal):
+            return monitor.potentials, None
+        if status in (Status.STEP_LIMIT, Status.TIME_LIMIT) and monitor.bound <= goal:
+            return monitor.potentials, status
+        raise self._infeasible(monitor)
+
+    def _infeasible(self, monitor: Monitor) -> Infeasible:
+        misses, violation = self.misses(monitor.marginals), self.violation(monitor.marginals)
+        involved = [name for name, miss in zip(self.names, misses, strict=True) if miss > 0.01 * max(misses)]
+        shown = "; ".join(involved[:6]) + (f" and {len(involved) - 6} more" if len(involved) > 6 else "")
+        return Infeasible(
+            f"no model with the total {monitor.oracle.total:g} agrees with {shown}; the nearest misses one of them by "
+            f"{violation:.6g}. Correct them, the total or the impossible cells, or bring them as noisy measurements",
+            violation=violation,
+            constraints=involved,
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The proximal point method from any start, for any costs of rows, exact rows among them.
+
+
+@dataclass(frozen=True)
+class Proximal:
+    """The proximal point method with Newton's method on the duals of rows; it has no options."""
+
+    name = "proximal point"
+
+
+@dataclass
+class ProximalFit:
+    """One fit: what is asked for, who watches, and what happened."""
+
+    oracle: CountedOracle
+    rows: MeasuredRows
+    costs: RowCosts
+    monitor: Monitor
+    names: Sequence[str]
+    stats: dict[str, float | int | str]
+
+    def run(self, start: Array, *, warm: bool = False) -> Status:
+        """All legs; the result is in the monitor. Warm: the start is a model to be changed rather than found."""
+        exact = ExactRows.among(self.rows, self.costs, self.names)
+        status = None
+        if exact is not None:
+            start, limit = exact.met_from(self.oracle, start, self.monitor)
+            status = self._meet(start)
+            status = limit or status
+        rho = 0.0
+        if status is None and self.costs.components().confined:
+            start, rho, status = self._first_leg(start, exact, warm)
+        if status is None:
+            keeper = None if exact is None else _Keeper(self, exact, None)
+            search = ProximalSearch(self.oracle, self.rows, self.costs, self.monitor, start, keeper, rho, warm=warm)
+            status = search.run()
+            self._count(search)
+            if status is Status.STALLED and not isinstance(search.newton, FactoredEquations):
+                status = self._by_factorisation(keeper, start)
+        if self.monitor.gap <= self.monitor.enough:
+            self.monitor.settle()
+        if exact is not None:
+            self.stats["violation"] = exact.violation(self.monitor.marginals)
+        return status
+
+    def _by_factorisation(self, keeper: "_Keeper | None", start: Array) -> Status:
+        """Go on from the best model so far with Newton's equations factored, where they are small enough for that."""
+        equations = FactoredEquations.of(self.oracle, self.rows)
+        if equations is None:
+            return Status.STALLED
+        first = self.monitor.potentials if self.monitor.potentials.size else start
+        search = ProximalSearch(self.oracle, self.rows, self.costs, self.monitor, first, keeper, equations=equations)
+        status = search.run()
+        self._count(search)
+        return status
+
+    def _first_leg(self, start: Array, exact: ExactRows | None, warm: bool) -> tuple[Array, float, Status | None]:
+        """Potentials at which squares in place of all costs are nearly least, and a ρ to go on with."""
+        costs = self.costs.stand_in()
+        monitor = self.monitor.for_another_objective(tolerance=ProximalSearch.settings.roughly, scale=costs.expected)
+        keeper = _Keeper(self, exact, monitor)
+        search = ProximalSearch(self.oracle, self.rows, costs, monitor, start, keeper, warm=warm, roughly=True)
+        search.run()
+        self._count(search)
+        stopped = self.monitor.verdict() if np.isfinite(self.monitor.objective) else self.monitor.limit()
+        return search.point.potentials, search.settings.step_back * search.rho, stopped
+
+    def _meet(self, potentials: Array) -> Status | None:
+        """Take note of a model that meets the exact rows."""
+        marginals = self.oracle.marginals(potentials).values
+        return self.monitor.meet(potentials, marginals, self.cost(marginals))
+
+    def cost(self, marginals: Array) -> float:
+        """What a model costs."""
+        return self.costs.value(self.rows.apply(marginals) - self.costs.observed)
+
+    def _count(self, search: ProximalSearch) -> None:
+        for name, value in (("stages", search.stages), ("newton_steps", search.newton_steps)):
+            self.stats[name] = int(self.stats.get(name, 0)) + value
+
+
+@dataclass(frozen=True, eq=False)
+class _Keeper:
+    """Judges models by the true costs, whatever costs the search has, and only those that meet the exact rows."""
+
+    fit: ProximalFit
+    exact: ExactRows | None
+    own: Monitor | None
+    """The monitor of a search with other costs."""
+
+    def meet(self, potentials: Array, marginals: Array, objective: float) -> Status | None:
+        own = None if self.own is None else self.own.meet(potentials, marginals, objective)
+        if self.exact is not None and self.exact.misfit(marginals) > MET:
+            return own or self.fit.monitor.limit()
+        cost = objective if self.own is None else self.fit.cost(marginals)
+        return self.fit.monitor.meet(potentials, marginals, cost) or own
+
+    def end_stage(self, potentials: Array, objective: float) -> Status | None:
+        if self.exact is None or self.own is not None:
+            return None
+        monitor = self.fit.monitor
+        marginals = self.fit.oracle.marginals(potentials).values
+        near = objective - monitor.bound <= 2.0 * monitor.enough
+        settings = ProximalSearch.settings
+        worth = settings.far_from_met if near else settings.nearly_met
+        if not MET < self.exact.misfit(marginals) <= worth:
+            return None
+        restored, limit = self.exact.met_from(self.fit.oracle, potentials, monitor)
+        if limit is not None:
+            return limit
+        marginals = self.fit.oracle.marginals(restored).values
+        return monitor.meet(restored, marginals, self.fit.cost(marginals))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `fit_model`: the graphical model of least cost behind measured rows.
+#
+#     min over models μ with the total N of Σ φ(Bμ − c),    exact rows met,
+#
+# or of any convex loss. The default for costs of rows is the proximal point method; costs with kinks or ends begin
+# where squares in their place are nearly best. For other losses it is accelerated mirror descent. Every answer is a
+# model: its marginals are those of its potentials.
+#
+# *When to stop.* "converged" stops at a proven gap. "noise" stops at the first model whose cost has come down to what
+# noise alone leads one to expect, and then goes back on its last step to where the cost is just that: beyond that point
+# a model follows the noise, and its error may rise while its cost falls (McKenna, Sheldon & Miklau 2019, appendix D.1).
+
+
 Optimiser = Proximal | MirrorDescent | DualAveraging | AcceleratedDescent | Direct
 
 NOISE_ACCURACY = 0.02

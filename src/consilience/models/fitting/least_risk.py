@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from consilience.kernels.rng import generator
 from consilience.marginals.table_stacks import Scope
-from consilience.models.fitting.rows import MeasuredRows
+from consilience.models.fitting.objective import MeasuredRows
 from consilience.models.oracle import MarginalOracle
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Newton's equations between the prices of rows: (diag(h) + ρ·BCBᵀ) d = t.
+"""Newton's equations between the duals of rows: (diag(h) + ρ·BCBᵀ) d = t.
 
 C is the covariance of the cells under the model, times its total: C·v is how the marginals change as the potentials
 move along v. A difference of marginals gives it for one call of the oracle, several times cheaper than the exact
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
-from consilience.models.fitting import shared_margins as price_kernels
-from consilience.models.fitting.objective import Monitor
-from consilience.models.fitting.rows import MeasuredQuery, MeasuredRows
+from consilience.models.fitting import shared_margins
+from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, Monitor
 from consilience.models.fitting.shared_margins import CoarseCorrection, SharedMargins
 from consilience.models.oracle import CountedOracle, MarginalOracle
-from consilience.solvers.tables.newton_equations import factored_solution
+from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 from consilience.solvers.tables.row_costs import RowProducts, Rows, are_affordable
+from consilience.solvers.tables.table_problem import factored_solution, inner
 
 Array = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ RIDGE = 1e-6
 """The stiffness, relative to the model's own, that the preconditioner takes exact rows to have at least."""
 
 
-class PriceEquations:
+class OracleEquations:
     """Solves Newton's equations at any model; it keeps its memory between models."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows) -> None:
@@ -44,7 +44,6 @@ class PriceEquations:
         )
         self._correction = CoarseCorrection(shared, rows.weights)
         self._moved = np.empty(rows.layout.size)
-        self._search, self._scaled, self._curved, self._remainder = (np.empty(rows.size) for _ in range(4))
         self._potentials = self._marginals = self._fitted = np.empty(0)
 
     def move_to(self, potentials: Array, marginals: Array, fitted: Array) -> None:
@@ -66,30 +65,25 @@ class PriceEquations:
         moved /= step
         return self.rows.apply(moved, out=out)
 
-    def curve(self, search: Array, rho: float, stiffness: Array, out: Array) -> float:
+    def product(self, direction: Array, rho: float, stiffness: Array, out: Array) -> float:
         """Write the equations' matrix times a vector; the inner product of the two."""
-        return price_kernels.curve(self.covariance(search, out), rho, stiffness, search)
+        return shared_margins.add_stiffness(self.covariance(direction, out), rho, stiffness, direction)
 
     def solve(
         self, stiffness: Array, rho: float, target: Array, *, enough: float, most_steps: int, monitor: Monitor
     ) -> Array:
         """d, until the remainder is at most `enough` times the target, both in the norm of the preconditioner."""
         self._precondition(stiffness, rho)
-        remainder, search, scaled, curved = self._remainder, self._search, self._scaled, self._curved
-        np.copyto(remainder, target)
-        solution = np.zeros_like(target)
-        slope = first = self._correction(remainder, scaled)
-        np.copyto(search, scaled)
-        for _ in range(most_steps):
-            if not enough**2 * first < slope < np.inf or monitor.limit() is not None:
-                break
-            bend = self.curve(search, rho, stiffness, curved)
-            if not 0.0 < bend < np.inf:
-                break
-            price_kernels.advance(slope / bend, search, curved, solution, remainder)
-            previous, slope = slope, self._correction(remainder, scaled)
-            price_kernels.turn(search, slope / previous, scaled)
-        found = solution if solution.any() else scaled.copy()
+
+        def product(direction: Array, out: Array) -> float:
+            return self.product(direction, rho, stiffness, out)
+
+        def stop(at: Iterate) -> bool:
+            return at.energy <= enough**2 * at.first_energy or monitor.limit() is not None
+
+        found = conjugate_gradients(product, target, self._correction, stop, most_steps=most_steps).solution
+        if not found.any():
+            self._correction(target, found)
         return found if np.isfinite(found).all() else np.zeros_like(target)  # rows that others imply have no end
 
     def _precondition(self, stiffness: Array, rho: float) -> None:
@@ -101,16 +95,11 @@ class PriceEquations:
         self._correction.move_to(stiffness, cells, variances, rho=rho, total=self.oracle.total, ridge=RIDGE)
 
 
-def inner(a: Array, b: Array) -> float:
-    """Σ a·b, without the threads of a linear algebra library, which lose more than they win on shared cores."""
-    return float(np.einsum("i,i->", a, b))
-
-
 # ----------------------------------------------------------------------------------------------------------------------
-# Newton's equations between prices where queries are products of maps: solved between cells, not between answers.
+# Newton's equations between duals where queries are products of maps: solved between cells, not between answers.
 #
 # Answers K·x of one table x, with K of full column rank, say of x just what its least-squares fit says, with the
-# precision G = KᵀK. With t the target and d the prices of the answers, (1 + ρ·KCKᵀ) d = t falls apart into
+# precision G = KᵀK. With t the target and d the duals of the answers, (1 + ρ·KCKᵀ) d = t falls apart into
 #
 #     d = t − KK⁺t + (K⁺)ᵀe,      (G⁻¹ + ρC) e = K⁺t,       where e = Kᵀd and G⁻¹ = K⁺(K⁺)ᵀ.
 #
@@ -153,7 +142,7 @@ class _Product:
         return found
 
 
-class ReducedEquations(PriceEquations):
+class ReducedEquations(OracleEquations):
     """Solves Newton's equations for squares, whatever products of maps the queries are."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows, products: Sequence[_Product]) -> None:
@@ -206,21 +195,21 @@ class ReducedEquations(PriceEquations):
         return solution
 
 
-class _CellEquations(PriceEquations):
+class _CellEquations(OracleEquations):
     """(G⁻¹ + ρC) e = t, by conjugate gradients preconditioned as if G⁻¹ were its diagonal."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows, products: Sequence[_Product]) -> None:
         super().__init__(oracle, rows)
         self._products = products
 
-    def curve(self, search: Array, rho: float, stiffness: Array, out: Array) -> float:
-        self.covariance(search, out)
+    def product(self, direction: Array, rho: float, stiffness: Array, out: Array) -> float:
+        self.covariance(direction, out)
         out *= rho
-        stiff = stiffness * search
+        stiff = stiffness * direction
         for each in self._products:
-            stiff[each.cells] = each.down(each.up(search[each.cells])).ravel()
+            stiff[each.cells] = each.down(each.up(direction[each.cells])).ravel()
         out += stiff
-        return inner(out, search)
+        return inner(out, direction)
 
 
 def _cells(query: MeasuredQuery, rows: MeasuredRows) -> int:
@@ -252,9 +241,9 @@ def _along(matrices: Sequence[Array | None], table: Array) -> Array:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Newton's equations between the prices of rows by factorisation, for models whose full table is small.
+# Newton's equations between the duals of rows by factorisation, for models whose full table is small.
 #
-# Conjugate gradients (`price_equations`) need the more steps the more the rows' scales differ: exact rows beside noisy
+# Conjugate gradients need the more steps the more the rows' scales differ: exact rows beside noisy
 # ones, rows that others imply, products of prefix queries, noise that is a millionth of the counts. A factorisation
 # does not mind any of it. It takes the matrix B diag(x) Bᵀ of row products, and so the cells x of the full table.
 
@@ -265,7 +254,7 @@ MOST_ROWS = 1_500
 MOST_CELLS = 1_000_000
 
 
-class FactoredEquations(PriceEquations):
+class FactoredEquations(OracleEquations):
     """Solves Newton's equations at any model by factorisation, whatever accuracy is asked for."""
 
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows, model: MarginalOracle) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
 from consilience.models.fitting.least_risk import MATCHED, Search, match_marginals
-from consilience.models.fitting.rows import MeasuredRows
+from consilience.models.fitting.objective import MeasuredRows
 from consilience.models.oracle import MarginalOracle
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -119,44 +119,29 @@ def balance(potentials, index, ends, runs, begins, groups, values):  # pragma: n
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# The vector work of conjugate gradients in as few passes as possible; see `price_equations`.
+# The vector work of conjugate gradients in as few passes as possible; see `newton_equations`.
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def curve(product, rho, stiffness, search):  # pragma: no cover - compiled
-    """product ← ρ·product + stiffness·search; its inner product with the search direction."""
-    bend = 0.0
+def add_stiffness(product, rho, stiffness, direction):  # pragma: no cover - compiled
+    """product ← ρ·product + stiffness·direction; its inner product with the direction."""
+    curvature = 0.0
     for i in range(product.size):
-        value = rho * product[i] + stiffness[i] * search[i]
+        value = rho * product[i] + stiffness[i] * direction[i]
         product[i] = value
-        bend += value * search[i]
-    return bend
-
-
-@numba.njit(nogil=True, cache=True)
-def advance(length, search, curved, solution, remainder):  # pragma: no cover - compiled
-    """solution += length·search, remainder −= length·curved."""
-    for i in range(search.size):
-        solution[i] += length * search[i]
-        remainder[i] -= length * curved[i]
+        curvature += value * direction[i]
+    return curvature
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def settle(lifted, lift, remainder, inverse):  # pragma: no cover - compiled
-    """lifted ← lift·lifted + inverse·remainder; its inner product with the remainder."""
+def settle(lifted, lift, residual, inverse):  # pragma: no cover - compiled
+    """lifted ← lift·lifted + inverse·residual; its inner product with the residual."""
     slope = 0.0
     for i in range(lifted.size):
-        value = lift[i] * lifted[i] + inverse[i] * remainder[i]
+        value = lift[i] * lifted[i] + inverse[i] * residual[i]
         lifted[i] = value
-        slope += value * remainder[i]
+        slope += value * residual[i]
     return slope
-
-
-@numba.njit(nogil=True, cache=True)
-def turn(search, share, scaled):  # pragma: no cover - compiled
-    """search ← scaled + share·search."""
-    for i in range(search.size):
-        search[i] = scaled[i] + share * search[i]
 
 
 # h is the stiffness of a row, w its weight, μ its cell, v its variance under the model. With own = h/w² and models = ρμ

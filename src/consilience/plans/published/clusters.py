@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.iterates.clustering import Negatives, clusters_of_cells, next_centroids, suggested_divisions
-from consilience.kernels.cell_grids import CellGrid
-from consilience.kernels.regions import Region, RegionKind, in_original_units
+from consilience.kernels.regions import CellGrid, Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.budget_parts import check_share, in_two_parts
 from consilience.plans.kmeans import KMeans
@@ -86,7 +85,7 @@ def measured_sums(measured: MeasurementSet, algorithm: str, part: str) -> tuple[
 #
 # The cells' counts are measured once; everything after that is free of charge, so that k-means can be run to its end,
 # from many starts. The number of cells balances the spread of the points within a cell and the noise on its count
-# (kernels/cell_grids.py). It needs the number of records, which is public or measured with a share of the budget. Few
+# (kernels/regions.py). It needs the number of records, which is public or measured with a share of the budget. Few
 # dimensions suit this plan: a grid over many has empty cells and little else.
 
 

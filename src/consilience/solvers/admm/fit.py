@@ -30,7 +30,7 @@ NEARBY = 100.0
 """Sets are called disjoint when no common point lies within this many times the size of the data."""
 MEETING_PRECISION = 1e-14
 INVOLVED = 1e-4
-"""A set takes part in a contradiction when it pulls with at least this part of the strongest pull."""
+"""A set takes part in a contradiction when its gradient is at least this part of the largest."""
 
 
 def toward_all(sets: Sequence[ConvexSet], point: Array, *, rounds: int = 400) -> Array:
@@ -72,14 +72,14 @@ class DisjointnessSearch:
     def run(self, steps: int) -> Infeasible | None:
         """The error to raise once disjointness is proved; None while it is not."""
         for _ in range(steps):
-            pulls = [self.point - each.project(self.point) for each in self.sets]
-            strength = sum(float(np.vdot(pull, pull)) for pull in pulls)
-            gradient = np.sum(pulls, axis=0)
+            gradients = [self.point - each.project(self.point) for each in self.sets]
+            strength = sum(float(np.vdot(each, each)) for each in gradients)
+            gradient = np.sum(gradients, axis=0)
             size = self.data_size + float(np.linalg.norm(self.point))
             if strength <= (1e-12 * size) ** 2:
                 return None
             if strength >= NEARBY * size * float(np.linalg.norm(gradient)):
-                return self._report(pulls)
+                return self._report(gradients)
             self._advance(gradient / len(self.sets))
         return None
 
@@ -92,8 +92,8 @@ class DisjointnessSearch:
         self.point = arrived + ((self._momentum - 1.0) / momentum) * (arrived - previous)
         self._previous, self._momentum = arrived, momentum
 
-    def _report(self, pulls: Sequence[Array]) -> Infeasible:
-        strengths = np.array([np.linalg.norm(pull) for pull in pulls])
+    def _report(self, gradients: Sequence[Array]) -> Infeasible:
+        strengths = np.array([np.linalg.norm(each) for each in gradients])
         pulling = strengths > INVOLVED * strengths.max()
         involved = [each.name for each, pulls_hard in zip(self.sets, pulling, strict=True) if pulls_hard]
         violation = max(each.violation(self.point) for each in self.sets)

@@ -169,11 +169,11 @@ class TwoBlocks:
 
     def normals(self) -> list[Normal]:
         aims, copies = self._last
-        pull = self.rho * len(self.state) * (self.state.mean(axis=0) - self.centre)
-        found = [Normal(self.first, pull, float(np.vdot(pull, self.centre)))]
+        dual = self.rho * len(self.state) * (self.state.mean(axis=0) - self.centre)
+        found = [Normal(self.first, dual, float(np.vdot(dual, self.centre)))]
         for each, aim, copy in zip(self.others, aims[1:], copies[1:], strict=True):
-            pull = self.rho * (aim - copy)
-            found.append(Normal(each, pull, float(np.vdot(pull, copy))))
+            dual = self.rho * (aim - copy)
+            found.append(Normal(each, dual, float(np.vdot(dual, copy))))
         return found
 
     def change_rho(self, rho: float) -> None:
@@ -256,11 +256,11 @@ class AsPrinted:
         return self._solver.solve(flat).reshape(self.x.shape)
 
     def normals(self) -> list[Normal]:
-        pull, aims, copies = self._last
+        dual, aims, copies = self._last
         unit = self.rho / self.share
         found = []
         if self.setting.graph is not None:
-            found.append(Normal(self.setting.graph, self.setting.graph.normal(-unit * pull), 0.0))
+            found.append(Normal(self.setting.graph, self.setting.graph.normal(-unit * dual), 0.0))
         for each, aim, copy in zip(self.copied, aims, copies, strict=True):
             if not isinstance(each, SeparableSet):
                 direction = unit * (aim - copy)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
 from consilience.solvers.fit import Infeasible
-from consilience.solvers.marginal_tables.known_marginals import KnownMarginal, KnownMarginals
 from consilience.solvers.marginal_tables.marginal_basis import Vector
-from consilience.solvers.marginal_tables.problem import CellCosts
+from consilience.solvers.marginal_tables.problem import CellCosts, KnownMarginal, KnownMarginals
 
 WHOLE = 1e-6
 """A cell this close to a whole number is taken to be it."""

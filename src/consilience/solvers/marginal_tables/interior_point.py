@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.marginal_tables.dual_newton import NormalEquations
+from consilience.solvers.marginal_tables.dual_methods import NormalEquations
 from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import TableProblem
 
@@ -249,10 +249,10 @@ iterate has been lost again."""
 
 @dataclass(frozen=True, eq=False)
 class InteriorPoint:
-    """Where the iteration ended: moves that nearly fit, and prices whose lower bound is `bound`."""
+    """Where the iteration ended: moves that nearly fit, and duals whose lower bound is `bound`."""
 
     moves: Vector
-    prices: Vector
+    duals: Vector
     objective: float
     bound: float
     misfit: float
@@ -266,14 +266,14 @@ class _State:
     """The iterate; arrays change in place."""
 
     parts: Parts
-    prices: Vector
-    pay: Vector
+    duals: Vector
+    image: Vector
 
 
 def solve_by_interior_point(
     problem: TableProblem, *, tolerance: float, slack: Vector | None = None, max_steps: int = 150
 ) -> InteriorPoint:
-    """Moves and prices whose gap is at most `tolerance` of the objective, or the best ones found.
+    """Moves and duals whose gap is at most `tolerance` of the objective, or the best ones found.
 
     With `slack`, the marginals may be missed at a cost: Φδ + slack·λ = r, which is the least-squares problem
     min ½ Σ (r − Φδ)² / slack + costs.
@@ -282,14 +282,14 @@ def solve_by_interior_point(
     costs = _split(problem)
     state = _start(problem, costs)
     slack = np.zeros(problem.basis.rows) if slack is None else slack
-    best = _Candidate.of(problem, _moves(problem, costs, state.parts), state.prices, slack)
-    bound, prices, steps, idle, least = -np.inf, state.prices, 0, 0, np.full(2, np.inf)
+    best = _Candidate.of(problem, _moves(problem, costs, state.parts), state.duals, slack)
+    bound, duals, steps, idle, least = -np.inf, state.duals, 0, 0, np.full(2, np.inf)
     products = np.inf
     while True:
-        here = _Candidate.of(problem, _moves(problem, costs, state.parts), state.prices, slack)
-        lower = problem.lower_bound(state.prices, state.pay) - here.missed
+        here = _Candidate.of(problem, _moves(problem, costs, state.parts), state.duals, slack)
+        lower = problem.lower_bound(state.duals, state.image) - here.missed
         if lower > bound:
-            bound, prices = lower, state.prices.copy()
+            bound, duals = lower, state.duals.copy()
         best = here if here.merit(bound) < best.merit(bound) else best
         merit = best.merit(bound)
         progress = np.array([merit, products])
@@ -303,7 +303,7 @@ def solve_by_interior_point(
         if not np.isfinite(products):
             break
         steps += 1
-    return InteriorPoint(best.moves, prices, best.objective, bound, best.misfit, steps, contradiction)
+    return InteriorPoint(best.moves, duals, best.objective, bound, best.misfit, steps, contradiction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,19 +317,19 @@ class _Candidate:
     misfit: float
     """The largest error of a coordinate relative to the largest coordinate."""
     worth: float
-    """What the error is worth at the present prices: the first-order change of the objective when it is removed."""
+    """What the error is worth at the present duals: the first-order change of the objective when it is removed."""
     unit: float
     """What a gap is relative to."""
 
     @staticmethod
-    def of(problem: TableProblem, moves: Vector, prices: Vector, slack: Vector) -> "_Candidate":
-        residual = problem.target - problem.basis.apply(moves) - slack * prices
+    def of(problem: TableProblem, moves: Vector, duals: Vector, slack: Vector) -> "_Candidate":
+        residual = problem.target - problem.basis.apply(moves) - slack * duals
         misfit = float(np.abs(residual).max(initial=0.0)) / problem.largest_target
-        missed = 0.5 * float(slack @ prices**2)
+        missed = 0.5 * float(slack @ duals**2)
         objective = problem.costs.of_moves(moves) + missed
         missed_by_nothing = 0.5 * float(np.sum(problem.target[slack > 0.0] ** 2 / slack[slack > 0.0]))
         unit = max(problem.costs.gap_unit(objective), 1e-9 * missed_by_nothing)
-        return _Candidate(moves, objective, missed, residual, misfit, abs(float(prices @ residual)), unit)
+        return _Candidate(moves, objective, missed, residual, misfit, abs(float(duals @ residual)), unit)
 
     def merit(self, bound: float) -> float:
         """How far these moves are from optimal: relative gap, relative misfit or its worth, whichever is largest."""
@@ -338,29 +338,29 @@ class _Candidate:
 
 def _step(problem: TableProblem, costs: Costs, state: _State, residual: Vector, slack: Vector) -> float:
     """One predictor–corrector step; returns the sum of the products before it, not finite when no step was found."""
-    basis, parts, pay = problem.basis, state.parts, state.pay
-    scaling, shift = np.empty_like(pay), np.empty_like(pay)
-    products, count = predictor_terms(costs, parts, pay, scaling, shift)
+    basis, parts, image = problem.basis, state.parts, state.image
+    scaling, shift = np.empty_like(image), np.empty_like(image)
+    products, count = predictor_terms(costs, parts, image, scaling, shift)
     if not scaling.max(initial=0.0) < LARGEST_SCALING:
         return np.inf
     centre = products / max(count, 1)
     equations = NormalEquations(basis.gram(scaling), slack)
     predicted = basis.adjoint(equations.solve(residual - basis.apply(shift)))
-    primal, dual, in_primal, in_dual, in_both = predicted_products(costs, parts, pay, predicted)
+    primal, dual, in_primal, in_dual, in_both = predicted_products(costs, parts, image, predicted)
     ahead = (products + primal * in_primal + dual * in_dual + primal * dual * in_both) / max(count, 1)
     centre *= _centring(ahead / centre if centre > 0.0 else 0.0, min(primal, dual))
-    corrector_shift(costs, parts, pay, predicted, centre, shift)
+    corrector_shift(costs, parts, image, predicted, centre, shift)
     change = equations.solve(residual - basis.apply(shift))
     if not np.all(np.isfinite(change)):
         return np.inf
-    change_of_pay = basis.adjoint(change)
-    primal, dual = longest_steps(costs, parts, pay, predicted, change_of_pay, centre)
+    change_of_image = basis.adjoint(change)
+    primal, dual = longest_steps(costs, parts, image, predicted, change_of_image, centre)
     primal, dual = min(1.0, TO_THE_END * primal), min(1.0, TO_THE_END * dual)
     if problem.costs.curvature.any() or slack.any():
         primal = dual = min(primal, dual)
-    take_step(costs, parts, pay, predicted, change_of_pay, centre, primal, dual)
-    state.prices += dual * change
-    state.pay = basis.adjoint(state.prices)
+    take_step(costs, parts, image, predicted, change_of_image, centre, primal, dual)
+    state.duals += dual * change
+    state.image = basis.adjoint(state.duals)
     return products
 
 
@@ -381,7 +381,7 @@ def _split(problem: TableProblem) -> Costs:
 
 
 def _start(problem: TableProblem, costs: Costs) -> _State:
-    """Parts about as large as the noise, and multipliers that make all products about equal at prices 0.
+    """Parts about as large as the noise, and multipliers that make all products about equal at duals 0.
 
     The noise of a cell is about the inverse of its slope; without slopes or curvatures all cells count alike.
     """

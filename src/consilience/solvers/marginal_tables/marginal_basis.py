@@ -50,8 +50,8 @@ def walsh_transform(rows: NDArray[np.float64]) -> None:
     >>> rows
     array([[10., -2., -4.,  0.]])
     """
-    announce(_walsh_transform)
-    _walsh_transform(rows)
+    announce(transform_rows)
+    transform_rows(rows)
 
 
 BLOCK = 8192
@@ -59,7 +59,8 @@ BLOCK = 8192
 
 
 @numba.njit(nogil=True, cache=True, fastmath=True)
-def _walsh_transform(rows):  # pragma: no cover - compiled
+def transform_rows(rows):  # pragma: no cover - compiled
+    """What `walsh_transform` does, for compiled callers."""
     length = rows.shape[1]
     block = min(length, BLOCK)
     for r in range(rows.shape[0]):

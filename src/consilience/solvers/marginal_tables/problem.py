@@ -1,4 +1,4 @@
-"""The problem as the solvers see it: moves of cells, in units of the noise, with independent rows.
+"""Tables with known marginals as the solvers see them: moves of cells, in units of the noise, with independent rows.
 
 A table x is its moves δ = x − y away from the noisy values:
 
@@ -10,23 +10,221 @@ size of the noise, however large the counts, and so are all numbers that are add
 counts are divided by the noise that the marginals reveal, and costs by their mean, so answers scale with the data.
 """
 
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numba
 import numpy as np
 import scipy.linalg.lapack
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
-from consilience.solvers.marginal_tables.known_marginals import KnownMarginals, ProjectedBasis, without_cells
-from consilience.solvers.marginal_tables.marginal_basis import MarginalBasis, Vector
+from consilience.solvers.marginal_tables.marginal_basis import (
+    CellLayout,
+    MarginalBasis,
+    Vector,
+    frequencies_of,
+    hartley,
+)
+
+AGREEMENT = 1e-12
+"""Marginals agree when their coordinates do, to this share of the total: the rounding of sums, not of data."""
+
+
+@dataclass(frozen=True, eq=False)
+class KnownMarginal:
+    """One marginal: the axes as the user gave them, and its values in the order of the solvers."""
+
+    axes: tuple[int, ...]
+    places: tuple[int, ...]
+    values: Vector
+
+    @property
+    def name(self) -> str:
+        """How messages call it.
+
+        >>> KnownMarginal((0, 2), (0, 2), np.zeros((2, 2))).name
+        'axes (0, 2)'
+        """
+        if not self.axes:
+            return "the total"
+        return f"axis {self.axes[0]}" if len(self.axes) == 1 else f"axes {self.axes}"
+
+
+@dataclass(frozen=True, eq=False)
+class KnownMarginals:
+    """All known marginals of one table."""
+
+    layout: CellLayout
+    each: tuple[KnownMarginal, ...]
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest absolute value in any marginal."""
+        return max((float(np.abs(known.values).max(initial=0.0)) for known in self.each), default=0.0)
+
+    @cached_property
+    def coordinates(self) -> "Coordinates":
+        """What the marginals say about the coordinates c_u, and how far they contradict each other.
+
+        A marginal with K cells holds its misfit ‖m(x) − m‖² as Σ_u (c_u(x) − c_u)² / K, so 1/K weighs its word.
+        """
+        frequencies = [frequencies_of(self.layout, known.places) for known in self.each]
+        found = np.concatenate([hartley(known.values).reshape(-1) for known in self.each])
+        weights = np.concatenate([np.full(known.values.size, 1.0 / known.values.size) for known in self.each])
+        kept, place = np.unique(np.concatenate(frequencies), return_inverse=True)
+        weight = np.asarray(np.bincount(place, weights), dtype=np.float64)
+        target = np.bincount(place, weights * found) / weight
+        apart = np.abs(found - target[place])
+        allowed = AGREEMENT * max(float(np.abs(known.values).sum()) for known in self.each)
+        ends = np.cumsum([known.values.size for known in self.each])[:-1]
+        contradicted = [bool(part.max(initial=0.0) > allowed) for part in np.split(apart, ends)]
+        parts = np.split(place, ends)
+        return Coordinates(kept, target, weight, tuple(contradicted), tuple(parts))
+
+    def misfits(self, coordinates: Vector) -> list[Vector]:
+        """By how much each marginal of a table with all these coordinates differs from the known one.
+
+        The transform `hartley` is its own inverse up to the number of cells.
+        """
+        result = []
+        for known, part in zip(self.each, self.coordinates.parts, strict=True):
+            marginal = hartley(coordinates[part].reshape(known.values.shape)) / known.values.size
+            result.append(marginal - known.values)
+        return result
+
+    def ceilings(self) -> Vector:
+        """For each cell of a non-negative table the least marginal that contains it."""
+        ceiling = np.full(self.layout.sizes, np.inf)
+        for known in self.each:
+            np.minimum(ceiling, self.layout.spread(known.values, known.places), out=ceiling)
+        return ceiling.reshape(-1)
+
+    def widest(self) -> KnownMarginal | None:
+        """The marginal that contains all the others, if there is one."""
+        widest = max(self.each, key=lambda known: len(known.places), default=None)
+        if widest is None or any(not set(known.places) <= set(widest.places) for known in self.each):
+            return None
+        return widest
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """The independent numbers behind a set of marginals."""
+
+    frequencies: NDArray[np.int64]
+    target: Vector
+    """The value of each coordinate; where marginals contradict each other, their weighted mean."""
+    weight: Vector
+    contradicted: tuple[bool, ...]
+    """For each marginal, whether another one contradicts it."""
+    parts: tuple[NDArray[np.intp], ...]
+    """For each marginal, which coordinates it fixes, in the order of its cells."""
+
+
+def read_marginals(marginals: Mapping[tuple[int, ...], ArrayLike], layout: CellLayout) -> KnownMarginals:
+    """The marginals with their axes in the solvers' order, each of the right shape and finite."""
+    if not isinstance(marginals, Mapping):
+        raise DeclarationError(
+            f"the marginals are a {type(marginals).__name__}; give a mapping from tuples of axes to arrays"
+        )
+    return KnownMarginals(layout, tuple(_read(key, values, layout) for key, values in marginals.items()))
+
+
+def _read(key: Sequence[int], values: ArrayLike, layout: CellLayout) -> KnownMarginal:
+    axes = _axes(key, len(layout.shape))
+    shape = tuple(layout.shape[axis] for axis in axes)
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != shape:
+        raise DeclarationError(
+            f"the marginal on axes {axes} has shape {array.shape}, the table there {shape}; give one value per cell"
+        )
+    if not np.all(np.isfinite(array)):
+        raise DeclarationError(f"the marginal on axes {axes} holds a value that is not a finite number; correct it")
+    places = layout.places(axes)
+    inner = [axis for axis in axes if layout.shape[axis] > 1]
+    squeezed = array.reshape([layout.shape[axis] for axis in inner])
+    order = [inner.index(layout.axes[place]) for place in places]
+    return KnownMarginal(axes, places, np.ascontiguousarray(np.transpose(squeezed, order)))
+
+
+def _axes(key: Sequence[int], dimensions: int) -> tuple[int, ...]:
+    try:
+        axes = tuple(operator.index(axis) for axis in key)
+    except TypeError:
+        raise DeclarationError(f"{key!r} does not name axes; use a tuple of whole numbers, () for the total") from None
+    outside = [axis for axis in axes if not 0 <= axis < dimensions]
+    if outside:
+        raise DeclarationError(f"the table has axes 0 to {dimensions - 1}, a marginal names axis {outside[0]}")
+    if len(set(axes)) != len(axes):
+        raise DeclarationError(f"the marginal on axes {axes} names an axis twice; name it once")
+    return axes
+
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What each cell does when prices are put on the marginals, and the lower bound on the optimum that follows.
+# Cells without weight in tables that may be negative: they take up any misfit for nothing.
 #
-# Cells are known by their moves δ = x − y away from the noisy values, and δ is confined to low ≤ δ ≤ high. With prices
-# λ on the coordinates and the pay s = Φᵀλ of each cell, all moves with Φδ = r satisfy
+# Such cells Z leave only those combinations of marginals to be met in which they do not occur: the rows NᵀΦ with NᵀΦ_Z
+# = 0. The other cells are fitted to these, and Z then fills what is missing with the least sum of squares.
+
+
+DEPENDENT = 1e-10
+"""An eigenvalue this small, relative to the largest, counts as 0."""
+
+
+class ProjectedBasis:
+    """The rows NᵀΦ, known by their products like the rows of a `MarginalBasis`."""
+
+    def __init__(self, basis: MarginalBasis, combinations: NDArray[np.float64]) -> None:
+        self._basis = basis
+        self.combinations = combinations
+
+    @property
+    def layout(self) -> CellLayout:
+        return self._basis.layout
+
+    @property
+    def rows(self) -> int:
+        return int(self.combinations.shape[1])
+
+    def restricted(self, kept: NDArray[np.intp]) -> "ProjectedBasis":
+        return ProjectedBasis(self._basis, self.combinations[:, kept])
+
+    def apply(self, cells: Vector) -> Vector:
+        return self.combinations.T @ self._basis.apply(cells)
+
+    def adjoint(self, coordinates: Vector) -> Vector:
+        return self._basis.adjoint(self.combinations @ coordinates)
+
+    def gram(self, diagonal: Vector) -> NDArray[np.float64]:
+        return self.combinations.T @ self._basis.gram(diagonal) @ self.combinations
+
+
+def without_cells(basis: MarginalBasis, cells: NDArray[np.bool_]) -> ProjectedBasis:
+    """The combinations of the rows in which these cells do not occur."""
+    values, vectors = np.linalg.eigh(basis.gram(cells.astype(np.float64)))
+    return ProjectedBasis(basis, vectors[:, values <= DEPENDENT * max(float(values[-1]), 1e-300)])
+
+
+def fill_cells(basis: MarginalBasis, target: Vector, cells: Vector, chosen: NDArray[np.bool_]) -> Vector:
+    """The cells with the chosen ones changed, by the least sum of squares, so that the coordinates are the target's."""
+    matrix = basis.gram(chosen.astype(np.float64))
+    filled = np.where(chosen, 0.0, cells)
+    for _ in range(2):
+        missing = target - basis.apply(filled)
+        change = np.asarray(np.linalg.lstsq(matrix, missing, rcond=DEPENDENT)[0], dtype=np.float64)
+        filled += chosen * basis.adjoint(change)
+    return filled
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The best move of each cell for given duals λ of the marginals, and the lower bound on the optimum that follows.
+#
+# Cells are known by their moves δ = x − y away from the noisy values, and δ is confined to low ≤ δ ≤ high. With duals
+# λ on the coordinates and s = Φᵀλ, their image at each cell, all moves with Φδ = r satisfy
 #
 #     Σ a_i|δ_i| + q_i δ_i²  ≥  rᵀλ + Σ_i min over low_i ≤ ξ ≤ high_i of [ a_i|ξ| + q_i ξ² − s_i ξ ],
 #
@@ -58,7 +256,7 @@ def best_responses(a, q, centre, low, high, s, moves, softness):  # pragma: no c
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def sum_of_least_costs(a, q, low, high, s):  # pragma: no cover - compiled
-    """The sum of the minima for centre 0; −∞ where a cell without bound is paid more than it costs."""
+    """The sum of the minima for centre 0; −∞ where s exceeds the slope of a cell without bound."""
     total = 0.0
     for i in range(s.shape[0]):
         move, _ = _response(a[i], q[i], 0.0, low[i], high[i], s[i])
@@ -70,10 +268,10 @@ def sum_of_least_costs(a, q, low, high, s):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def largest_overpay(a, q, low, high, s):  # pragma: no cover - compiled
-    """The largest |s|/a of a cell without curvature that can follow its pay, at least 1.
+def largest_excess(a, q, low, high, s):  # pragma: no cover - compiled
+    """The largest |s|/a of a cell without curvature that can follow the image s, at least 1.
 
-    Prices divided by it pay no such cell beyond its slope.
+    Duals divided by it have an image within the slope of every such cell.
     """
     largest = 1.0
     for i in range(s.shape[0]):
@@ -89,10 +287,10 @@ def _response(a, q, centre, low, high, s):  # pragma: no cover - compiled
     Left of 0 the derivative of the cost is −a + 2q(ξ − centre) − s, right of it a + 2q(ξ − centre) − s; the minimiser
     is where one of them vanishes on its own side, and 0 where neither does.
     """
-    pull = s + 2.0 * q * centre
+    linear = s + 2.0 * q * centre
     move, softness = 0.0, 0.0
-    if pull > a or pull < -a or (a == 0.0 and q > 0.0):
-        excess = pull - a if pull > 0.0 else pull + a
+    if linear > a or linear < -a or (a == 0.0 and q > 0.0):
+        excess = linear - a if linear > 0.0 else linear + a
         if q > 0.0:
             softness = 0.5 / q
             move = excess * softness
@@ -111,8 +309,6 @@ def _response(a, q, centre, low, high, s):  # pragma: no cover - compiled
 
 Basis = MarginalBasis | ProjectedBasis
 
-DEPENDENT = 1e-10
-"""A row whose part orthogonal to the others is this small, squared and relative, depends on them."""
 
 UNNOTICED = 1e-12
 """A move by this share of a noisy value is lost in the rounding of the data."""
@@ -145,14 +341,14 @@ class CellCosts:
         noisy, slope, curvature = (np.where(cells, part, 0.0) for part in (self.noisy, self.slope, self.curvature))
         return CellCosts(noisy, slope, curvature)
 
-    def scaled(self, unit: float, price: float) -> "CellCosts":
-        """The same losses, divided by `price`, of counts divided by `unit`."""
-        return CellCosts(self.noisy / unit, self.slope * (unit / price), self.curvature * (unit * unit / price))
+    def scaled(self, unit: float, loss_unit: float) -> "CellCosts":
+        """The same losses, divided by `loss_unit`, of counts divided by `unit`."""
+        return CellCosts(self.noisy / unit, self.slope * (unit / loss_unit), self.curvature * (unit * unit / loss_unit))
 
 
 @dataclass(frozen=True, eq=False)
 class TableProblem:
-    """A problem in its own units; times `unit` gives counts, times `price` gives losses."""
+    """A problem in its own units; times `unit` gives counts, times `loss_unit` gives losses."""
 
     basis: Basis
     target: Vector
@@ -161,7 +357,7 @@ class TableProblem:
     low: Vector
     high: Vector
     unit: float = 1.0
-    price: float = 1.0
+    loss_unit: float = 1.0
     rounding: float = 0.0
     """How large a coordinate can become by rounding alone."""
 
@@ -179,22 +375,22 @@ class TableProblem:
         """The largest error of a coordinate, relative to the largest coordinate."""
         return float(np.abs(self.target - self.basis.apply(moves)).max(initial=0.0)) / self.largest_target
 
-    def lower_bound(self, prices: Vector, pay: Vector) -> float:
-        """A number that no table with these marginals falls below, from prices λ and their pay Φᵀλ per cell.
+    def lower_bound(self, duals: Vector, image: Vector) -> float:
+        """A number that no table with these marginals falls below, from duals λ and their image Φᵀλ.
 
-        Where pay exceeds a slope by rounding, as it does in all cells that may grow at an L1 optimum, `high` costs
-        more than a reduction of all prices; the better of the two bounds counts.
+        Where rounding takes the image beyond a slope, as in all cells that may grow at an L1 optimum, `high` costs more
+        than a reduction of all duals; the better of the two bounds counts.
         """
-        bound = self._bound(prices, pay)
-        too_much = float(largest_overpay(self.costs.slope, self.costs.curvature, self.low, self.high, pay))
+        bound = self._bound(duals, image)
+        too_much = float(largest_excess(self.costs.slope, self.costs.curvature, self.low, self.high, image))
         if too_much > 1.0:
-            bound = max(bound, self._bound(prices / too_much, pay / too_much))
+            bound = max(bound, self._bound(duals / too_much, image / too_much))
         return bound
 
-    def _bound(self, prices: Vector, pay: Vector) -> float:
+    def _bound(self, duals: Vector, image: Vector) -> float:
         announce(sum_of_least_costs)
-        least = sum_of_least_costs(self.costs.slope, self.costs.curvature, self.low, self.high, pay)
-        return float(self.target @ prices + least)
+        least = sum_of_least_costs(self.costs.slope, self.costs.curvature, self.low, self.high, image)
+        return float(self.target @ duals + least)
 
     @cached_property
     def worst(self) -> float:
@@ -239,12 +435,12 @@ def build_problem(
     target = target - basis.apply(costs.noisy)
     unit = _noise_size(target, costs, free)
     cells = max(int(np.count_nonzero(free)), 1)
-    price = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
-    price = price if price > 0.0 else 1.0
-    costs = costs.scaled(unit, price)
+    loss_unit = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
+    loss_unit = loss_unit if loss_unit > 0.0 else 1.0
+    costs = costs.scaled(unit, loss_unit)
     low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
     high = np.where(free, ceiling / unit - costs.noisy, 0.0)
-    return TableProblem(basis, target / unit, costs, low, high, unit, price, rounding / unit)
+    return TableProblem(basis, target / unit, costs, low, high, unit, loss_unit, rounding / unit)
 
 
 def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:

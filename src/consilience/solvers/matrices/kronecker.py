@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
-from consilience.solvers.matrices.certificates import Array, Certifier, RowCosts
 from consilience.solvers.matrices.interior_point import Solution
+from consilience.solvers.matrices.problem import Array, Certifier, RowCosts
 from consilience.solvers.matrices.strategies import ByColumns, Factored, FactoredMatrix, Refined
 
 LARGEST_FACTOR = 4096

@@ -12,14 +12,23 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
 from consilience.solvers.fit import Fit, Status
 from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
-from consilience.solvers.matrices.certificates import Array, Certifier, RowCosts, lift_by_iteration
-from consilience.solvers.matrices.equations import ContradictoryEquations, Equations, Hierarchy, find_hierarchy
-from consilience.solvers.matrices.interior_point import Solution, solve_by_interior_point
-from consilience.solvers.matrices.kronecker import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy, solve_by_admm
-from consilience.solvers.matrices.least_squares import (
+from consilience.solvers.matrices.interior_point import (
+    Solution,
+    solve_by_interior_point,
     solve_by_linear_programme,
     solve_least_squares,
     solve_nonnegative_least_squares,
+)
+from consilience.solvers.matrices.kronecker import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy, solve_by_admm
+from consilience.solvers.matrices.problem import (
+    Array,
+    Certifier,
+    ContradictoryEquations,
+    Equations,
+    Hierarchy,
+    RowCosts,
+    find_hierarchy,
+    lift_by_iteration,
 )
 from consilience.solvers.matrices.strategies import (
     BYTES_PER_ENTRY,
@@ -258,15 +267,15 @@ def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options, facts: Equ
         return Fit(np.zeros(columns), objective, 0.0, Status.CONVERGED, {"solver": "closed form", "steps": 0})
     shortest = costs.squares_alone and not options.nonnegative
     scale = np.ones(touched.size) if shortest else 1.0 / np.sqrt(lengths[touched])
-    unit, price = _units(costs)
+    unit, loss_unit = _units(costs)
     equations = None if facts is None else facts.reduced(touched, scale, unit)
     scaled = _scaled_columns(matrix, touched, scale)
-    solution, solver = _solve(scaled, costs.scaled(unit, price), options, equations)
+    solution, solver = _solve(scaled, costs.scaled(unit, loss_unit), options, equations)
     cells = np.zeros(columns)
     cells[touched] = solution.cells * scale * unit
     objective = costs.cost(np.asarray(matrix @ cells) - costs.noisy)
     met = equations is None or equations.met(solution.cells)
-    bound = solution.bound * price if met else -np.inf
+    bound = solution.bound * loss_unit if met else -np.inf
     tolerance = options.tolerance or EXACT_TOLERANCE
     return _report(cells, objective, bound, solver, solution.steps, tolerance, costs, Status.STALLED)
 
@@ -291,8 +300,8 @@ def _check_memory(matrix: Any, limit: int) -> None:
 def _units(costs: RowCosts) -> tuple[float, float]:
     """The mean answer and what a residual of that size costs, so that answers scale with the data."""
     unit = float(np.mean(np.abs(costs.noisy))) or 1.0
-    price = float(np.mean(costs.up.slope * unit + costs.up.curvature * (unit * unit))) or 1.0
-    return unit, price
+    loss_unit = float(np.mean(costs.up.slope * unit + costs.up.curvature * (unit * unit))) or 1.0
+    return unit, loss_unit
 
 
 def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations | None) -> tuple[Solution, str]:
@@ -334,15 +343,15 @@ def _fit_product(product: Kronecker, costs: RowCosts, options: _Options) -> Fit:
     need = 8 * (10 * rows + 10 * columns + (4 * columns**2 if exact else 0))
     if need > options.memory_limit:
         _refuse_product(rows, columns, need, options.memory_limit)
-    unit, price = _units(costs)
+    unit, loss_unit = _units(costs)
     lift = partial(lift_by_iteration, strategy) if shortest else strategy.lift
-    certifier = Certifier(strategy, costs.scaled(unit, price), options.nonnegative, lift)
+    certifier = Certifier(strategy, costs.scaled(unit, loss_unit), options.nonnegative, lift)
     otherwise = Status.STALLED if exact or shortest else Status.STEP_LIMIT
     tolerance = options.tolerance or (EXACT_TOLERANCE if exact or shortest else ITERATIVE_TOLERANCE)
     solution, solver = _solve_product(strategy, certifier, options, tolerance, exact=exact)
     cells = np.where(strategy.touched, solution.cells * (unit / strategy.scale), 0.0).reshape(product.shape_in)
     objective = costs.cost(product.apply(cells).reshape(-1) - costs.noisy)
-    return _report(cells, objective, solution.bound * price, solver, solution.steps, tolerance, costs, otherwise)
+    return _report(cells, objective, solution.bound * loss_unit, solver, solution.steps, tolerance, costs, otherwise)
 
 
 def _solve_product(

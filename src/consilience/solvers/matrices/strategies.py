@@ -155,7 +155,7 @@ class Refined:
 
 
 # Where rows E must be met, every ρ > 0 gives the same solution: Eᵀρ(E dx − h) vanishes there. With E among the rows of
-# finite weight ρ, the price ν that is still missing for E dx = h follows from Z = (Θ + AᵀWA + ρEᵀE)⁻¹Eᵀ by
+# finite weight ρ, the multiplier ν that is still missing for E dx = h follows from Z = (Θ + AᵀWA + ρEᵀE)⁻¹Eᵀ by
 # (EZ)ν = E dx₀ − h, and dx = dx₀ − Zν.
 class _Bordered:
     """The system with rows that must be met, on top of its factorisation with a finite weight for them."""
@@ -169,10 +169,10 @@ class _Bordered:
 
     def solve(self, f: Array, h: Array) -> tuple[Array, Array]:
         dx, dl = self._inner.solve(f, h)
-        prices = self._system.solve(self._equations @ dx - h[self._rows])
-        for price, (by_x, by_l) in zip(prices, self._answers, strict=True):
-            dx, dl = dx - price * by_x, dl - price * by_l
-        dl[self._rows] += prices
+        multipliers = self._system.solve(self._equations @ dx - h[self._rows])
+        for multiplier, (by_x, by_l) in zip(multipliers, self._answers, strict=True):
+            dx, dl = dx - multiplier * by_x, dl - multiplier * by_l
+        dl[self._rows] += multipliers
         return dx, dl
 
 

@@ -1,52 +1,34 @@
-"""A proximal point method, with relative entropy as its distance, for any costs of rows.
+"""Tables by the proximal point method: `proximal_point` with x = y·exp(−ρBᵀν), cell by cell.
 
-Stage by stage, around a centre y and with growing ρ and shrinking κ, it solves
-
-    min over x of Σ φ(Bx − c) + KL(x, y)/ρ       through its dual, over duals ν, split into components,
-    min over ν of Σ ½·softness·ν² + cᵀν + Σ y·exp(−ρBᵀν)/ρ − κ Σ (log(high − ν) + log(ν − low)),
-
-with x = y·exp(−ρBᵀν), and moves the centre to x (Censor & Zenios 1992, J. Optim. Theory Appl. 73). With a fixed total
-T, x is rescaled to it and the sum becomes T·log Σ. Exact rows are components without ends or softness: there the dual's
-gradient is the residual itself, and it vanishes. Every iterate has the form x = start·exp(−Bᵀθ).
-
-*The barrier.* κ keeps the duals of absolute values inside their intervals and costs at most κ for each in the end.
-Newton's method meets it half way, as primal-dual interior points do (Wright 1997): the pressures at the two ends,
-κ/(high − ν) and κ/(ν − low), are variables of their own, so that κ can fall fivefold from stage to stage.
+With a fixed total T, x is rescaled to it. Every iterate has the form x = start·exp(−Bᵀθ).
 
 *The first step of a stage.* At ν = 0 the table is the centre, while the duals of the last stage are nearly those of
 this one. So the exponential is linearised at the centre and the barrier at the last duals; then a search along the ray
 to these new duals takes back what the exponential overshoots.
 
-*Squares alone* need no barrier, and their stages no exact directions: the dual exceeds its minimum by at most
-½Σ slope²/softness, a stage is solved well enough where this is at most σ·KL(x, y)/ρ for some σ < 1 (Solodov & Svaiter
-2000, Math. Oper. Res. 25), and `newton_equations` says how accurate a system has to be for that.
+*The line search* needs the image Bᵀd of a direction once; every step along it is then an exponential of the cells, and
+it goes to where the dual's slope nearly vanishes.
 
-*Components of one row* have the same column of Bᵀ. With stiffnesses h_k and slopes g_k they are eliminated: d_k =
-(−g_k − s)/h_k, where s = ρBXBᵀΣd. The rows' equations then have stiffness 1/Σ(1/h_k).
+*Squares alone* need no barrier, and their stages no exact directions: the dual exceeds its minimum by at most
+½Σ gradient²/softness, a stage is solved well enough where this is at most σ·KL(x, y)/ρ, and `table_problem` says how
+accurate a system has to be for that.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from consilience.solvers.fit import Status
-from consilience.solvers.tables.newton_equations import NewtonEquations
-from consilience.solvers.tables.row_costs import NEARLY, Components, RowCosts
-from consilience.solvers.tables.table_problem import UNTOUCHED, Array, Problem, inner
+from consilience.solvers.proximal_point import UNMEASURED, ProximalPoint, Settings, Step
+from consilience.solvers.tables.row_costs import RowCosts
+from consilience.solvers.tables.table_problem import UNTOUCHED, Array, NewtonEquations, Problem, inner
 
 Progress = Callable[[int, float, float], None]
 
-GROWTH = 5.0  # of ρ, and of 1/κ
-NEWTON_LIMIT = 30
-LINE_SEARCH_LIMIT = 50
-IDLE_STAGES = 12
-STAGE_ACCURACY = 0.3
 RAY_START, SHORTEST_RAY = 0.01, 1e-20  # one-sided duals must not become 0
-SHARE_OF_GAP = 0.05  # what a stage may leave, in units of the gap that is asked for
-NEARLY_MET, FAR_FROM_MET = 1e-6, 1e-2  # exact rows that are missed by less than this, relatively, are worth restoring
-MET = 1e-9  # exact rows that are missed by less are met
 UNNOTICED = 1e-12  # of the cost of a table of zeros: what hardly matters
 EXPLAINED = 2.0  # times the expected cost is what noise explains
 ROUNDING = float(np.finfo(np.float64).eps)
@@ -76,8 +58,12 @@ class Best:
 
 
 @dataclass
-class Search:
-    """What is asked for, where the search is, and how it goes."""
+class Search(ProximalPoint):
+    """What is asked for, where the search is, and how it goes; the result is `best`."""
+
+    settings: ClassVar[Settings] = Settings(
+        stage_accuracy=0.3, share_of_gap=0.05, newton_limit=30, line_search_limit=50
+    )
 
     problem: Problem
     costs: RowCosts
@@ -99,21 +85,18 @@ class Search:
     """The logarithms of `counts`, for cells that are too small for themselves; else they are taken."""
 
     def __post_init__(self) -> None:
-        self.parts: Components = self.costs.components()
+        self.split_duals()
         with np.errstate(divide="ignore"):
             self.logarithms = np.log(self.counts) if self.started_from is None else self.started_from
         self.fitted = self.problem.apply(self.counts)
         self.duals = self._first_duals()
-        up, down = self.parts.rooms(self.duals)
-        self.pressures = (self.barrier / up, self.barrier / down)
-        self.image = self.problem.adjoint(self.parts.of_rows(self.duals))
+        up, down = self.parts.slacks(self.duals)
+        self.multipliers = (self.barrier / up, self.barrier / down)
+        self.image = self.problem.adjoint(self.of_rows(self.duals))
         # Squares alone: every component has a softness and no end, so that linear systems need not be exact.
-        self.soft = bool(self.parts.row.size) and not self.parts.confined and bool(self.parts.softness.all())
+        self.soft = bool(self.parts.row.size) and not self.confined and bool(self.parts.softness.all())
         self.equations.expired = self.expired
-        self.idle_rows = ~np.isin(np.arange(self.parts.rows), self.parts.row)
-        self.softness_of_rows = np.where(self.idle_rows, 1.0, self.parts.of_rows(self.parts.softness))
         self.log_divisor = 0.0
-        self.slack = np.inf
         self.best = Best()
         self.centre_cost = self.costs.value(self.residual)
         # Costs far below those of a table of zeros hardly matter, but where they are above what noise explains.
@@ -121,7 +104,7 @@ class Search:
 
     def _first_duals(self) -> Array:
         """Those that the residuals ask for, as far as the costs allow."""
-        if self.parts.confined:
+        if self.confined:
             return self.parts.centred(self.residual, self.barrier)
         softness = self.parts.softness
         asked = self.residual[self.parts.row]
@@ -144,6 +127,20 @@ class Search:
         """The gap at which a table of this cost is good enough."""
         explained = self.scale == 0.0 or objective <= EXPLAINED * self.scale
         return self.tolerance * max(objective, self.scale, UNNOTICED * self.size if explained else 0.0)
+
+    @property
+    def progress_gap(self) -> float:
+        return self.best.progress
+
+    @property
+    def is_factored(self) -> bool:
+        """Whether Newton's equations are solved by factorisation."""
+        return self.equations.products is not None
+
+    @property
+    def steps_of_squares(self) -> tuple[int, int, int]:
+        # Iteration pays for a large ρ in the steps of each system, a factorisation does not.
+        return (2, 5, 8) if self.is_factored else (1, 4, 7)
 
     def move_centre(self) -> None:
         """The table becomes the centre; its logarithms are kept, so that no cell is lost to underflow."""
@@ -173,58 +170,75 @@ class Search:
         table /= divisor
         return table, peak + float(np.log(divisor))
 
+    def has_lost_ground(self) -> bool:
+        return self.soft and self.costs.value(self.residual) > self.centre_cost
 
-def run(search: Search) -> Status:
-    """Stages until the gap is small enough, or why there is none any more; the result is `search.best`."""
-    status = judge(search)
-    least, idle = np.inf, 0
-    while status is None:
-        search.stages += 1
-        _begin(search)
-        steps, status = _approach(search)
-        idle = 0 if search.best.progress < 0.9 * least else idle + 1
-        least = min(least, search.best.progress)
-        if status is None and idle >= IDLE_STAGES:
-            status = Status.STALLED
-        if status is not None:
-            break
-        if search.soft and steps == NEWTON_LIMIT and search.costs.value(search.residual) > search.centre_cost:
-            search.return_to_centre()
-            search.rho /= GROWTH**2
-            continue
-        search.move_centre()
-        _tighten(search, steps)
-    return status
+    def judge(self) -> Status | None:
+        return _judge(self)
+
+    def end_stage(self) -> Status | None:
+        """Nothing: every table is judged, with what its duals prove."""
+        return None
+
+    def begin_stage(self) -> None:
+        direction = self._first_direction_of_squares() if self.soft else self._first_direction()
+        length = self.step_inside(self.duals, direction)
+        self.duals = self.duals + length * direction
+        self.image = self.problem.adjoint(self.of_rows(self.duals))
+        _shorten(self)
+        self._evaluate()
+
+    def _first_direction(self) -> Array:
+        """To the duals at which the stage is least, with the table linearised at the centre."""
+        fall = self.image * self.counts
+        if self.problem.total is not None:
+            fall -= self.counts * (float(fall.sum()) / self.problem.total)
+        residual = self.residual - self.rho * self.problem.apply(fall)
+        return self.direction(self.duals, self.gradient(self.duals, residual))
+
+    def _first_direction_of_squares(self) -> Array:
+        """Without a barrier the equations for the new duals do not depend on the last ones, which are a good guess."""
+        softness, target, guess = self.parts.softness, self.residual, self.duals
+        if not self.plain:
+            softness, guess = self.of_rows(softness), self.of_rows(guess)
+            softness[self.unmeasured] = UNMEASURED * (1.0 + float(softness.max()))
+            target = np.where(self.unmeasured, 0.0, target)
+        least = self.settings.share_of_gap * self.enough
+        found = self.equations.solve_from(self.counts, self.fitted, self.rho, softness, target, guess, least)
+        return self.of_parts(found) - self.duals
+
+    def newton_step(self) -> Step:
+        settings = self.settings
+        room = min(settings.stage_accuracy * _divergence(self) / self.rho, 0.1 * self.best.gap)
+        room = max(room, settings.share_of_gap * self.enough)
+        gradient = self.gradient(self.duals, self.residual)
+        # The dual exceeds its minimum by half the decrement at most, that is by half of gradient²/softness at most.
+        if self.soft and 0.5 * inner(gradient, gradient / self.parts.softness) <= room:
+            return Step.NOT_NEEDED
+        direction = self.direction(self.duals, gradient, room)
+        decrement = -inner(gradient, direction)
+        # A rough direction tells less than the decrement, and squares that are iterated end above, or not at all.
+        if not decrement > room and not (self.soft and not self.is_factored):
+            return Step.NOT_NEEDED
+        _line_search(self, direction, -decrement)
+        self._evaluate()
+        return Step.TAKEN
+
+    def solve(self, stiffness: Array, target: Array, room: float) -> Array:
+        system = (self.counts, self.fitted, self.rho, stiffness, target)
+        return self.equations.solve_roughly(*system, 0.4 * room) if self.soft else self.equations.solve(*system)
+
+    def _evaluate(self) -> None:
+        """The table that the duals lead to from the centre."""
+        self.counts, self.log_divisor = self.tilt(self.image)
+        self.fitted = self.problem.apply(self.counts)
 
 
-def _tighten(search: Search, steps: int) -> None:
-    """A larger ρ and a smaller κ for the next stage, the fewer Newton steps this one took.
-
-    ρ need not grow where the cells leave little of the gap.
-    """
-    if search.parts.confined:
-        growth = GROWTH if steps <= 3 else GROWTH**0.5 if steps <= 6 else 1.0 if steps <= 11 else 1.0 / GROWTH
-        least = 2.0 * SHARE_OF_GAP * search.enough / search.parts.row.size
-        search.barrier = max(search.barrier / (GROWTH if steps <= 7 else 2.0), least)
-    else:
-        # Iteration pays for a large ρ in the steps of each system, a factorisation does not.
-        effort = steps + (1 if search.equations.products is None else 0)
-        growth = GROWTH**2 if effort <= 2 else GROWTH if effort <= 5 else GROWTH**0.5 if effort <= 8 else 1.0
-    if search.slack > 2.0 * SHARE_OF_GAP * search.enough or growth < 1.0:
-        search.rho *= growth
-
-
-def _begin(search: Search) -> None:
-    """The first step of a stage: the exponential linearised at the centre, the barrier at the last duals."""
-    parts, duals = search.parts, search.duals
-    direction = _first_direction_of_squares(search) if search.soft else _first_direction(search)
-    length = min(1.0, NEARLY * parts.reach(duals, direction))
-    search.pressures = search.parts.pressed(search.duals, direction, search.pressures, search.barrier)
-    search.duals = duals + length * direction
-    search.image = search.problem.adjoint(parts.of_rows(search.duals))
+def _shorten(search: Search) -> None:
+    """Goes back along the ray from 0 to the duals, where they overshoot."""
     nothing = np.zeros_like(search.duals)
     start, end = (_slope(search, nothing, search.duals, None, search.image, at) for at in (RAY_START, 1.0))
-    if end <= STAGE_ACCURACY * abs(start) < np.inf:
+    if end <= search.settings.accepted_slope * abs(start) < np.inf:
         return
     share = RAY_START
     while not -np.inf < start < 0 and share > SHORTEST_RAY:
@@ -235,82 +249,14 @@ def _begin(search: Search) -> None:
     search.image *= share
 
 
-def _first_direction(search: Search) -> Array:
-    parts, duals = search.parts, search.duals
-    fall = search.image * search.counts
-    if search.problem.total is not None:
-        fall -= search.counts * (float(fall.sum()) / search.problem.total)
-    residual = search.residual - search.rho * search.problem.apply(fall)
-    slope = parts.pull(duals, search.barrier) - residual[parts.row]
-    return _direction(search, _stiffness(search), slope, 0.0)
-
-
-def _first_direction_of_squares(search: Search) -> Array:
-    """Without a barrier the equations for the new duals do not depend on the last ones, which are a good guess."""
-    parts = search.parts
-    stiffness, target = search.softness_of_rows, np.where(search.idle_rows, 0.0, search.residual)
-    guess = parts.of_rows(search.duals)
-    least = SHARE_OF_GAP * search.enough
-    found = search.equations.solve_from(search.counts, search.fitted, search.rho, stiffness, target, guess, least)
-    return found[parts.row] - search.duals
-
-
-def _approach(search: Search) -> tuple[int, Status | None]:
-    """Newton steps to the minimum of the stage; how many, and a status if it is time to stop."""
-    parts = search.parts
-    for steps in range(1, NEWTON_LIMIT + 1):
-        search.counts, search.log_divisor = search.tilt(search.image)
-        search.fitted = search.problem.apply(search.counts)
-        search.newton_steps += 1
-        status = judge(search)
-        if status is not None:
-            return steps, status
-        room = min(STAGE_ACCURACY * _divergence(search) / search.rho, 0.1 * search.best.gap)
-        room = max(room, SHARE_OF_GAP * search.enough)
-        slope = parts.pull(search.duals, search.barrier) - search.residual[parts.row]
-        # The dual exceeds its minimum by half the decrement at most, and that by half the slope in units of softness.
-        if search.soft and 0.5 * inner(slope, slope / parts.softness) <= room:
-            return steps, None
-        direction = _direction(search, _stiffness(search), slope, room)
-        decrement = -inner(slope, direction)
-        # A rough direction tells less than the decrement, and squares that are iterated end above, or not at all.
-        if not decrement > room and not (search.soft and search.equations.products is None):
-            return steps, None
-        _walk(search, direction, -decrement)
-    return NEWTON_LIMIT, None
-
-
-def _stiffness(search: Search) -> Array:
-    """Softness and, for components with ends, the pressure there over the room that is left."""
-    up, down = search.parts.rooms(search.duals)
-    return search.parts.softness + search.pressures[0] / up + search.pressures[1] / down
-
-
-def _direction(search: Search, stiffness: Array, slope: Array, room: float) -> Array:
-    """Newton's direction for all components; for squares alone, only as accurate as what may be left of the dual."""
-    parts = search.parts
-    stiff = stiffness > 0
-    yielding = np.divide(1.0, stiffness, out=np.zeros(stiffness.shape), where=stiff)
-    give = parts.of_rows(yielding)
-    hard = np.divide(1.0, give, out=np.zeros(give.shape), where=give > 0)
-    # Exact rows have one component and no stiffness; all others have some.
-    target = -np.where(give > 0, hard * parts.of_rows(slope * yielding), parts.of_rows(slope))
-    hard[search.idle_rows] = 1.0
-    system = (search.counts, search.fitted, search.rho, hard, target)
-    rows = search.equations.solve_roughly(*system, 0.4 * room) if search.soft else search.equations.solve(*system)
-    drag = (target - hard * rows)[parts.row]
-    return np.where(stiff, -(slope + drag) * yielding, rows[parts.row])
-
-
-def _walk(search: Search, direction: Array, first_slope: float) -> None:
+def _line_search(search: Search, direction: Array, first_slope: float) -> None:
     """A step along the direction to where the dual is nearly smallest."""
-    image = search.problem.adjoint(search.parts.of_rows(direction))
-    search.pressures = search.parts.pressed(search.duals, direction, search.pressures, search.barrier)
-    end = search.parts.reach(search.duals, direction)
-    low, step = 0.0, min(1.0, NEARLY * end)
+    image = search.problem.adjoint(search.of_rows(direction))
+    end = search.parts.longest_step(search.duals, direction) if search.confined else np.inf
+    low, step = 0.0, search.step_inside(search.duals, direction)
     while True:
         slope = _slope(search, search.duals, direction, search.image, image, step)
-        if abs(slope) <= STAGE_ACCURACY * abs(first_slope) or step > 1e12:
+        if abs(slope) <= search.settings.accepted_slope * abs(first_slope) or step > 1e12:
             break
         if not slope < 0:
             step = _bisect(search, search.duals, direction, search.image, image, (low, step), first_slope)
@@ -335,10 +281,10 @@ def _bisect(
 ) -> float:
     """The step in the bracket where the dual's slope along the direction nearly vanishes."""
     low, high = bracket
-    for _ in range(LINE_SEARCH_LIMIT):
+    for _ in range(search.settings.line_search_limit):
         step = 0.5 * (low + high)
         slope = _slope(search, duals, direction, base, image, step)
-        if abs(slope) <= STAGE_ACCURACY * abs(first_slope):
+        if abs(slope) <= search.settings.accepted_slope * abs(first_slope):
             return step
         low, high = (step, high) if slope < 0 else (low, step)
     return low
@@ -350,9 +296,9 @@ def _slope(search: Search, duals: Array, direction: Array, base: Array | None, i
     if base is not None:
         moved += base
     table, _ = search.tilt(moved, out=moved)
-    pull = search.parts.pull(duals + step * direction, search.barrier) + search.problem.observed[search.parts.row]
+    gradient = search.gradient(duals + step * direction, -search.problem.observed)
     with np.errstate(over="ignore", invalid="ignore"):
-        return inner(direction, pull) - inner(image, table)
+        return inner(direction, gradient) - inner(image, table)
 
 
 def _divergence(search: Search) -> float:
@@ -364,7 +310,7 @@ def _divergence(search: Search) -> float:
     return inner(change, search.counts)
 
 
-def judge(search: Search) -> Status | None:
+def _judge(search: Search) -> Status | None:
     """Compares the table with what its duals prove; a status if it is time to stop."""
     best, residual = search.best, search.residual
     own_gap = _prove(search, residual)
@@ -376,7 +322,7 @@ def judge(search: Search) -> Status | None:
             table, own_gap = search.restore(table), np.inf
             residual = search.problem.apply(table) - search.problem.observed
             objective = search.costs.value(residual)
-        if (good or objective < best.objective) and _misfit(search, residual) <= MET:
+        if (good or objective < best.objective) and _misfit(search, residual) <= search.settings.met:
             best.counts, best.objective, best.own_gap = table, objective, own_gap
     if search.progress is not None:
         search.progress(search.problem.adjoints, best.objective, best.gap)
@@ -401,7 +347,8 @@ def _misfit(search: Search, residual: Array) -> float:
 def _worth_restoring(search: Search, residual: Array, objective: float) -> bool:
     """Whether the table nearly meets the exact rows; where it would be good enough, from farther away."""
     near = objective - search.best.bound <= 2.0 * search.enough
-    return _misfit(search, residual) <= (FAR_FROM_MET if near else NEARLY_MET)
+    settings = search.settings
+    return _misfit(search, residual) <= (settings.far_from_met if near else settings.nearly_met)
 
 
 # With a = Bᵀν every table z with the right total, or for a ≥ 0 every table, has νᵀBz = aᵀz ≥ T·min a, or ≥ 0. The rest
@@ -409,7 +356,7 @@ def _worth_restoring(search: Search, residual: Array, objective: float) -> bool:
 def _prove(search: Search, residual: Array) -> float:
     """Raises the bound by what the duals prove; the gap that they prove for this table, infinite where none is."""
     problem, best, image = search.problem, search.best, search.image
-    duals = search.parts.of_rows(search.duals)
+    duals = search.of_rows(search.duals)
     work = inner(image, search.counts)
     where = True if problem.allowed is None else problem.allowed
     lowest = float(image.min(where=where, initial=np.inf if problem.total is not None else 0.0))

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.solvers.fit import Fit, Infeasible, Status
-from consilience.solvers.tables.entropic_proximal_point import UNNOTICED, Progress, Search, run
-from consilience.solvers.tables.newton_equations import NewtonEquations
+from consilience.solvers.tables.entropic_proximal_point import UNNOTICED, Progress, Search
 from consilience.solvers.tables.row_costs import RowCosts, RowProducts
 from consilience.solvers.tables.table_problem import (
     Array,
+    NewtonEquations,
     Operator,
     Problem,
     half_square,
@@ -50,8 +50,7 @@ from consilience.solvers.tables.table_problem import (
 # method for Ex = e.
 
 
-MET = 1e-9
-"""Facts that are missed by this share of the largest are met; the search for a table aims at a tenth of it."""
+MET = Search.settings.met
 
 RESTORING_STEPS = 30
 
@@ -163,12 +162,6 @@ class Restorer:
 # `fit_measured_table`: the non-negative table of least cost behind measured rows and exact facts.
 
 
-ROUGHLY = 1e-2
-"""The relative gap at which squares have served as a first approximation of other costs."""
-
-STEP_BACK = 0.03
-"""Other costs begin with this share of the ρ at which their first approximation ended."""
-
 BYTES_PER_CELL, BYTES_PER_ROW = 66, 260
 """What a cell, in eight arrays, and a measured answer take at the peak."""
 
@@ -219,7 +212,7 @@ def fit_measured_table(
         first_costs,
         NewtonEquations(problem, products),
         Restorer(facts, total, problem.allowed) if facts is not None else np.copy,
-        tolerance=tolerance if costs.squares_alone else ROUGHLY,
+        tolerance=tolerance if costs.squares_alone else Search.settings.roughly,
         scale=first_costs.expected if noise_energy is None or not costs.squares_alone else noise_energy,
         max_steps=max_steps,
         deadline=np.inf if time_limit is None else started + time_limit,
@@ -229,10 +222,10 @@ def fit_measured_table(
     if not table.any():
         return _report(search, costs, table, Status.CONVERGED, facts, started)
     search.rho = _first_rho(search)
-    status = run(search)
+    status = search.run()
     if not costs.squares_alone and status not in (Status.STEP_LIMIT, Status.TIME_LIMIT):
         search = _second_leg(search, costs, tolerance, costs.expected if noise_energy is None else noise_energy)
-        status = run(search)
+        status = search.run()
     best = search.best.counts
     return _report(search, costs, table if best is None else best, status, facts, started)
 
@@ -251,7 +244,7 @@ def _second_leg(first: Search, costs: RowCosts, tolerance: float, scale: float) 
         deadline=first.deadline,
         progress=first.progress,
         counts=first.counts,
-        rho=STEP_BACK * first.rho,
+        rho=first.settings.step_back * first.rho,
         stages=first.stages,
         newton_steps=first.newton_steps,
         started_from=first.logarithms,

@@ -149,29 +149,29 @@ class Components:
         """The sum of the parts of each row."""
         return np.bincount(self.row, parts, self.rows).astype(np.float64, copy=False)
 
-    def rooms(self, parts: Array) -> tuple[Array, Array]:
+    def slacks(self, parts: Array) -> tuple[Array, Array]:
         """How far each part is below its upper and above its lower end."""
         least = np.finfo(np.float64).tiny
         return np.maximum(self.high - parts, least), np.maximum(parts - self.low, least)
 
-    def reach(self, parts: Array, direction: Array) -> float:
+    def longest_step(self, parts: Array, direction: Array) -> float:
         """The step along the direction at which a part meets the end of its interval."""
-        up, down = self.rooms(parts)
+        up, down = self.slacks(parts)
         with np.errstate(divide="ignore", over="ignore"):
             steps = np.where(direction > 0, up, down) / np.abs(direction)
         return float(steps.min(initial=np.inf))
 
-    def pull(self, parts: Array, barrier: float) -> Array:
-        """The slope of ½·softness·ν² − barrier·(log(high − ν) + log(ν − low))."""
-        up, down = self.rooms(parts)
+    def gradient(self, parts: Array, barrier: float) -> Array:
+        """The gradient of ½·softness·ν² − barrier·(log(high − ν) + log(ν − low))."""
+        up, down = self.slacks(parts)
         return self.softness * parts + barrier / up - barrier / down
 
-    def pressed(
-        self, parts: Array, direction: Array, pressures: tuple[Array, Array], barrier: float
+    def moved_multipliers(
+        self, parts: Array, direction: Array, multipliers: tuple[Array, Array], barrier: float
     ) -> tuple[Array, Array]:
-        """The pressures at the two ends, moved as far as Newton's method wants and their signs allow."""
-        up, down = self.rooms(parts)
-        above, below = pressures
+        """The multipliers of the two ends, moved as far as Newton's method wants and their signs allow."""
+        up, down = self.slacks(parts)
+        above, below = multipliers
         changes = (
             barrier / up - above + above * direction / up,
             barrier / down - below - below * direction / down,
@@ -179,15 +179,15 @@ class Components:
         with np.errstate(over="ignore"):
             shares = [
                 np.divide(-now, change, out=np.full(now.shape, np.inf), where=change < 0).min(initial=np.inf)
-                for now, change in zip(pressures, changes, strict=True)
+                for now, change in zip(multipliers, changes, strict=True)
             ]
         length = min(1.0, NEARLY * float(min(shares)))
         return above + length * changes[0], below + length * changes[1]
 
     def centred(self, residual: Array, barrier: float) -> Array:
-        """The parts at which the pull equals the residual of the row, for intervals with two ends or none.
+        """The parts at which the gradient equals the residual of the row, for intervals with two ends or none.
 
-        With ends −a and a the pull is 2κν/(a² − ν²); with ends 0 and a it is taken for the same around a/2.
+        With ends −a and a the gradient is 2κν/(a² − ν²); with ends 0 and a it is taken for the same around a/2.
         """
         r = residual[self.row]
         ends = np.isfinite(self.high)

@@ -1,4 +1,4 @@
-"""Measured rows of a table, the constraints on it, and covers, from which gaps are proven.
+"""Measured rows of a table, the constraints on it, covers that prove gaps, and Newton's equations between rows.
 
 Tables x ≥ 0, if wished with Σx = T and with x = 0 outside allowed cells, are compared with observed values c of the
 rows Bx, and B is implicit. Every vector ν, with a = Bᵀν, proves a bound on the best cost as long as aᵀz has a minimum
@@ -7,13 +7,17 @@ w = Bᵀv > 0 on every cell that a row touches: with τ = max(0, max −a/w) the
 of the proof is in `RowCosts.gap`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from consilience.errors import MeasurementError
+from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients, unpreconditioned
+from consilience.solvers.tables.row_costs import RowProducts
 
 Array = NDArray[np.float64]
 
@@ -112,26 +116,26 @@ def seek_cover(problem: Problem) -> None:
     First choice: v that measures the total, Bᵀv ≈ 1, by conjugate gradients on ‖Bᵀv − 1‖² until Bᵀv ≥ ½ on
     all touched cells (its first iterate is a multiple of B1). Second: all ones, which serve whenever B ≥ 0.
     """
-    v, ones = np.zeros(problem.observed.shape), problem.allowed_table()
-    missing = ones.copy()
-    search = problem.apply(missing)
-    slope = inner(search, search)
-    for _ in range(COVER_STEPS):
-        image = problem.adjoint(search)
-        length = inner(image, image)
-        if length == 0:
-            break
-        image *= slope / length
-        missing -= image
-        v = v + (slope / length) * search
-        np.subtract(ones, missing, out=image)
-        if np.all((image >= 0.5) | (np.abs(image) <= UNTOUCHED)):
-            offer_cover(problem, v, image)
-            return
-        gradient = problem.apply(missing)
-        previous, slope = slope, inner(gradient, gradient)
-        search = gradient + (slope / previous) * search
-    offer_cover(problem, np.ones_like(v), problem.adjoint(np.ones_like(v)))
+    image, change, covered = np.zeros(problem.operator.shape_in), np.zeros(problem.operator.shape_in), False
+
+    def product(direction: Array, out: Array) -> float:
+        nonlocal change
+        change = problem.adjoint(direction)
+        np.copyto(out, problem.apply(change))
+        return inner(change, change)
+
+    def covers(at: Iterate) -> bool:
+        nonlocal image, covered
+        image += at.length * change
+        covered = at.steps > 0 and bool(np.all((image >= 0.5) | (np.abs(image) <= UNTOUCHED)))
+        return covered
+
+    right = problem.apply(problem.allowed_table())
+    v = conjugate_gradients(product, right, unpreconditioned, covers, most_steps=COVER_STEPS).solution
+    if not covered:
+        v = np.ones_like(v)
+        image = problem.adjoint(v)
+    offer_cover(problem, v, image)
 
 
 def inner(a: Array, b: Array) -> float:
@@ -142,3 +146,197 @@ def inner(a: Array, b: Array) -> float:
 def half_square(residual: Array) -> float:
     """½‖residual‖²."""
     return 0.5 * inner(residual, residual)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Newton's equations between rows: (diag(stiffness) + ρ·B(diag x − xxᵀ/T)Bᵀ) d = target.
+#
+# Where the matrix of row products can be had and factored, that is done: a factorisation does not mind that the
+# stiffnesses of rows differ by ten orders of magnitude, as they do near an optimum of absolute values. Otherwise
+# conjugate gradients, preconditioned by the diagonal, take as many steps as the accuracy that is asked for needs.
+#
+# *How accurate.* With H the matrix and e = target − Hd, the direction's own minimum is missed by ½eᵀH⁻¹e, which is at
+# most ½eᵀdiag(stiffness)⁻¹e because H ≥ diag(stiffness). A caller who knows what its stage can use says so, in this
+# unit, and then a tenth of the first error is the most that is ever asked for: nearly collinear rows, of prefix sums or
+# trees, take some ten times as many steps to an accuracy that the next table makes worthless.
+
+
+RIDGES = (1e-13, 1e-11, 1e-9, 1e-7, 1e-5)
+"""What is added to a matrix, relative to its diagonal, until it can be factored: rows that others imply need it."""
+
+CLOSE = 1e-5
+"""How far conjugate gradients reduce the error of the equations."""
+
+CONJUGATE_GRADIENT_LIMIT = 500
+ROUGH_LIMIT = 1000
+
+
+ROUGH = 1e-2
+"""The share of the first error's energy, so a tenth of the error, to which rough directions reduce it."""
+
+SMALL_SHARE = 0.1
+"""The energy of an error, in units of twice the divergence over ρ, that does not harm a stage's first direction."""
+
+PROBES = 32
+
+SMALLEST = float(np.finfo(np.float64).tiny)
+
+ROUNDING = float(np.finfo(np.float64).eps)
+
+
+def never() -> bool:
+    """No limit has been reached."""
+    return False
+
+
+@dataclass
+class NewtonEquations:
+    """Solves the equations at any table; counts what that takes in the problem's own counters."""
+
+    problem: Problem
+    products: RowProducts | None
+    expired: Callable[[], bool] = never
+    """Whether it is time to end an iteration early."""
+    _probed: tuple[Array, Array, float] | None = field(default=None, init=False)
+
+    def solve(self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array) -> Array:
+        """d for the table `counts`, whose rows have the values `fitted`, as accurate as it can be had."""
+        if self.products is not None:
+            return self._factored(self.products, counts, fitted, rho, stiffness, target)
+        scale = self._scale(counts, fitted, rho, stiffness)
+
+        def close(at: Iterate) -> bool:
+            return at.energy <= CLOSE**2 * at.first_energy
+
+        return self._iterated(counts, rho, stiffness, scale, target, close, CONJUGATE_GRADIENT_LIMIT)
+
+    def solve_roughly(
+        self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, enough: float
+    ) -> Array:
+        """d with a tenth of the error that 0 has, or with one whose energy is at most `enough`."""
+        if self.products is not None:
+            return self._factored(self.products, counts, fitted, rho, stiffness, target)
+        goal = max(ROUGH * inner(target, target / stiffness), enough)
+        scale = self._scale(counts, fitted, rho, stiffness)
+
+        def close(at: Iterate) -> bool:
+            return inner(at.residual, at.residual / stiffness) <= goal
+
+        return self._iterated(counts, rho, stiffness, scale, target, close, ROUGH_LIMIT)
+
+    def solve_from(
+        self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, guess: Array, enough: float
+    ) -> Array:
+        """d with an error that is small against ρdᵀB(diag x − xxᵀ/T)Bᵀd, which is dᵀ(target − error − stiffness·d).
+
+        That is twice the divergence, over ρ, of the table to which d is about to lead.
+        """
+        if self.products is not None:
+            return self._factored(self.products, counts, fitted, rho, stiffness, target)
+        remainder = target - stiffness * guess - rho * self.problem.curvature(counts, guess)
+        least = max(enough, ROUNDING**2 * inner(target, target / stiffness))
+        scale = self._scale(counts, fitted, rho, stiffness)
+
+        def close(at: Iterate) -> bool:
+            divergence = inner(at.solution, target - at.residual - stiffness * at.solution)
+            return inner(at.residual, at.residual / stiffness) <= max(SMALL_SHARE * divergence, least)
+
+        return self._iterated(counts, rho, stiffness, scale, remainder, close, ROUGH_LIMIT, guess)
+
+    def _factored(
+        self, products: RowProducts, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array
+    ) -> Array:
+        self.problem.adjoints += 1
+        return factored_solution(products.of(counts), fitted, rho, stiffness, target, self.problem.total)
+
+    def _scale(self, counts: Array, fitted: Array, rho: float, stiffness: Array) -> Array:
+        """The diagonal of the matrix, which preconditions it."""
+        return np.maximum(stiffness + rho * self._squares(counts, fitted), SMALLEST)
+
+    def _iterated(
+        self,
+        counts: Array,
+        rho: float,
+        stiffness: Array,
+        scale: Array,
+        residual: Array,
+        close: Callable[[Iterate], bool],
+        limit: int,
+        guess: Array | None = None,
+    ) -> Array:
+        """The guess, whose residual is given, improved until it is close."""
+
+        def product(direction: Array, out: Array) -> float:
+            np.multiply(stiffness, direction, out=out)
+            out += rho * self.problem.curvature(counts, direction)
+            return inner(direction, out)
+
+        def precondition(error: Array, out: Array) -> float:
+            return inner(error, np.divide(error, scale, out=out))
+
+        def stop(at: Iterate) -> bool:
+            return close(at) or self.expired()
+
+        return conjugate_gradients(product, residual, precondition, stop, most_steps=limit, start=guess).solution
+
+    def _squares(self, counts: Array, fitted: Array) -> Array:
+        """The diagonal of B(diag x − xxᵀ/T)Bᵀ, or of what is known of it."""
+        operator = self.problem.operator
+        if not isinstance(operator, SquaringOperator):
+            return self._guessed_squares(counts, fitted)
+        self.problem.applies += 1
+        squares = operator.apply_squared(counts)
+        if self.problem.total is None:
+            return squares
+        return np.maximum(squares - fitted**2 / self.problem.total, 0.0)
+
+    def _guessed_squares(self, counts: Array, fitted: Array) -> Array:
+        """Σⱼ Bᵢⱼ²xⱼ, estimated at the first table and scaled from then on.
+
+        The estimate is the mean square of B(√x·signs) (Hutchinson 1990, Commun. Stat. 19). It grows with the row's
+        fitted value, which is right for rows of equal entries.
+        """
+        mass = float(counts.sum())
+        if self._probed is None:
+            root = np.sqrt(counts)
+            probes = [self.problem.apply(root * _signs(root.shape, probe)) ** 2 for probe in range(PROBES)]
+            squares = np.sum(probes, axis=0) / PROBES
+            known = np.abs(fitted)
+            known[known <= 1e-3 * np.sqrt(squares * mass)] = 0.0
+            self._probed = squares, known, mass
+        squares, known, first_mass = self._probed
+        growth = np.full(fitted.shape, mass / first_mass if first_mass > 0 else 1.0)
+        np.divide(np.abs(fitted), known, out=growth, where=known > 0)
+        return growth * squares
+
+
+def _signs(shape: tuple[int, ...], probe: int) -> Array:
+    """±1 per cell, balanced and unrelated between probes: the top bit of a multiplicative hash of the index."""
+    index = np.arange(int(np.prod(shape)), dtype=np.uint64)
+    index += np.uint64((probe + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        index ^= index >> np.uint64(shift)
+        index *= np.uint64(factor)
+    return np.where(index >> np.uint64(63), 1.0, -1.0).reshape(shape)
+
+
+def factored_solution(
+    products: Array, fitted: Array, rho: float, stiffness: Array, target: Array, total: float | None
+) -> Array:
+    """d where `products` is B diag(x) Bᵀ, which is overwritten, and the total is T, or None where it is free."""
+    matrix = products
+    matrix *= rho
+    diagonal = np.einsum("ii->i", matrix)
+    size = diagonal + stiffness  # what rounding is relative to, before the total is taken out
+    size[size <= 0.0] = 1.0
+    if total is not None:
+        matrix -= np.outer(fitted, fitted * (rho / total))
+    exact = diagonal + stiffness
+    for ridge in RIDGES:
+        np.copyto(diagonal, exact + ridge * size)
+        try:
+            factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+        return np.asarray(scipy.linalg.cho_solve((factor, True), target, check_finite=False))
+    return target / size

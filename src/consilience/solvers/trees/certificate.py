@@ -123,25 +123,25 @@ def slope_at(cost, count, state):  # pragma: no cover - compiled
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# How far counts can be from the optimum, proved by prices.
+# How far counts can be from the optimum, proved by duals.
 #
-# Let every inner node v put a price μ_v on its children, let λ_v be the price on node v itself (its parent's μ, 0 for a
-# root) and g_v = λ_v − μ_v, with μ_v = 0 for a leaf. For consistent counts Σ_v g_v·x_v = Σ_v μ_v·(Σ_c x_c − x_v) = 0,
-# so
+# Let μ_v be the dual of the sum at inner node v, that is the Lagrange multiplier of x_v = Σ_c x_c over its children c,
+# let λ_v be the dual of node v (its parent's μ, 0 for a root) and g_v = λ_v − μ_v, with μ_v = 0 for a leaf. For
+# consistent counts Σ_v g_v·x_v = Σ_v μ_v·(Σ_c x_c − x_v) = 0, so
 #
-#     Σ_v φ_v(x_v) ≥ Σ_v min_z [φ_v(z) − g_v·z]      for all consistent x, and any prices,
+#     Σ_v φ_v(x_v) ≥ Σ_v min_z [φ_v(z) − g_v·z]      for all consistent x, and any duals,
 #
 # and the counts x are within
 #
 #     gap = Σ_v [φ_v(x_v) − g_v·x_v] − min_z [φ_v(z) − g_v·z]
 #
 # of the optimum: a sum of terms that are not negative, each computed from differences that stay small where x_v is
-# close to its best answer z to the price. It holds whatever made the counts and the prices. Costs are not negative, so
+# close to its best answer z to the dual. It holds whatever made the counts and the duals. Costs are not negative, so
 # the gap is never more than the objective.
 #
 # A cost that grows no faster than its absolute value has no best answer to a slope above a, and rounding may leave a
-# price a little too high. Two cures are at hand, and the better one is taken. Some optimum keeps all counts within a
-# bound, so the minimum may be taken over |z| ≤ bound. Or all prices are divided by the largest g/a, which costs that
+# dual a little too high. Two cures are at hand, and the better one is taken. Some optimum keeps all counts within a
+# bound, so the minimum may be taken over |z| ≤ bound. Or all duals are divided by the largest g/a, which costs that
 # part of the objective.
 
 
@@ -177,10 +177,10 @@ class Certificate:
         return self.gap <= max(tolerance * self.objective, self.rounding)
 
 
-def certify(layout: Layout, costs: Costs, counts: Array, prices: Array, *, bound: float) -> Certificate:
-    """What these prices prove of these counts, both in breadth-first order."""
+def certify(layout: Layout, costs: Costs, counts: Array, duals: Array, *, bound: float) -> Certificate:
+    """What these duals prove of these counts, both in breadth-first order."""
     announce(_certify)
-    objective, gap, violation, largest, linear, square = _certify(costs, layout.first, counts, prices, bound)
+    objective, gap, violation, largest, linear, square = _certify(costs, layout.first, counts, duals, bound)
     gap = min(gap, objective) if violation <= BROKEN * largest else np.inf
     move = LAST_PLACE * largest
     return Certificate(objective, gap, violation, linear * move + square * move**2)
@@ -229,13 +229,13 @@ def excess(cost, slope):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _certify(costs, first, counts, prices, bound):  # pragma: no cover - compiled
+def _certify(costs, first, counts, duals, bound):  # pragma: no cover - compiled
     objective, gap, violation, largest, linear, square, divisor = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0
     for v in range(len(costs)):
         cost, count = costs[v], counts[v]
-        slope, total = prices[v], count
+        slope, total = duals[v], count
         if first[v] < first[v + 1]:
-            slope -= prices[first[v]]
+            slope -= duals[first[v]]
             total = 0.0
             for c in range(first[v], first[v + 1]):
                 total += counts[c]
@@ -244,30 +244,30 @@ def _certify(costs, first, counts, prices, bound):  # pragma: no cover - compile
         objective += value_at(cost, count - cost.noisy)
         violation = max(violation, abs(count - total), cost.lower - count, count - cost.upper)
         largest = max(largest, abs(cost.noisy), abs(count))
-        # Moving an exact count costs what its price says.
+        # Moving an exact count costs what its dual says.
         linear += cost.linear if cost.lower < cost.upper else abs(slope)
         square += cost.square
     if divisor > 1 and gap > NEGLIGIBLE * objective:
-        gap = min(gap, _gap_after_division(costs, first, counts, prices, divisor, bound))
+        gap = min(gap, _gap_after_division(costs, first, counts, duals, divisor, bound))
     return objective, gap, violation, largest, linear, square
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _gap_after_division(costs, first, counts, prices, divisor, bound):  # pragma: no cover - compiled
+def _gap_after_division(costs, first, counts, duals, divisor, bound):  # pragma: no cover - compiled
     gap = 0.0
     for v in range(len(costs)):
-        slope = prices[v] - prices[first[v]] if first[v] < first[v + 1] else prices[v]
+        slope = duals[v] - duals[first[v]] if first[v] < first[v + 1] else duals[v]
         gap += shortfall(costs[v], counts[v], slope / divisor, bound)
     return gap
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# A guess between which prices the optimum lies, so that curves need not be drawn beyond.
+# A guess between which duals the optimum lies, so that curves need not be drawn beyond.
 #
-# A node's price is minus the sum of the slopes of its ancestors, and a slope is about a + 2q·|r|, where r is what is
-# missing between a noisy value and the sum of its children's. Slopes have both signs, so prices rarely come near the
+# A node's dual is minus the sum of the slopes of its ancestors, and a slope is about a + 2q·|r|, where r is what is
+# missing between a noisy value and the sum of its children's. Slopes have both signs, so duals rarely come near the
 # number of ancestors times the mean slope; twice that is the guess. The curve of a large subtree reaches far beyond:
-# its price changes by about q for each unit of noise in each of its leaves. Left alone, all corners climb to the root,
+# its dual changes by about q for each unit of noise in each of its leaves. Left alone, all corners climb to the root,
 # O(n · height) steps; within the window few do, and the steps are near O(n).
 #
 # A wrong guess gives wrong states, which their certificate shows.
@@ -278,7 +278,7 @@ WIDE = 2.0
 
 
 def likely_window(layout: Layout, costs: Costs) -> float:
-    """A price beyond which no node of the optimum is expected."""
+    """A dual beyond which no node of the optimum is expected."""
     announce(_mean_slope)
     return WIDE * (layout.height + 1) * float(_mean_slope(costs, layout.first))
 

@@ -8,7 +8,7 @@ t + 1. With x ≥ 0 breakpoints below zero move to zero.
 
 A root is best at its middle breakpoint, or anywhere between the two middle ones. From there down, a count lies between
 two breakpoints of its children's sum, and the children share that stretch in proportion to their own. Slopes are
-prices.
+duals.
 """
 
 from typing import NamedTuple
@@ -23,34 +23,34 @@ from consilience.solvers.trees.layout import Layout
 
 
 def fit_equal_weights(noisy: Array, branching: int, height: int, *, nonnegative: bool) -> tuple[Array, Array]:
-    """Consistent counts of least Σ|x − y|, ties shared in proportion, and the prices that prove it, in breadth-first
-    order. Both are for weight 1; for another weight, multiply the prices by it."""
+    """Consistent counts of least Σ|x − y|, ties shared in proportion, and the duals that prove it, in breadth-first
+    order. Both are for weight 1; for another weight, multiply the duals by it."""
     announce(_rise)
     widths = np.array([branching ** (height - t) for t in range(height + 1)], dtype=np.int64)
     offsets = np.concatenate([np.cumsum(widths[::-1])[::-1][1:], [0]]).astype(np.int64)
     places = np.concatenate([[0], np.cumsum(widths * np.arange(1, height + 2))]).astype(np.int64)
     breaks = np.empty(places[-1])
-    counts, prices = np.empty_like(noisy), np.empty_like(noisy)
+    counts, duals = np.empty_like(noisy), np.empty_like(noisy)
     _rise(noisy, branching, widths, offsets, places, nonnegative, breaks)
-    _descend(noisy, branching, widths, offsets, places, nonnegative, breaks, counts, prices)
+    _descend(noisy, branching, widths, offsets, places, nonnegative, breaks, counts, duals)
     _sum_up(branching, counts)
-    return counts, prices
+    return counts, duals
 
 
 # The terms of `certificate` where every slope g lies between −1 and 1: a node's best answer is y, or 0 for a leaf with
 # y < 0, and it loses |r| − g·r against that. Below −1, the best answer of a leaf that may not be negative is 0.
 def certify_equal_weights(
-    noisy: Array, branching: int, counts: Array, prices: Array, *, weight: float, nonnegative: bool
+    noisy: Array, branching: int, counts: Array, duals: Array, *, weight: float, nonnegative: bool
 ) -> Certificate:
-    """What `certify` says of such counts and prices, faster: there is one cost for all nodes."""
+    """What `certify` says of such counts and duals, faster: there is one cost for all nodes."""
     announce(_certify)
-    objective, gap, violation, largest = _certify(noisy, branching, counts, prices, nonnegative)
+    objective, gap, violation, largest = _certify(noisy, branching, counts, duals, nonnegative)
     gap = min(gap, objective) if violation <= BROKEN * largest else np.inf
     return Certificate(weight * objective, weight * gap, violation, weight * len(noisy) * LAST_PLACE * largest)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _certify(noisy, branching, counts, prices, nonnegative):  # pragma: no cover - compiled
+def _certify(noisy, branching, counts, duals, nonnegative):  # pragma: no cover - compiled
     objective, gap, violation, largest = 0.0, 0.0, 0.0, 0.0
     inner = (len(noisy) - 1) // branching
     for v in range(inner):
@@ -58,13 +58,13 @@ def _certify(noisy, branching, counts, prices, nonnegative):  # pragma: no cover
         total = 0.0
         for c in range(branching):
             total += counts[child + c]
-        residual, slope = counts[v] - noisy[v], prices[v] - prices[child]
+        residual, slope = counts[v] - noisy[v], duals[v] - duals[child]
         objective += abs(residual)
         gap += abs(residual) - slope * residual if abs(slope) <= 1.0 else np.inf
         violation = max(violation, abs(counts[v] - total))
         largest = max(largest, abs(counts[v]), abs(noisy[v]))
     for v in range(inner, len(noisy)):
-        count, slope = counts[v], prices[v]
+        count, slope = counts[v], duals[v]
         best = max(noisy[v], 0.0) if nonnegative else noisy[v]
         objective += abs(count - noisy[v])
         if nonnegative and slope < -1.0:
@@ -108,12 +108,12 @@ def _rise(noisy, branching, widths, offsets, places, nonnegative, breaks):  # pr
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def _descend(
-    noisy, branching, widths, offsets, places, nonnegative, breaks, counts, prices
+    noisy, branching, widths, offsets, places, nonnegative, breaks, counts, duals
 ):  # pragma: no cover - compiled
     height = len(widths) - 1
     middle = places[height]
     counts[0] = 0.5 * (breaks[middle + height // 2] + breaks[middle + (height + 1) // 2])
-    prices[0] = 0.0
+    duals[0] = 0.0
     for t in range(height, 0, -1):
         family, child = places[t - 1], offsets[t - 1]
         for v in range(offsets[t], offsets[t] + widths[t]):
@@ -133,13 +133,13 @@ def _descend(
             if nonnegative and count <= 0:
                 least = -np.inf
             if count < y:
-                shared = prices[v] + 1.0
+                shared = duals[v] + 1.0
             elif count > y:
-                shared = prices[v] - 1.0
+                shared = duals[v] - 1.0
             else:
-                shared = 0.5 * (max(least, prices[v] - 1.0) + min(most, prices[v] + 1.0))
+                shared = 0.5 * (max(least, duals[v] - 1.0) + min(most, duals[v] + 1.0))
             for c in range(branching):
-                prices[child + c] = shared
+                duals[child + c] = shared
             family += branching * t
             child += branching
 
@@ -176,36 +176,36 @@ def _share(
 # ----------------------------------------------------------------------------------------------------------------------
 # Least squares on trees without x ≥ 0, where every node was measured: two passes (Hay et al. 2010, §4.1).
 #
-# `pieces` for the one case in which all nodes are free and none is at a kink, with nothing to remember but numbers.
+# `states` for the one case in which all nodes are free and none is at a kink, with nothing to remember but numbers.
 # Start from consistent counts x, the leaves' noisy values and their sums, and let d = y − x be what is missing at a
-# node. From the leaves upwards, the step of a subtree's count answers a price λ by A + S·λ: with A and S summed over
+# node. From the leaves upwards, the step of a subtree's count answers a dual λ by A + S·λ: with A and S summed over
 # the children,
 #
 #     leaf:    A_v = 0,                              S_v = 1/2q
 #     inner:   A_v = (A + 2q·S·d) / (1 + 2q·S),      S_v = S / (1 + 2q·S)
 #
-# with q = w², and from the roots down, where λ = 0, children share the price (λ − 2q·(A − d)) / (1 + 2q·S). With g = λ
-# minus the children's price and residual r, each node is (g − 2q·r)² / 4q from its best answer: its part of the gap.
+# with q = w², and from the roots down, where λ = 0, children share the dual (λ − 2q·(A − d)) / (1 + 2q·S). With g = λ
+# minus the children's dual and residual r, each node is (g − 2q·r)² / 4q from its best answer: its part of the gap.
 
 
 class TwoPasses(NamedTuple):
-    """Consistent counts, the prices that certify them, and what they certify; all in breadth-first order."""
+    """Consistent counts, the duals that certify them, and what they certify; all in breadth-first order."""
 
     counts: Array
-    prices: Array
+    duals: Array
     certificate: Certificate
 
 
 def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> TwoPasses:
     """The consistent counts of least Σ w²(x − y)², for weights w > 0."""
     announce(_rise_squares)
-    counts, prices = np.empty(layout.nodes), np.empty(layout.nodes)
+    counts, duals = np.empty(layout.nodes), np.empty(layout.nodes)
     offsets, slopes = np.empty(layout.nodes), np.empty(layout.nodes)
     _rise_squares(layout.first, noisy, weights, counts, offsets, slopes)
-    _descend_squares(layout.first, layout.roots, noisy, weights, counts, offsets, slopes, prices)
-    objective, gap, largest, square = _sum_up_squares(layout.first, noisy, weights, counts, prices)
+    _descend_squares(layout.first, layout.roots, noisy, weights, counts, offsets, slopes, duals)
+    objective, gap, largest, square = _sum_up_squares(layout.first, noisy, weights, counts, duals)
     certificate = Certificate(objective, min(gap, objective), 0.0, square * (LAST_PLACE * largest) ** 2)
-    return TwoPasses(counts, prices, certificate)
+    return TwoPasses(counts, duals, certificate)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -226,31 +226,31 @@ def _rise_squares(first, noisy, weights, counts, offsets, slopes):  # pragma: no
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _descend_squares(first, roots, noisy, weights, counts, offsets, slopes, prices):  # pragma: no cover - compiled
+def _descend_squares(first, roots, noisy, weights, counts, offsets, slopes, duals):  # pragma: no cover - compiled
     for v in range(roots):
-        prices[v] = 0.0
+        duals[v] = 0.0
     for v in range(len(noisy)):
         if first[v] == first[v + 1]:
-            counts[v] += slopes[v] * prices[v]
+            counts[v] += slopes[v] * duals[v]
             continue
         offset, slope = 0.0, 0.0
         for c in range(first[v], first[v + 1]):
             offset += offsets[c]
             slope += slopes[c]
         double = 2.0 * weights[v] * weights[v]
-        shared = (prices[v] - double * (offset - (noisy[v] - counts[v]))) / (1.0 + double * slope)
+        shared = (duals[v] - double * (offset - (noisy[v] - counts[v]))) / (1.0 + double * slope)
         for c in range(first[v], first[v + 1]):
-            prices[c] = shared
+            duals[c] = shared
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _sum_up_squares(first, noisy, weights, counts, prices):  # pragma: no cover - compiled
+def _sum_up_squares(first, noisy, weights, counts, duals):  # pragma: no cover - compiled
     """Make every inner count the sum of its children's; returns what the certificate says."""
     objective, gap, largest, square = 0.0, 0.0, 0.0, 0.0
     for v in range(len(noisy) - 1, -1, -1):
-        given = prices[v]
+        given = duals[v]
         if first[v] < first[v + 1]:
-            given -= prices[first[v]]
+            given -= duals[first[v]]
             total = 0.0
             for c in range(first[v], first[v + 1]):
                 total += counts[c]

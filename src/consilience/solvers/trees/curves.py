@@ -1,10 +1,10 @@
 """The states of all nodes at the optimum, from one walk over the forest.
 
-Let f_v(x) be the least cost of the subtree of v when its count is x. Its slope, drawn as a curve of prices λ = f_v'(x)
+Let f_v(x) be the least cost of the subtree of v when its count is x. Its slope, drawn as a curve of duals λ = f_v'(x)
 against counts x, rises in both directions, and the two steps from children to parents are two ways of adding curves:
 
-    children share a price:   x = Σ_c x_c   at the same λ        (f is the infimal convolution of the children's f_c)
-    a node adds its cost:     λ = μ + φ_v'(x)   at the same x    (μ is the price its children share)
+    children share a dual:    x = Σ_c x_c   at the same λ        (f is the infimal convolution of the children's f_c)
+    a node adds its cost:     λ = μ + φ_v'(x)   at the same x    (μ is the dual its children share)
 
 All curves are broken lines. A corner of the curve of v is where the state of some node u of its subtree changes, and
 every count in the subtree grows along the curve. So corners never overtake each other on the way up, and those left of
@@ -13,7 +13,7 @@ bound cuts off has been passed for good, or will never be reached.
 
 Straight pieces of slope 1/2q stand for quadratic costs; without curvature (L1) the pieces run parallel to the axes: on
 a flat piece, λ constant, one leaf takes or gives; on a steep one, x constant, nothing moves. The ends of a curve
-are rays, given by their slope dx/dλ: 0 at a bound, infinite for a flat ray, which no price goes beyond.
+are rays, given by their slope dx/dλ: 0 at a bound, infinite for a flat ray, which no dual goes beyond.
 
 The walk is depth-first with the curves on a stack, so that small subtrees stay in the fastest cache. A corner takes
 part in one merge on each level above it: O(n · height) for n nodes. Where that is much, `deep` does the same with
@@ -30,7 +30,7 @@ from consilience.kernels.compilation import announce
 from consilience.solvers.trees.certificate import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
 from consilience.solvers.trees.layout import Layout
 
-CORNER = np.dtype([("price", np.float64), ("count", np.float64), ("mark", np.int64)])
+CORNER = np.dtype([("dual", np.float64), ("count", np.float64), ("mark", np.int64)])
 """A point of a curve; the mark says which node enters which state there."""
 
 CURVE = np.dtype([("start", np.int64), ("size", np.int64), ("before", np.float64), ("after", np.float64)])
@@ -62,9 +62,9 @@ def enter(states, mark):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
-def put(corners, at, price, count, mark):  # pragma: no cover - compiled
+def put(corners, at, dual, count, mark):  # pragma: no cover - compiled
     corner = corners[at]
-    corner.price = price
+    corner.dual = dual
     corner.count = count
     corner.mark = mark
     return at + 1
@@ -83,14 +83,14 @@ def steeper(slope, square):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def finite(slope):  # pragma: no cover - compiled
-    """A ray's slope where it is used: on a flat ray there is no price to go to."""
+    """A ray's slope where it is used: on a flat ray there is no dual to go to."""
     return slope if slope < np.inf else 0.0
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slope_between(left, right):  # pragma: no cover - compiled
-    """dx/dλ between two corners; 0 for a flat piece, on which there is no price to ask at."""
-    width = right.price - left.price
+    """dx/dλ between two corners; 0 for a flat piece, on which there is no dual to ask at."""
+    width = right.dual - left.dual
     return (right.count - left.count) / width if width > 0 else 0.0
 
 
@@ -104,71 +104,71 @@ def slope_before(corners, curve, following):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def pass_below(corners, curve, bottom, bottom_too, states):  # pragma: no cover - compiled
-    """Pass the corners below a price; the next corner, and a point and the slope of the piece before it."""
+    """Pass the corners below a dual; the next corner, and a point and the slope of the piece before it."""
     i, end = curve.start, curve.start + curve.size
-    price, count, slope = corners[i].price, corners[i].count, finite(curve.before)
-    while i < end and (corners[i].price < bottom or (bottom_too and corners[i].price == bottom)):
-        price, count = corners[i].price, corners[i].count
+    dual, count, slope = corners[i].dual, corners[i].count, finite(curve.before)
+    while i < end and (corners[i].dual < bottom or (bottom_too and corners[i].dual == bottom)):
+        dual, count = corners[i].dual, corners[i].count
         enter(states, corners[i].mark)
         i += 1
         slope = slope_before(corners, curve, i)
-    return i, price, count, slope
+    return i, dual, count, slope
 
 
-# Children share a price, so counts add. A flat ray is the end of all prices: corners of the other curve beyond it are
-# never reached, or passed for good. If both first rays are flat at one price, the second curve stands still at the end
+# Children share a dual, so counts add. A flat ray is the end of all duals: corners of the other curve beyond it are
+# never reached, or passed for good. If both first rays are flat at one dual, the second curve stands still at the end
 # of its own, so that one curve alone moves there and its limits are kept. At every moment the pieces of both curves at
-# the current price are known by a point and a slope.
+# the current dual are known by a point and a slope.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
     both_flat = one.before == np.inf and two.before == np.inf
     if both_flat and corners[two.start].mark == NO_CORNER:
         one, two = two, one
     i_end, j_end = one.start + one.size, two.start + two.size
-    bottom_i = corners[one.start].price if one.before == np.inf else -np.inf
-    bottom_j = corners[two.start].price if two.before == np.inf else -np.inf
-    top_i = corners[i_end - 1].price if one.after == np.inf else np.inf
-    top_j = corners[j_end - 1].price if two.after == np.inf else np.inf
+    bottom_i = corners[one.start].dual if one.before == np.inf else -np.inf
+    bottom_j = corners[two.start].dual if two.before == np.inf else -np.inf
+    top_i = corners[i_end - 1].dual if one.after == np.inf else np.inf
+    top_j = corners[j_end - 1].dual if two.after == np.inf else np.inf
     bottom, top = max(bottom_i, bottom_j), min(top_i, top_j)
-    i, price_i, count_i, slope_i = pass_below(corners, one, bottom, False, states)
-    j, price_j, count_j, slope_j = pass_below(corners, two, bottom, both_flat and bottom_i == bottom_j, states)
-    at, price = start, price_i
+    i, dual_i, count_i, slope_i = pass_below(corners, one, bottom, False, states)
+    j, dual_j, count_j, slope_j = pass_below(corners, two, bottom, both_flat and bottom_i == bottom_j, states)
+    at, dual = start, dual_i
     while True:
-        next_i = corners[i].price if i < i_end else np.inf
-        next_j = corners[j].price if j < j_end else np.inf
+        next_i = corners[i].dual if i < i_end else np.inf
+        next_j = corners[j].dual if j < j_end else np.inf
         if min(next_i, next_j) > top or (i == i_end and j == j_end):
             break
         if next_i <= next_j:
-            price_i, count_i, mark = next_i, corners[i].count, corners[i].mark
+            dual_i, count_i, mark = next_i, corners[i].count, corners[i].mark
             i += 1
             slope_i = slope_before(corners, one, i)
-            price, count = price_i, count_i + (count_j + slope_j * (price_i - price_j))
+            dual, count = dual_i, count_i + (count_j + slope_j * (dual_i - dual_j))
         else:
-            price_j, count_j, mark = next_j, corners[j].count, corners[j].mark
+            dual_j, count_j, mark = next_j, corners[j].count, corners[j].mark
             j += 1
             slope_j = slope_before(corners, two, j)
-            price, count = price_j, count_j + (count_i + slope_i * (price_j - price_i))
+            dual, count = dual_j, count_j + (count_i + slope_i * (dual_j - dual_i))
         if mark != NO_CORNER:
-            at = put(out, at, price, count, mark)
+            at = put(out, at, dual, count, mark)
     if at == start:
-        price = max(min(price, top), bottom)
-        count = (count_i + slope_i * (price - price_i)) + (count_j + slope_j * (price - price_j))
-        at = put(out, at, price, count, NO_CORNER)
+        dual = max(min(dual, top), bottom)
+        count = (count_i + slope_i * (dual - dual_i)) + (count_j + slope_j * (dual - dual_j))
+        at = put(out, at, dual, count, NO_CORNER)
     return Curve(start, at - start, one.before + two.before, one.after + two.after)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def price_at(corners, curve, following, count):  # pragma: no cover - compiled
-    """The price on a curve at a count between the corners `following` − 1 and `following`."""
+def dual_at(corners, curve, following, count):  # pragma: no cover - compiled
+    """The dual on a curve at a count between the corners `following` − 1 and `following`."""
     end = curve.start + curve.size
     if following == curve.start:
         beyond = count - corners[following].count
-        return corners[following].price + (beyond / curve.before if curve.before > 0 else 0.0)
+        return corners[following].dual + (beyond / curve.before if curve.before > 0 else 0.0)
     left = corners[following - 1]
     if following == end:
-        return left.price + (count - left.count) / curve.after
+        return left.dual + (count - left.count) / curve.after
     right = corners[following]
-    return right.price - (right.price - left.price) * ((right.count - count) / (right.count - left.count))
+    return right.dual - (right.dual - left.dual) * ((right.count - count) / (right.count - left.count))
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -179,12 +179,12 @@ def copy_below(cost, side, limit, corners, i, end, out, at):  # pragma: no cover
     while i < end and corners[i].count < limit:
         corner = corners[i]
         if corner.mark != NO_CORNER:
-            at = put(out, at, corner.price + (sigma + 2.0 * square * (corner.count - y)), corner.count, corner.mark)
+            at = put(out, at, corner.dual + (sigma + 2.0 * square * (corner.count - y)), corner.count, corner.mark)
         i += 1
     return i, at
 
 
-# A node adds its slope to the price at each count. Where its kink or a bound lies inside the range of the curve, the
+# A node adds its slope to the dual at each count. Where its kink or a bound lies inside the range of the curve, the
 # curve gets new corners; what a bound cuts off is settled.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_cost(cost, v, corners, curve, out, start, states):  # pragma: no cover - compiled
@@ -203,23 +203,23 @@ def add_cost(cost, v, corners, curve, out, start, states):  # pragma: no cover -
         while i < end and corners[i].count < low:
             enter(states, corners[i].mark)
             i += 1
-        price = price_at(corners, curve, i, low)
-        at = put(out, at, price + slope_at(cost, low, side), low, mark_of(v, side))
+        dual = dual_at(corners, curve, i, low)
+        at = put(out, at, dual + slope_at(cost, low, side), low, mark_of(v, side))
     if side == BELOW and y < min(high, most):
         i, at = copy_below(cost, BELOW, y, corners, i, end, out, at)
-        price = price_at(corners, curve, i, y)
-        at = put(out, at, price - cost.linear_below, y, mark_of(v, KINK))
-        at = put(out, at, price + cost.linear, y, mark_of(v, ABOVE))
+        dual = dual_at(corners, curve, i, y)
+        at = put(out, at, dual - cost.linear_below, y, mark_of(v, KINK))
+        at = put(out, at, dual + cost.linear, y, mark_of(v, ABOVE))
         side = ABOVE
     i, at = copy_below(cost, side, high if high < most else np.inf, corners, i, end, out, at)
     after = steeper(curve.after, piece(cost, side)[1])
     if high < most:
         after = 0.0
-        price = price_at(corners, curve, i, high)
-        at = put(out, at, price + slope_at(cost, high, side), high, mark_of(v, HIGH))
+        dual = dual_at(corners, curve, i, high)
+        at = put(out, at, dual + slope_at(cost, high, side), high, mark_of(v, HIGH))
     if at == start:
         only = corners[curve.start]
-        at = put(out, at, only.price + slope_at(cost, only.count, side), only.count, NO_CORNER)
+        at = put(out, at, only.dual + slope_at(cost, only.count, side), only.count, NO_CORNER)
     return Curve(start, at - start, before, after)
 
 
@@ -237,19 +237,19 @@ def fix_count(cost, v, most, corners, curve, out, start, states):  # pragma: no 
     return Curve(start, 1, 0.0, 0.0)
 
 
-# No optimum needs counts beyond the bound, and prices would grow there from level to level. Prices beyond the window
-# are left out on a guess (see `windows`): high in a tree, most corners are there.
+# No optimum needs counts beyond the bound, and duals would grow there from level to level. Duals beyond the window
+# are left out on a guess (see `certificate`): high in a tree, most corners are there.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def trim(corners, curve, bound, window, states):  # pragma: no cover - compiled
-    """The curve without corners of counts beyond ±bound or prices beyond ±window; it goes on straight instead."""
+    """The curve without corners of counts beyond ±bound or duals beyond ±window; it goes on straight instead."""
     start, size, before, after = curve.start, curve.size, curve.before, curve.after
-    while size > 1 and (corners[start + size - 1].count > bound or corners[start + size - 1].price > window):
+    while size > 1 and (corners[start + size - 1].count > bound or corners[start + size - 1].dual > window):
         last, previous = corners[start + size - 1], corners[start + size - 2]
-        after = slope_between(previous, last) if last.price > previous.price else np.inf
+        after = slope_between(previous, last) if last.dual > previous.dual else np.inf
         size -= 1
-    while size > 1 and (corners[start].count < -bound or corners[start].price < -window):
+    while size > 1 and (corners[start].count < -bound or corners[start].dual < -window):
         first, second = corners[start], corners[start + 1]
-        before = slope_between(first, second) if second.price > first.price else np.inf
+        before = slope_between(first, second) if second.dual > first.dual else np.inf
         enter(states, first.mark)
         start += 1
         size -= 1
@@ -311,7 +311,7 @@ def walk(costs, first, roots, height, bound, window, curves, stack, beside, stat
                 continue
             children = child - first[v]
             if children == 0:
-                # Before its cost is added, a leaf may have any count at price 0.
+                # Before its cost is added, a leaf may have any count at dual 0.
                 put(beside, 0, 0.0, costs[v].noisy, NO_CORNER)
                 curve = Curve(0, 1, np.inf, np.inf)
             else:
@@ -325,7 +325,7 @@ def walk(costs, first, roots, height, bound, window, curves, stack, beside, stat
             at = curve.start + curve.size
             depth -= 1
         for i in range(curves[0].start, at):
-            if stack[i].price > 0:
+            if stack[i].dual > 0:
                 break
             enter(states, stack[i].mark)
 
@@ -340,7 +340,7 @@ def corners_needed(costs):  # pragma: no cover - compiled
 
 
 def states_by_curves(layout: Layout, costs: Costs, bound: float, *, window: float = np.inf) -> NDArray[np.int8]:
-    """The state of every node at an optimum whose prices are within ±window, by merging curves on a stack."""
+    """The state of every node at an optimum whose duals are within ±window, by merging curves on a stack."""
     announce(walk)
     room = int(corners_needed(costs))
     stack, beside = np.empty(room, dtype=CORNER), np.empty(room, dtype=CORNER)

@@ -32,7 +32,7 @@ from consilience.solvers.trees.rope import (
 
 ROPE = np.dtype(
     [
-        ("price", np.float64),
+        ("dual", np.float64),
         ("count", np.float64),
         ("before", np.float64),
         ("after", np.float64),
@@ -41,11 +41,11 @@ ROPE = np.dtype(
         ("size", np.int64),
     ]
 )
-"""A curve: a point on its first ray, or the first corner; the slopes dx/dλ of its rays; the price of its last ray if
+"""A curve: a point on its first ray, or the first corner; the slopes dx/dλ of its rays; the dual of its last ray if
 that is flat, else infinity; its steps, and a bound on how many they are. A straight line has no steps."""
 
 LEAST = 5e-324
-"""The least positive number: a step in price that is longer than none."""
+"""The least positive number: a step in dual that is longer than none."""
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -57,49 +57,49 @@ def pass_all(steps, root, path, listed, states):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def reach_back(steps, rope, value, by_count, path):  # pragma: no cover - compiled
-    """Move the start of a curve back on its first ray, to a smaller count or price."""
+    """Move the start of a curve back on its first ray, to a smaller count or dual."""
     if by_count:
         count = rope.count - value
-        price = count / rope.before if rope.before > 0 else 0.0
+        dual = count / rope.before if rope.before > 0 else 0.0
     else:
-        price = rope.price - value
-        count = price * rope.before if price > 0 and rope.before < np.inf else 0.0
-    if count <= 0 and price <= 0:
+        dual = rope.dual - value
+        count = dual * rope.before if dual > 0 and rope.before < np.inf else 0.0
+    if count <= 0 and dual <= 0:
         return
-    rope.price -= price
+    rope.dual -= dual
     rope.count -= count
     if rope.root != EMPTY:
         first = first_step(steps, rope.root)
-        set_first_step(steps, rope.root, first[0] + price, first[1] + count, path)
+        set_first_step(steps, rope.root, first[0] + dual, first[1] + count, path)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def cut(steps, root, target, by_count, after, path):  # pragma: no cover - compiled
-    """Cut a sequence at a distance from its start, in price or in count.
+    """Cut a sequence at a distance from its start, in dual or in count.
 
     Returns the corners before and those from the cut on, and the step from the last corner before to the cut. The first
     step after the cut is shortened to what remains of it.
     """
     left, right = split(steps, root, target, by_count, path)
-    gone_price, gone_count = totals(steps, left)
-    rest = max(target - (gone_count if by_count else gone_price), 0.0)
+    gone_dual, gone_count = totals(steps, left)
+    rest = max(target - (gone_count if by_count else gone_dual), 0.0)
     if right == EMPTY:
         if by_count:
             return left, right, rest / after if after > 0 else 0.0, rest
         return left, right, rest, rest * after if rest > 0 and after < np.inf else 0.0
-    price, count = first_step(steps, right)
-    whole = count if by_count else price
+    dual, count = first_step(steps, right)
+    whole = count if by_count else dual
     part = min(rest / whole, 1.0) if whole > 0 else 0.0
-    set_first_step(steps, right, price * (1.0 - part), count * (1.0 - part), path)
-    return left, right, price * part, count * part
+    set_first_step(steps, right, dual * (1.0 - part), count * (1.0 - part), path)
+    return left, right, dual * part, count * part
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_corner(steps, sequence, at, price, count, mark, path):  # pragma: no cover - compiled
-    return join(steps, sequence, new_step(steps, at, price, count, mark), path)
+def add_corner(steps, sequence, at, dual, count, mark, path):  # pragma: no cover - compiled
+    return join(steps, sequence, new_step(steps, at, dual, count, mark), path)
 
 
-# A node adds its slope to the price at each count; see `curves.add_cost`.
+# A node adds its slope to the dual at each count; see `curves.add_cost`.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no cover - compiled
     y, low, high = cost.noisy, cost.lower, cost.upper
@@ -118,19 +118,19 @@ def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no co
     if side == BELOW and y < min(high, most):
         if y < rope.count:
             reach_back(steps, rope, y, True, path)
-        left, right, price, count = cut(steps, rope.root, y - rope.count, True, rope.after, path)
+        left, right, dual, count = cut(steps, rope.root, y - rope.count, True, rope.after, path)
         add_curvature(steps, left, cost.square_below)
         add_curvature(steps, right, cost.square)
-        rope.price += slope_at(cost, rope.count, BELOW)
-        price += 2.0 * cost.square_below * count
-        left = add_corner(steps, left, used, price, count, mark_of(v, KINK), path)
+        rope.dual += slope_at(cost, rope.count, BELOW)
+        dual += 2.0 * cost.square_below * count
+        left = add_corner(steps, left, used, dual, count, mark_of(v, KINK), path)
         left = add_corner(steps, left, used + 1, cost.linear + cost.linear_below, 0.0, mark_of(v, ABOVE), path)
         used += 2
         rope.root = join(steps, left, right, path)
         rope.size += 2
         side = ABOVE
     else:
-        rope.price += slope_at(cost, rope.count, side)
+        rope.dual += slope_at(cost, rope.count, side)
         add_curvature(steps, rope.root, piece(cost, side)[1])
     rope.before = before
     rope.after = steeper(rope.after, piece(cost, side)[1])
@@ -138,8 +138,8 @@ def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no co
     if high < most:
         if high < rope.count:
             reach_back(steps, rope, high, True, path)
-        left, _, price, count = cut(steps, rope.root, high - rope.count, True, rope.after, path)
-        rope.root = add_corner(steps, left, used, price, count, mark_of(v, HIGH), path)
+        left, _, dual, count = cut(steps, rope.root, high - rope.count, True, rope.after, path)
+        rope.root = add_corner(steps, left, used, dual, count, mark_of(v, HIGH), path)
         rope.after, rope.top = 0.0, np.inf
         rope.size += 1
         used += 1
@@ -151,9 +151,9 @@ def raise_start(low, mark, rope, steps, used, path, listed, states):  # pragma: 
     """Cut off the counts below a lower bound, and put a corner there."""
     if low < rope.count:
         reach_back(steps, rope, low, True, path)
-    left, right, price, _ = cut(steps, rope.root, low - rope.count, True, rope.after, path)
+    left, right, dual, _ = cut(steps, rope.root, low - rope.count, True, rope.after, path)
     gone = totals(steps, left)
-    rope.price += gone[0] + price
+    rope.dual += gone[0] + dual
     rope.count = low
     pass_all(steps, left, path, listed, states)
     rope.root = join(steps, new_step(steps, used, 0.0, 0.0, mark), right, path)
@@ -169,7 +169,7 @@ def fix_count(cost, v, most, rope, steps, path, listed, states):  # pragma: no c
     fixed = cost.lower if at_low else cost.upper
     left, _ = split(steps, rope.root, fixed - rope.count, True, path)
     pass_all(steps, left, path, listed, states)
-    rope.price, rope.count, rope.before, rope.after, rope.top = 0.0, fixed, 0.0, 0.0, np.inf
+    rope.dual, rope.count, rope.before, rope.after, rope.top = 0.0, fixed, 0.0, 0.0, np.inf
     rope.root, rope.size = EMPTY, 0
 
 
@@ -179,99 +179,99 @@ def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compil
     if rope.root != EMPTY and rope.count + totals(steps, rope.root)[1] > bound and rope.count < bound:
         left, right = split(steps, rope.root, bound - rope.count, True, path)
         if right != EMPTY:
-            price, count = first_step(steps, right)
-            rope.after = count / price if price > 0 else np.inf
-            rope.top = np.inf if price > 0 else rope.price + totals(steps, left)[0]
+            dual, count = first_step(steps, right)
+            rope.after = count / dual if dual > 0 else np.inf
+            rope.top = np.inf if dual > 0 else rope.dual + totals(steps, left)[0]
             rope.root = left
     if rope.root != EMPTY and rope.before > 0 and rope.count < -bound:
-        left, right, price, count = cut(steps, rope.root, -bound - rope.count, True, rope.after, path)
+        left, right, dual, count = cut(steps, rope.root, -bound - rope.count, True, rope.after, path)
         gone = totals(steps, left)
-        rope.price += gone[0] + price
+        rope.dual += gone[0] + dual
         rope.count += gone[1] + count
         if left != EMPTY:
             rope.before = rope.after
             if right != EMPTY:
-                rest_price, rest_count = first_step(steps, right)
-                rope.before = (count + rest_count) / (price + rest_price) if price + rest_price > 0 else np.inf
+                rest_dual, rest_count = first_step(steps, right)
+                rope.before = (count + rest_count) / (dual + rest_dual) if dual + rest_dual > 0 else np.inf
             pass_all(steps, left, path, listed, states)
         rope.root = right
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
-def least_price(rope, bound):  # pragma: no cover - compiled
-    """The price at which the count on the first ray is −bound: no optimum needs a lower one."""
-    return rope.price - max(rope.count + bound, 0.0) / rope.before if rope.before > 0 else -np.inf
+def least_dual(rope, bound):  # pragma: no cover - compiled
+    """The dual at which the count on the first ray is −bound: no optimum needs a lower one."""
+    return rope.dual - max(rope.count + bound, 0.0) / rope.before if rope.before > 0 else -np.inf
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def align(large, small, steps, bound, path, listed, states):  # pragma: no cover - compiled
     """Start the larger curve where the sum begins; list the corners of the smaller one.
 
-    The sum begins at the first corner, or at the least price that both curves need; corners below that are passed.
-    Returns which of the listed corners come next and how many they are, and the price and count of the smaller curve
+    The sum begins at the first corner, or at the least dual that both curves need; corners below that are passed.
+    Returns which of the listed corners come next and how many they are, and the dual and count of the smaller curve
     before.
     """
     number = list_corners(steps, small.root, path, listed)
-    bottom = max(least_price(small, bound), least_price(large, bound))
-    both = small.before == np.inf and large.before == np.inf and small.price == large.price
-    price, count, following = small.price, small.count, 0
+    bottom = max(least_dual(small, bound), least_dual(large, bound))
+    both = small.before == np.inf and large.before == np.inf and small.dual == large.dual
+    dual, count, following = small.dual, small.count, 0
     while following < number:
         step = steps[listed[following]]
-        if not (price + step.price < bottom or (both and price + step.price <= bottom)):
+        if not (dual + step.dual < bottom or (both and dual + step.dual <= bottom)):
             break
-        price, count = price + step.price, count + step.count
+        dual, count = dual + step.dual, count + step.count
         enter(states, step.mark)
         following += 1
-    if bottom > large.price or (both and number == 0):
-        target = max(bottom - large.price, LEAST)
+    if bottom > large.dual or (both and number == 0):
+        target = max(bottom - large.dual, LEAST)
         left, right, _, step_count = cut(steps, large.root, target, False, large.after, path)
         gone = totals(steps, left)
         pass_all(steps, left, path, listed[number:], states)
-        large.price, large.count, large.root = bottom, large.count + (gone[1] + step_count), right
-        return following, number, price, count
-    next_price = price + steps[listed[following]].price if following < number else np.inf
-    if min(next_price, small.top) < large.price:
-        reach_back(steps, large, min(next_price, small.top), False, path)
-    return following, number, price, count
+        large.dual, large.count, large.root = bottom, large.count + (gone[1] + step_count), right
+        return following, number, dual, count
+    next_dual = dual + steps[listed[following]].dual if following < number else np.inf
+    if min(next_dual, small.top) < large.dual:
+        reach_back(steps, large, min(next_dual, small.top), False, path)
+    return following, number, dual, count
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def count_before(small, steps, listed, following, number, price, count, at):  # pragma: no cover - compiled
-    """The count of a curve at a price just before its corner `following`, from the point before that corner."""
-    if at < price:
+def count_before(small, steps, listed, following, number, dual, count, at):  # pragma: no cover - compiled
+    """The count of a curve at a dual just before its corner `following`, from the point before that corner."""
+    if at < dual:
         slope = finite(small.before)
     elif following < number:
         step = steps[listed[following]]
-        slope = step.count / step.price if step.price > 0 else 0.0
+        slope = step.count / step.dual if step.dual > 0 else 0.0
     else:
         slope = finite(small.after)
-    return count + slope * (at - price)
+    return count + slope * (at - dual)
 
 
 # At each corner of the smaller curve the larger one is cut, and the piece before the cut gets the slope that the
-# smaller curve has there. A flat ray ends all prices, as in `curves.merge`.
+# smaller curve has there. A flat ray ends all duals, as in `curves.merge`.
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def take_up(large, small, steps, bound, path, listed, states):  # pragma: no cover - compiled
-    """Add the counts of a smaller curve to a larger one, at the same prices."""
-    following, number, price, count = align(large, small, steps, bound, path, listed, states)
-    next_price, next_count = price, count
-    count = count_before(small, steps, listed, following, number, price, count, large.price)
-    price = large.price
+    """Add the counts of a smaller curve to a larger one, at the same duals."""
+    following, number, dual, count = align(large, small, steps, bound, path, listed, states)
+    next_dual, next_count = dual, count
+    count = count_before(small, steps, listed, following, number, dual, count, large.dual)
+    dual = large.dual
     large.count += count
     taken, rest, last_slope = EMPTY, large.root, finite(small.after)
     for i in range(following, number):
         corner = listed[i]
-        next_price, next_count = next_price + steps[corner].price, next_count + steps[corner].count
-        slope = (next_count - count) / (next_price - price) if next_price > price else 0.0
-        if next_price > large.top:
+        next_dual, next_count = next_dual + steps[corner].dual, next_count + steps[corner].count
+        slope = (next_count - count) / (next_dual - dual) if next_dual > dual else 0.0
+        if next_dual > large.top:
             last_slope = slope
             break
-        left, rest, step_price, step_count = cut(steps, rest, next_price - price, False, large.after, path)
+        left, rest, step_dual, step_count = cut(steps, rest, next_dual - dual, False, large.after, path)
         add_slope(steps, left, slope)
-        step_count += next_count - count if left == EMPTY else slope * step_price
+        step_count += next_count - count if left == EMPTY else slope * step_dual
         taken = join(steps, taken, left, path)
-        taken = add_corner(steps, taken, corner, step_price, step_count, steps[corner].mark, path)
-        price, count = next_price, next_count
+        taken = add_corner(steps, taken, corner, step_dual, step_count, steps[corner].mark, path)
+        dual, count = next_dual, next_count
     if small.top < large.top:
         rest = EMPTY
     add_slope(steps, rest, last_slope)
@@ -290,8 +290,8 @@ def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: 
     for v in range(len(costs) - 1, -1, -1):
         rope = ropes[v]
         if first[v] == first[v + 1]:
-            # Before its cost is added, a leaf may have any count at price 0.
-            rope.price, rope.count, rope.before, rope.after, rope.top = 0.0, costs[v].noisy, np.inf, np.inf, 0.0
+            # Before its cost is added, a leaf may have any count at dual 0.
+            rope.dual, rope.count, rope.before, rope.after, rope.top = 0.0, costs[v].noisy, np.inf, np.inf, 0.0
             rope.root, rope.size = EMPTY, 0
         else:
             largest = first[v]
@@ -305,7 +305,7 @@ def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: 
         used = add_cost(costs[v], v, rope, steps, used, path, listed, states)
         trim(rope, steps, bound, path, listed, states)
         if v < roots:
-            left, _ = split(steps, rope.root, np.nextafter(-rope.price, np.inf), False, path)
+            left, _ = split(steps, rope.root, np.nextafter(-rope.dual, np.inf), False, path)
             pass_all(steps, left, path, listed, states)
 
 

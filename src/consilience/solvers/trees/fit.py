@@ -1,13 +1,13 @@
 """Consistent counts for trees and forests of noisy values: exact for all losses, with a certificate.
 
 The problem (Lee, Wang and Kifer 2015, §5.2): least Σ_v loss(x_v − y_v) such that every inner count is the sum of its
-children's, and no count is negative. Every way of solving it ends in counts and prices, and the prices prove how good
+children's, and no count is negative. Every way of solving it ends in counts and duals, and the duals prove how good
 the counts are, whatever happened before:
 
     all losses        `curves`, or `deep` where trees are high, find the state of every node;
-    L2, elastic net   `pieces` turns states into counts and prices; without x ≥ 0, L2 needs nothing else;
-    L1                `prices` turns states into prices, and `faces` chooses among the optima;
-    L1, one weight    on complete trees, `equal_weights` finds prices in linear time.
+    L2, elastic net   `states` turns states into counts and duals; without x ≥ 0, L2 needs nothing else;
+    L1                `states` turns states into duals, and chooses among the optima;
+    L1, one weight    on complete trees, `closed_forms` finds duals in linear time.
 
 With `block`, sums of more leaves than that are held at unbiased amounts (`top_down`), and the rest is fitted to them.
 """
@@ -36,8 +36,16 @@ from consilience.solvers.trees.closed_forms import certify_equal_weights, fit_eq
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes
 from consilience.solvers.trees.layout import Layout, complete_tree, contradiction_error, find_contradiction, forest
-from consilience.solvers.trees.pieces import TIGHT, Solution, slopes_of_prices, solve_pieces
-from consilience.solvers.trees.ties import TieRule, optimal_box, prices_from_states, share_box
+from consilience.solvers.trees.states import (
+    TIGHT,
+    Solution,
+    TieRule,
+    duals_from_states,
+    optimal_box,
+    share_box,
+    slopes_of_duals,
+    solve_pieces,
+)
 from consilience.solvers.trees.top_down import divide_top_down, rounded
 
 TOLERANCE = 1e-9
@@ -101,7 +109,7 @@ def fit_forest(
     Leaves that nothing tells apart get equal shares. `nonnegative=False` lets counts be negative.
 
     The L1 optimum is not unique, and `ties` says which is taken: "min-l2" the one of least Σ w²r² (the limit of the
-    elastic net for α → 1), "proportional", or "vertex" (see `faces`). The other losses have one optimum.
+    elastic net for α → 1), "proportional", or "vertex" (see `states`). The other losses have one optimum.
 
     `integers=True` returns whole numbers. For "l1" and whole data they are exact optima under every tie rule. For the
     other losses, and for data that are not whole, the optimum is rounded so that it stays consistent and non-negative,
@@ -154,10 +162,10 @@ class _Options:
 
 @dataclass(frozen=True, eq=False)
 class _Optimum:
-    """Counts and prices in breadth-first order, what the prices prove, and how they were found."""
+    """Counts and duals in breadth-first order, what the duals prove, and how they were found."""
 
     counts: Array
-    prices: Array
+    duals: Array
     certificate: Certificate
     stats: dict[str, Any]
 
@@ -225,7 +233,7 @@ def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int |
         counts = rounded(layout, counts)
         if options.block is None:
             costs, bound = _costs(layout, values, options), largest_count(values.noisy)
-            certificate = certify(layout, costs, counts, optimum.prices, bound=bound)
+            certificate = certify(layout, costs, counts, optimum.duals, bound=bound)
             objective, gap = certificate.objective, certificate.gap
         else:
             least, objective = objective - gap, _misfit(measured, options.loss, counts)
@@ -307,7 +315,7 @@ def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     if one_piece and values.exact is None and values.weights.min() > 0:
         free = solve_two_passes(layout, values.noisy, values.weights)
         if free.certificate.gap <= TIGHT * free.certificate.objective:
-            return _Optimum(free.counts, free.prices, free.certificate, {"method": "two passes", "steps": 1})
+            return _Optimum(free.counts, free.duals, free.certificate, {"method": "two passes", "steps": 1})
     costs, bound = _costs(layout, values, options), largest_count(values.noisy)
     if one_piece:
         states, method = np.full(layout.nodes, ABOVE, dtype=np.int8), "two passes"
@@ -317,35 +325,35 @@ def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     else:
         solved, method = _solve_curved(layout, costs, bound)
     stats = {"method": method, "steps": solved.steps}
-    return _Optimum(solved.counts, solved.prices, solved.certificate, stats)
+    return _Optimum(solved.counts, solved.duals, solved.certificate, stats)
 
 
 def _fit_straight(layout: Layout, values: _Values, options: _Options) -> _Optimum:
-    """L1: the states give prices, and the tie rule chooses among the optima that these prove."""
+    """L1: the states give duals, and the tie rule chooses among the optima that these prove."""
     costs, bound = _costs(layout, values, options), largest_count(values.noisy)
     states, method = _states(layout, costs, bound)
-    prices, slopes = prices_from_states(layout, costs, states)
-    return _choose(layout, costs, prices, slopes, options.ties, bound=bound, method=method)
+    duals, slopes = duals_from_states(layout, costs, states)
+    return _choose(layout, costs, duals, slopes, options.ties, bound=bound, method=method)
 
 
 def _fit_equal_weights(layout: Layout, values: _Values, options: _Options, branching: int) -> _Optimum:
     """L1 on a complete tree with one weight: the solver shares ties in proportion, other rules choose anew."""
     noisy, weight, nonnegative = values.noisy, float(values.weights[0]), options.nonnegative
-    counts, prices = fit_equal_weights(noisy, branching, layout.height, nonnegative=nonnegative)
+    counts, duals = fit_equal_weights(noisy, branching, layout.height, nonnegative=nonnegative)
     method = "breakpoints"
     if options.ties == "proportional":
-        certificate = certify_equal_weights(noisy, branching, counts, prices, weight=weight, nonnegative=nonnegative)
-        return _Optimum(counts, weight * prices, certificate, {"method": method, "ties": options.ties})
-    prices *= weight
+        certificate = certify_equal_weights(noisy, branching, counts, duals, weight=weight, nonnegative=nonnegative)
+        return _Optimum(counts, weight * duals, certificate, {"method": method, "ties": options.ties})
+    duals *= weight
     costs, bound = _costs(layout, values, options), largest_count(noisy)
-    return _choose(layout, costs, prices, slopes_of_prices(layout, prices), options.ties, bound=bound, method=method)
+    return _choose(layout, costs, duals, slopes_of_duals(layout, duals), options.ties, bound=bound, method=method)
 
 
 def _choose(
-    layout: Layout, costs: Costs, prices: Array, slopes: Array, ties: TieRule, *, bound: float, method: str
+    layout: Layout, costs: Costs, duals: Array, slopes: Array, ties: TieRule, *, bound: float, method: str
 ) -> _Optimum:
-    """The tie rule's choice among the L1 optima that the prices prove."""
-    lower, upper = optimal_box(costs, prices, slopes)
+    """The tie rule's choice among the L1 optima that the duals prove."""
+    lower, upper = optimal_box(costs, duals, slopes)
     stats: dict[str, Any] = {"method": method, "ties": ties}
     if ties == "min-l2":
         boxed = squares_in_box(costs, lower, upper)
@@ -353,4 +361,4 @@ def _choose(
         counts, stats["tie_gap"] = solved.counts, solved.certificate.relative_gap
     else:
         counts = share_box(layout, lower, upper, whole=ties == "vertex")
-    return _Optimum(counts, prices, certify(layout, costs, counts, prices, bound=bound), stats)
+    return _Optimum(counts, duals, certify(layout, costs, counts, duals, bound=bound), stats)

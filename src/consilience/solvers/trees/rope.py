@@ -1,6 +1,6 @@
 """Sequences of steps that can be cut, joined, and transformed as a whole, in logarithmic time.
 
-A broken line is a sequence of steps (Δprice, Δcount) from corner to corner. Adding a straight line to it maps every
+A broken line is a sequence of steps (Δdual, Δcount) from corner to corner. Adding a straight line to it maps every
 step in the same way: a step (p, c) becomes (p + 2q·c, c) when a cost of curvature q is added, and (p, c + s·p) when a
 curve of slope s is. Both maps are linear, so any number of them is one 2 × 2 matrix that waits at the top of a balanced
 binary tree until somebody looks below. All entries and all steps are at least 0: nothing cancels.
@@ -14,14 +14,14 @@ import numpy as np
 
 STEP = np.dtype(
     [
-        ("price", np.float64),
+        ("dual", np.float64),
         ("count", np.float64),
         ("mark", np.int64),
-        ("total_price", np.float64),
+        ("total_dual", np.float64),
         ("total_count", np.float64),
-        ("price_by_price", np.float64),
-        ("price_by_count", np.float64),
-        ("count_by_price", np.float64),
+        ("dual_by_dual", np.float64),
+        ("dual_by_count", np.float64),
+        ("count_by_dual", np.float64),
         ("count_by_count", np.float64),
         ("left", np.int32),
         ("right", np.int32),
@@ -39,11 +39,11 @@ DEEPEST = 512
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def new_step(steps, at, price, count, mark):  # pragma: no cover - compiled
+def new_step(steps, at, dual, count, mark):  # pragma: no cover - compiled
     """A sequence of one step."""
     step = steps[at]
-    step.price, step.count, step.mark = price, count, mark
-    step.total_price, step.total_count = price, count
+    step.dual, step.count, step.mark = dual, count, mark
+    step.total_dual, step.total_count = dual, count
     step.left, step.right, step.waiting = EMPTY, EMPTY, False
     mixed = np.uint64(at) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -59,20 +59,20 @@ def transform(steps, root, pp, pc, cp, cc):  # pragma: no cover - compiled
         return
     step = steps[root]
     # All steps of the subtree are 0, and a map that nobody needs could grow beyond all numbers.
-    if step.total_price == 0 and step.total_count == 0:
+    if step.total_dual == 0 and step.total_count == 0:
         return
-    step.price, step.count = pp * step.price + pc * step.count, cp * step.price + cc * step.count
-    step.total_price, step.total_count = (
-        pp * step.total_price + pc * step.total_count,
-        cp * step.total_price + cc * step.total_count,
+    step.dual, step.count = pp * step.dual + pc * step.count, cp * step.dual + cc * step.count
+    step.total_dual, step.total_count = (
+        pp * step.total_dual + pc * step.total_count,
+        cp * step.total_dual + cc * step.total_count,
     )
     if not step.waiting:
-        step.price_by_price, step.price_by_count, step.count_by_price, step.count_by_count = pp, pc, cp, cc
+        step.dual_by_dual, step.dual_by_count, step.count_by_dual, step.count_by_count = pp, pc, cp, cc
         step.waiting = True
         return
-    a, b, c, d = step.price_by_price, step.price_by_count, step.count_by_price, step.count_by_count
-    step.price_by_price, step.price_by_count = pp * a + pc * c, pp * b + pc * d
-    step.count_by_price, step.count_by_count = cp * a + cc * c, cp * b + cc * d
+    a, b, c, d = step.dual_by_dual, step.dual_by_count, step.count_by_dual, step.count_by_count
+    step.dual_by_dual, step.dual_by_count = pp * a + pc * c, pp * b + pc * d
+    step.count_by_dual, step.count_by_count = cp * a + cc * c, cp * b + cc * d
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -93,7 +93,7 @@ def hand_down(steps, root):  # pragma: no cover - compiled
     step = steps[root]
     if step.waiting:
         step.waiting = False
-        pp, pc, cp, cc = step.price_by_price, step.price_by_count, step.count_by_price, step.count_by_count
+        pp, pc, cp, cc = step.dual_by_dual, step.dual_by_count, step.count_by_dual, step.count_by_count
         transform(steps, step.left, pp, pc, cp, cc)
         transform(steps, step.right, pp, pc, cp, cc)
 
@@ -101,10 +101,10 @@ def hand_down(steps, root):  # pragma: no cover - compiled
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def total_up(steps, root):  # pragma: no cover - compiled
     step = steps[root]
-    step.total_price, step.total_count = step.price, step.count
+    step.total_dual, step.total_count = step.dual, step.count
     for below in (step.left, step.right):
         if below != EMPTY:
-            step.total_price += steps[below].total_price
+            step.total_dual += steps[below].total_dual
             step.total_count += steps[below].total_count
 
 
@@ -113,12 +113,12 @@ def totals(steps, root):  # pragma: no cover - compiled
     """What all steps of a sequence add up to."""
     if root == EMPTY:
         return 0.0, 0.0
-    return steps[root].total_price, steps[root].total_count
+    return steps[root].total_dual, steps[root].total_count
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def split(steps, root, target, by_count, path):  # pragma: no cover - compiled
-    """The corners before the target, in price or in count from the start of the sequence, and those from it on."""
+    """The corners before the target, in dual or in count from the start of the sequence, and those from it on."""
     left, right, left_end, right_end, depth, gone = EMPTY, EMPTY, EMPTY, EMPTY, 0, 0.0
     while root != EMPTY:
         hand_down(steps, root)
@@ -126,7 +126,7 @@ def split(steps, root, target, by_count, path):  # pragma: no cover - compiled
         path[depth] = root
         depth += 1
         before = totals(steps, step.left)
-        reached = gone + (before[1] + step.count if by_count else before[0] + step.price)
+        reached = gone + (before[1] + step.count if by_count else before[0] + step.dual)
         if reached < target:
             gone = reached
             if left_end == EMPTY:
@@ -186,16 +186,16 @@ def join(steps, left, right, path):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def first_step(steps, root):  # pragma: no cover - compiled
-    """Δprice and Δcount of the first step."""
+    """Δdual and Δcount of the first step."""
     while True:
         hand_down(steps, root)
         if steps[root].left == EMPTY:
-            return steps[root].price, steps[root].count
+            return steps[root].dual, steps[root].count
         root = steps[root].left
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def set_first_step(steps, root, price, count, path):  # pragma: no cover - compiled
+def set_first_step(steps, root, dual, count, path):  # pragma: no cover - compiled
     depth = 0
     while True:
         hand_down(steps, root)
@@ -204,7 +204,7 @@ def set_first_step(steps, root, price, count, path):  # pragma: no cover - compi
         if steps[root].left == EMPTY:
             break
         root = steps[root].left
-    steps[root].price, steps[root].count = price, count
+    steps[root].dual, steps[root].count = dual, count
     for i in range(depth - 1, -1, -1):
         total_up(steps, path[i])
 

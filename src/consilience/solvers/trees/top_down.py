@@ -147,7 +147,7 @@ def _project(total, begin, end, unmeasured, signed, slopes, least, amounts):  # 
 # units to give, and the remainders r₁, r₂, … of the children sum to R within 1 of m. With an offset 0 ≤ u < 1 such that
 # ⌊R + u⌋ = m, child i gets ⌊r₁ + … + r_i + u⌋ − ⌊r₁ + … + r_{i−1} + u⌋ of them: none or one, and none if it was whole.
 #
-# L1 optima of whole data lie between whole bounds (see `faces`), and rounding down or up does not leave them: then the
+# L1 optima of whole data lie between whole bounds (see `states`), and rounding down or up does not leave them: then the
 # rounded counts are optimal too.
 
 

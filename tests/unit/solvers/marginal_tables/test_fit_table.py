@@ -98,7 +98,7 @@ def least_l1(case: Case, *, nonnegative: bool) -> float:
 
 
 def kkt_residual(case: Case, counts: np.ndarray, slope: float, curvature: float, *, ties: bool = False) -> float:
-    """The least t for which prices exist that make these counts stationary up to t·w, by a linear programme.
+    """The least t for which duals exist that make these counts stationary up to t·w, by a linear programme.
 
     Stationary: Aᵀλ lies in the subdifferential of the loss at x, or below its upper end where x = 0. With `ties` the
     loss is τ·L1 + L2 for some τ ≥ 0 that the programme may choose: the conditions of least squares among L1 optima.
@@ -112,20 +112,20 @@ def kkt_residual(case: Case, counts: np.ndarray, slope: float, curvature: float,
     highest, lowest = np.where(move < 0, -1.0, 1.0), np.where(move > 0, 1.0, -1.0)
     smooth = 2 * curvature * w * move
     positive = x > 1e-9 * max(1.0, float(x.max()))
-    pay = sp.csr_array(matrix.T.tocsr()[free] / w[:, None])
+    image = sp.csr_array(matrix.T.tocsr()[free] / w[:, None])
     t = -np.ones((w.size, 1))
     tau_above, tau_below = (-highest[:, None], lowest[:, None]) if ties else (np.zeros((w.size, 0)),) * 2
     fixed_above, fixed_below = (0.0, 0.0) if ties else (slope * highest, slope * lowest)
-    above = sp.csr_array(sp.hstack([pay, tau_above, t]))
-    below = sp.csr_array(sp.hstack([-pay, tau_below, t]))[positive]
+    above = sp.csr_array(sp.hstack([image, tau_above, t]))
+    below = sp.csr_array(sp.hstack([-image, tau_below, t]))[positive]
     right = np.concatenate([smooth + fixed_above, -(smooth + fixed_below)[positive]])
     cost = np.eye(above.shape[1])[-1]
-    bounds = [(None, None)] * pay.shape[1] + [(0, None)] * (2 if ties else 1)
+    bounds = [(None, None)] * image.shape[1] + [(0, None)] * (2 if ties else 1)
     conditions = sp.csr_array(sp.vstack([above, below]))
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     found = scipy.optimize.linprog(cost, A_ub=conditions, b_ub=right, bounds=bounds, options=options)
-    prices = np.append(found.x[:-1], 0.0)  # what the solver tolerates is counted too
-    return float((conditions @ prices - right).max(initial=0.0))
+    duals = np.append(found.x[:-1], 0.0)  # what the solver tolerates is counted too
+    return float((conditions @ duals - right).max(initial=0.0))
 
 
 def ceilings(case: Case) -> np.ndarray:

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from consilience.solvers.losses import Loss
-from consilience.solvers.marginal_tables.known_marginals import read_marginals
 from consilience.solvers.marginal_tables.marginal_basis import CellLayout
-from consilience.solvers.marginal_tables.optimum import find_optimum
-from consilience.solvers.marginal_tables.problem import CellCosts, build_problem
-from consilience.solvers.marginal_tables.table_fit import fit_table
+from consilience.solvers.marginal_tables.problem import CellCosts, build_problem, read_marginals
+from consilience.solvers.marginal_tables.table_fit import find_optimum, fit_table
 
 
 def fit_by_iteration(noisy, marginals, loss, weights, nonnegative):
@@ -74,7 +72,7 @@ def test_a_million_cells_are_projected_on_the_simplex():
 
 
 def test_a_group_that_has_its_total_but_for_rounding_stays_as_it_is():
-    """Where responses are flat, a slope left over from rounding once sent the price far beyond the flat part."""
+    """Where responses are flat, a slope left over from rounding once sent the dual far beyond the flat part."""
     noisy = np.array(
         [
             [4.002201840463038, 1.0705342067662658, -0.12179227486949469, 0.10195796121803775],

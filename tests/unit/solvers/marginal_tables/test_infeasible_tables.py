@@ -7,10 +7,9 @@ import pytest
 import scipy.optimize
 
 from consilience.solvers.fit import Infeasible
-from consilience.solvers.marginal_tables.known_marginals import read_marginals
 from consilience.solvers.marginal_tables.marginal_basis import CellLayout
-from consilience.solvers.marginal_tables.optimum import nearest_marginals
-from consilience.solvers.marginal_tables.table_fit import fit_table
+from consilience.solvers.marginal_tables.problem import read_marginals
+from consilience.solvers.marginal_tables.table_fit import fit_table, nearest_marginals
 
 FRUSTRATED = {(0, 1): [[5, 0], [0, 5]], (1, 2): [[5, 0], [0, 5]], (0, 2): [[0, 5], [5, 0]]}
 """Pairwise consistent, and yet: the first equals the second, the second the third, the first differs from the third."""

@@ -38,9 +38,9 @@ def test_products_equal_those_of_the_matrix(shape):
     rng = np.random.default_rng(0)
     layout, frequencies = pairwise(shape)
     basis, matrix = MarginalBasis(layout, frequencies), written_out(layout, frequencies)
-    cells, prices = rng.normal(size=layout.cells), rng.normal(size=frequencies.size)
+    cells, duals = rng.normal(size=layout.cells), rng.normal(size=frequencies.size)
     np.testing.assert_allclose(basis.apply(cells), matrix @ cells, atol=1e-12)
-    np.testing.assert_allclose(basis.adjoint(prices), matrix.T @ prices, atol=1e-12)
+    np.testing.assert_allclose(basis.adjoint(duals), matrix.T @ duals, atol=1e-12)
     np.testing.assert_allclose(basis.gram(cells), (matrix * cells) @ matrix.T, atol=1e-11)
 
 

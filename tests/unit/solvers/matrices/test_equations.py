@@ -44,8 +44,8 @@ def least_l1(matrix, noisy, weights, equations, nonnegative) -> float:
     weights = np.ones(rows) if weights is None else weights
     system = np.block([[matrix, -np.eye(rows), np.eye(rows)], [equations[0], np.zeros((len(equations[1]), 2 * rows))]])
     bounds = [(0 if nonnegative else None, None)] * columns + [(0, None)] * (2 * rows)
-    price = np.concatenate([np.zeros(columns), weights, weights])
-    found = scipy.optimize.linprog(price, A_eq=system, b_eq=np.concatenate([noisy, equations[1]]), bounds=bounds)
+    cost = np.concatenate([np.zeros(columns), weights, weights])
+    found = scipy.optimize.linprog(cost, A_eq=system, b_eq=np.concatenate([noisy, equations[1]]), bounds=bounds)
     assert found.status == 0
     return float(found.fun)
 

@@ -29,8 +29,8 @@ def operator(queries: list[Query], weight: float = 1.0) -> MeasuredOperator:
 
 def costs(observed: np.ndarray, slope: float, curvature: float, facts: int = 0) -> RowCosts:
     exact = np.arange(observed.size) < facts
-    priced = np.where(exact, 0.0, 1.0)
-    return RowCosts(observed, slope * priced, curvature * priced, exact, np.zeros(observed.size, dtype=np.bool_))
+    costed = np.where(exact, 0.0, 1.0)
+    return RowCosts(observed, slope * costed, curvature * costed, exact, np.zeros(observed.size, dtype=np.bool_))
 
 
 def noisy_values(which: MeasuredOperator, seed: int, noise: float = 2.0) -> np.ndarray:
@@ -177,8 +177,8 @@ def test_one_sided_rows_cost_nothing_below_their_bound() -> None:
     one_sided = np.array([False] * 3 + [False, False, True, True])
     nobody = np.zeros(7, dtype=np.bool_)
     for slope, curvature in ((1.0, 0.0), (0.0, 1.0)):
-        priced = RowCosts(values, np.full(7, slope), np.full(7, curvature), nobody, one_sided)
-        fit = fit_measured_table(which, priced, products=which.products(), cover=which.cover(), tolerance=1e-6)
+        costed = RowCosts(values, np.full(7, slope), np.full(7, curvature), nobody, one_sided)
+        fit = fit_measured_table(which, costed, products=which.products(), cover=which.cover(), tolerance=1e-6)
         fitted = which.apply(fit.counts)
         assert fit.objective == pytest.approx(0.0, abs=1e-4)
         assert fitted[5] <= 5 + 1e-2
@@ -235,20 +235,20 @@ def test_signed_tables_are_the_shortest_of_least_squares() -> None:
 
 
 def test_gaps_are_never_below_the_true_distance() -> None:
-    """Any prices prove a bound that the linear programme's optimum does not fall below."""
+    """Any duals prove a bound that the linear programme's optimum does not fall below."""
     rng = np.random.default_rng(9)
     which = operator(QUERIES)
     values = noisy_values(which, 9)
     best = least_absolute_cost(which.matrix(), values)
-    priced = costs(values, 1.0, 0.0)
+    costed = costs(values, 1.0, 0.0)
     for _ in range(50):
-        prices = rng.uniform(-1.5, 1.5, values.size)
-        image = which.adjoint(prices)
+        duals = rng.uniform(-1.5, 1.5, values.size)
+        image = which.adjoint(duals)
         table = rng.random(DOMAIN.shape) * 8
         if image.min() < 0:
-            prices = prices + which.adjoint(prices).min() * -1.0 * (np.arange(values.size) < 12)
-            image = which.adjoint(prices)
+            duals = duals + which.adjoint(duals).min() * -1.0 * (np.arange(values.size) < 12)
+            image = which.adjoint(duals)
         residual = which.apply(table) - values
-        gap = priced.gap(residual, prices, float(np.sum(image * table)))
-        assert priced.value(residual) - gap <= best + 1e-7
+        gap = costed.gap(residual, duals, float(np.sum(image * table)))
+        assert costed.value(residual) - gap <= best + 1e-7
         assert math.isfinite(gap)

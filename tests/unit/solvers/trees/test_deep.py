@@ -12,7 +12,6 @@ from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes
 from consilience.solvers.trees.fit import fit_forest
 from consilience.solvers.trees.layout import forest
-from consilience.solvers.trees.pieces import solve_pieces
 from consilience.solvers.trees.rope import (
     DEEPEST,
     EMPTY,
@@ -28,7 +27,7 @@ from consilience.solvers.trees.rope import (
     split,
     totals,
 )
-from consilience.solvers.trees.ties import optimal_box, prices_from_states, share_box
+from consilience.solvers.trees.states import duals_from_states, optimal_box, share_box, solve_pieces
 
 SHAPES = {
     "path": lambda n: np.arange(n) - 1,
@@ -39,13 +38,13 @@ SHAPES = {
 
 
 def objective_from(find_states, layout, costs, bound, loss):
-    """The objective that follows from states, and the gap that the prices prove."""
+    """The objective that follows from states, and the gap that the duals prove."""
     states = find_states(layout, costs, bound)
     if loss.square > 0:
         certificate = solve_pieces(layout, costs, states, bound=bound).certificate
         return certificate.objective, certificate.gap
-    prices, slopes = prices_from_states(layout, costs, states)
-    counts = share_box(layout, *optimal_box(costs, prices, slopes), whole=True)
+    duals, slopes = duals_from_states(layout, costs, states)
+    counts = share_box(layout, *optimal_box(costs, duals, slopes), whole=True)
     value = loss.value(counts, costs["noisy"], costs["linear"])
     return value, 0.0
 
@@ -121,7 +120,7 @@ class Points:
 def contents(steps, root, path):
     listed = np.empty(len(steps), dtype=np.int64)
     found = list_corners(steps, root, path, listed)
-    return [(steps[i]["price"], steps[i]["count"]) for i in listed[:found]]
+    return [(steps[i]["dual"], steps[i]["count"]) for i in listed[:found]]
 
 
 def assert_same(steps, root, path, points):
@@ -140,8 +139,8 @@ def test_a_rope_is_a_list_that_is_mapped_cut_and_joined(seed):
     steps = np.empty(60, dtype=STEP)
     given = np.round(rng.exponential(1.0, (60, 2)) * rng.integers(0, 2, (60, 2)), 3)
     root = EMPTY
-    for i, (price, count) in enumerate(given):
-        root = join(steps, root, new_step(steps, i, price, count, i), path)
+    for i, (dual, count) in enumerate(given):
+        root = join(steps, root, new_step(steps, i, dual, count, i), path)
     points = Points(given)
     for _ in range(30):
         target, by_count = rng.uniform(-0.5, 1.1) * totals(steps, root)[1], bool(rng.integers(2))

@@ -53,9 +53,9 @@ def least_absolute(under, noisy, weights, exact, nonnegative) -> float:
         [[under[rows], -np.eye(number), np.eye(number)], [under[exact], np.zeros((int(exact.sum()), 2 * number))]]
     )
     right = np.concatenate([noisy[rows], noisy[exact]])
-    price = np.concatenate([np.zeros(leaves), weights[rows], weights[rows]])
+    cost = np.concatenate([np.zeros(leaves), weights[rows], weights[rows]])
     bounds = [(0 if nonnegative else None, None)] * leaves + [(0, None)] * (2 * number)
-    solved = scipy.optimize.linprog(price, A_eq=system, b_eq=right, bounds=bounds)
+    solved = scipy.optimize.linprog(cost, A_eq=system, b_eq=right, bounds=bounds)
     assert solved.status == 0
     return float(solved.fun)
 
@@ -93,7 +93,7 @@ def test_curved_losses_have_no_direction_down(seed, loss):
 
 
 def optimality_residual(counts, parent, noisy, weights, exact, loss, nonnegative):
-    """The least t such that every node's slope is within t of some prices; exact nodes answer any price."""
+    """The least t such that every node's slope is within t of some duals; exact nodes answer any dual."""
     under = leaves_under(parent)
     a, q = loss.coefficients(weights)
     residual = counts - noisy

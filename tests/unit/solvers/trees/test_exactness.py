@@ -69,8 +69,8 @@ def least_absolute_by_linear_program(parent, noisy, weights, nonnegative):
     )
     right = np.concatenate([np.zeros(consistent.shape[0]), noisy])
     bounds = [(0 if nonnegative else None, None)] * nodes + [(0, None)] * (2 * nodes)
-    price = np.concatenate([np.zeros(nodes), weights, weights])
-    solved = scipy.optimize.linprog(price, A_eq=equations.tocsr(), b_eq=right, bounds=bounds)
+    cost = np.concatenate([np.zeros(nodes), weights, weights])
+    solved = scipy.optimize.linprog(cost, A_eq=equations.tocsr(), b_eq=right, bounds=bounds)
     assert solved.status == 0
     return solved.fun
 
@@ -83,13 +83,13 @@ def assert_feasible(counts, parent, nonnegative):
 
 
 def optimality_residual(counts, parent, noisy, weights, loss, nonnegative, *, ties=False):
-    """How far the counts are from having prices: the least t such that every slope is within t of its price.
+    """How far the counts are from having duals: the least t such that every slope is within t of its dual.
 
     Looks at the counts alone. The slope of node v at x is a number, or the interval [−a, a] at x = y; it may be
-    anything smaller at x = 0. Prices are free for inner nodes, and a node's price minus its children's must be a slope.
+    anything smaller at x = 0. Duals are free for inner nodes, and a node's dual minus its children's must be a slope.
     The unit of t is the largest slope, or 1.
 
-    With `ties` the costs are τ·w|r| + w²r², for some τ ≥ 0 that may be chosen too: such prices prove that Σ w²r² is
+    With `ties` the costs are τ·w|r| + w²r², for some τ ≥ 0 that may be chosen too: such duals prove that Σ w²r² is
     least among all counts with the same Σ w|r|, or less (the second-stage problem).
     """
     a, q = (weights, weights**2) if ties else loss.coefficients(weights)
@@ -98,7 +98,7 @@ def optimality_residual(counts, parent, noisy, weights, loss, nonnegative, *, ti
     near = 1e-9 * max(1.0, float(np.abs(counts).max()))
     low, high = np.where(residual > near, a, -a), np.where(residual < -near, -a, a)
     free = counts > near if nonnegative else np.ones(len(counts), dtype=bool)
-    signs = -sums(parent).T.tocsr()  # node v: + for its own inner price's row as parent, − for its parent's price
+    signs = -sums(parent).T.tocsr()  # node v: + for its own inner dual's row as parent, − for its parent's dual
     inner = signs.shape[1]
     slack = -np.ones((len(counts), 1))
     tau = [-high[:, None], low[:, None]] if ties else [np.zeros((len(counts), 0))] * 2
@@ -117,8 +117,8 @@ def optimality_residual(counts, parent, noisy, weights, loss, nonnegative, *, ti
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
     assert solved.status == 0
-    prices = np.append(solved.x[:-1], 0.0)  # what the solver tolerates is counted too
-    return (conditions @ prices - limits).max(initial=0.0) / max(1.0, float(np.abs(smooth + fixed[0]).max()))
+    duals = np.append(solved.x[:-1], 0.0)  # what the solver tolerates is counted too
+    return (conditions @ duals - limits).max(initial=0.0) / max(1.0, float(np.abs(smooth + fixed[0]).max()))
 
 
 BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block >= 4 else []) for block in range(10)]

@@ -8,7 +8,7 @@ from consilience.solvers.trees.certificate import ABOVE, certify, costs_of, larg
 from consilience.solvers.trees.closed_forms import solve_two_passes
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.layout import forest, histogram_parents
-from consilience.solvers.trees.pieces import solve_pieces
+from consilience.solvers.trees.states import solve_pieces
 
 
 def random_parents(rng, nodes):
@@ -33,7 +33,7 @@ def test_the_general_solver_agrees(seed):
     costs, bound = costs_of(*arguments, clipped=None, exact=None, nonnegative=False), largest_count(noisy)
     twin = solve_pieces(layout, costs, np.full(len(parent), ABOVE, dtype=np.int8), bound=bound)
     np.testing.assert_allclose(found.counts, twin.counts, atol=1e-9)
-    slow = certify(layout, costs, found.counts, found.prices, bound=bound)
+    slow = certify(layout, costs, found.counts, found.duals, bound=bound)
     assert found.certificate.objective == pytest.approx(slow.objective)
     assert found.certificate.gap == pytest.approx(slow.gap, rel=1e-3, abs=1e-18 * (1 + slow.objective))
     assert slow.violation <= 1e-12 * bound

@@ -1,4 +1,4 @@
-"""Curves drawn only between likely prices give the same states; a wrong guess is noticed and costs time alone."""
+"""Curves drawn only between likely duals give the same states; a wrong guess is noticed and costs time alone."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,427 @@
+"""Newton's method on duals where costs are strictly convex, and closed forms where one marginal is known.
+
+For duals λ every cell has one best move δ(λ), a piecewise linear function of s = Φᵀλ at it, and the concave
+
+    g(λ) = rᵀλ + Σ_i min over ξ of [ cost_i(ξ) − s_i ξ ]     has the gradient  r − Φ δ(λ).
+
+Where it vanishes, the moved cells have the right marginals and are optimal. The gradient is piecewise linear too, so
+Newton's method with the matrix Φ diag(dδ/ds) Φᵀ, damped while far away and shortened until g rises, ends on the right
+piece and is then exact but for rounding (Qi and Sun 1993; Zhao, Sun and Toh 2010).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from consilience.kernels.compilation import announce
+from consilience.solvers.marginal_tables.marginal_basis import CellLayout, Vector
+from consilience.solvers.marginal_tables.problem import (
+    CellCosts,
+    KnownMarginal,
+    TableProblem,
+    best_responses,
+    sum_of_least_costs,
+)
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Symmetric positive definite systems that may be nearly singular, solved with refinement.
+
+
+REGULARISATION = 1e-14
+"""What is added to the diagonal, in units of its largest entry; a failed factorisation asks for ten times more."""
+
+REFINEMENTS = 2
+
+SMALL = 256
+"""Up to this size a plain loop beats LAPACK, whose threads take longer to wake than to work."""
+
+
+class NormalEquations:
+    """A Cholesky factorisation of a matrix plus a diagonal."""
+
+    def __init__(self, matrix: NDArray[np.float64], diagonal: NDArray[np.float64] | float = 0.0) -> None:
+        self._matrix = matrix
+        places = np.diag_indices_from(matrix)
+        matrix[places] += diagonal
+        largest = float(np.max(matrix[places], initial=np.finfo(np.float64).tiny))
+        damping = REGULARISATION * largest
+        while True:
+            factor = matrix.copy()
+            factor[places] += damping
+            if _factorise(factor):
+                self._factor = factor
+                return
+            damping *= 10.0
+
+    def solve(self, right: NDArray[np.float64], *, refinements: int = REFINEMENTS) -> NDArray[np.float64]:
+        """The solution, refined by its residual, which takes the damping away again where the matrix is regular."""
+        solution = self._substitute(right)
+        for _ in range(refinements):
+            solution += self._substitute(right - self._matrix @ solution)
+        return solution
+
+    def _substitute(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
+        if right.size <= SMALL:
+            solution = right.copy()
+            _substitute(self._factor, solution)
+            return solution
+        return scipy.linalg.cho_solve((self._factor, True), right, check_finite=False)
+
+
+def _factorise(matrix: NDArray[np.float64]) -> bool:
+    """Replace the lower triangle by its Cholesky factor; False when the matrix is not positive definite."""
+    if len(matrix) <= SMALL:
+        announce(_factorise_in_place)
+        return bool(_factorise_in_place(matrix))
+    try:
+        factor, _ = scipy.linalg.cho_factor(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return False
+    matrix[:] = factor
+    return True
+
+
+# L[i, j] = (M[i, j] − Σ_{k<j} L[i, k] L[j, k]) / L[j, j], and the root of the same for i = j.
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _factorise_in_place(matrix):  # pragma: no cover - compiled
+    for i in range(matrix.shape[0]):
+        row = matrix[i]
+        for j in range(i):
+            other = matrix[j]
+            total = 0.0
+            for k in range(j):
+                total += row[k] * other[k]
+            row[j] = (row[j] - total) / other[j]
+        total = 0.0
+        for k in range(i):
+            total += row[k] * row[k]
+        pivot = row[i] - total
+        if not pivot > 0.0:
+            return False
+        row[i] = np.sqrt(pivot)
+    return True
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _substitute(factor, x):  # pragma: no cover - compiled
+    size = x.shape[0]
+    for i in range(size):
+        row = factor[i]
+        total = 0.0
+        for k in range(i):
+            total += row[k] * x[k]
+        x[i] = (x[i] - total) / row[i]
+    for i in range(size - 1, -1, -1):
+        row = factor[i]
+        x[i] /= row[i]
+        for k in range(i):
+            x[k] -= row[k] * x[i]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Newton's method on duals: exact cells where the costs are strictly convex.
+
+
+ROUNDING = 1e-15
+"""The accuracy with which Φᵀλ is known, relative to the largest dual."""
+
+DAMPING = 1e-4
+"""How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one noise."""
+
+SUFFICIENT = 1e-4
+"""The share of the promised rise that a step must achieve (Armijo)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Convexity:
+    """Strictly convex costs: the problem's slopes, and curvatures around centres."""
+
+    curvature: Vector
+    centre: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonPoint:
+    """Moves that are the best responses to duals, and by how much they miss the marginals."""
+
+    moves: Vector
+    softness: Vector
+    duals: Vector
+    misfit: float
+    steps: int
+
+
+@dataclass
+class _Responses:
+    """Moves, their softness dδ/ds, and g at some duals."""
+
+    duals: Vector
+    moves: Vector
+    softness: Vector
+    value: float
+
+
+def solve_by_newton(
+    problem: TableProblem,
+    convexity: Convexity,
+    *,
+    start: Vector | None = None,
+    tolerance: float = 1e-13,
+    acceptable: float = 1e-6,
+    max_steps: int = 80,
+) -> NewtonPoint:
+    """The moves where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
+    announce(best_responses)
+    now = _respond(problem, convexity, np.zeros(problem.basis.rows) if start is None else start)
+    best = NewtonPoint(now.moves, now.softness, now.duals, np.inf, 0)
+    idle = 0
+    for steps in range(max_steps + 1):
+        gradient = problem.target - problem.basis.apply(now.moves)
+        misfit = float(np.abs(gradient).max(initial=0.0)) / problem.largest_target
+        idle = 0 if misfit < 0.5 * best.misfit else idle + 1
+        if misfit < best.misfit:
+            best = NewtonPoint(now.moves, now.softness, now.duals, misfit, steps)
+        if misfit <= tolerance or steps == max_steps or (best.misfit <= acceptable and idle >= 3):
+            break
+        following = _step(problem, convexity, now, gradient)
+        if following is None:
+            break
+        now = following
+    return best
+
+
+def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> _Responses:
+    image = problem.basis.adjoint(duals)
+    moves, softness = np.empty_like(image), np.empty_like(image)
+    high = np.where(problem.fixed, problem.high, np.inf)
+    least = best_responses(
+        problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, image, moves, softness
+    )
+    return _Responses(duals, moves, softness, float(problem.target @ duals + least))
+
+
+def _step(problem: TableProblem, convexity: Convexity, now: _Responses, gradient: Vector) -> _Responses | None:
+    """The responses after one Newton step, or None when no step raises g."""
+    distance = float(np.abs(gradient).max()) / np.sqrt(problem.basis.layout.cells)
+    damping = DAMPING * min(1.0, distance)
+    assumed = now.softness.copy()
+    assumed[~problem.fixed] += damping * 0.5 / convexity.curvature[~problem.fixed]
+    equations = NormalEquations(problem.basis.gram(assumed))
+    direction = equations.solve(gradient, refinements=0)
+    promised = float(gradient @ direction)
+    rounding = ROUNDING * 100.0 * (abs(now.value) + float(np.abs(now.duals) @ np.abs(problem.target)))
+    length = 1.0
+    while length > 1e-9:
+        ahead = _respond(problem, convexity, now.duals + length * direction)
+        if ahead.value >= now.value + SUFFICIENT * length * promised - rounding:
+            return ahead
+        length *= 0.5
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Moves that nearly give the right marginals, corrected the last bit.
+#
+# The correction diag(softness) Φᵀ dλ with Φ diag(softness) Φᵀ dλ = r − Φδ is the least one that removes the misfit,
+# each cell's square divided by its softness. It is computed from the small misfit itself, so it is accurate where moves
+# that are recomputed from duals are not.
+
+
+ROUNDS = 4
+
+
+def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
+    """Moves whose marginals fit as well as rounding allows, corrected only where cells are soft."""
+    best, least = moves, problem.misfit(moves)
+    if least <= 1e-15 or not softness.any():
+        return moves
+    equations = NormalEquations(problem.basis.gram(softness))
+    for _ in range(ROUNDS):
+        residual = problem.target - problem.basis.apply(best)
+        corrected = best + softness * problem.basis.adjoint(equations.solve(residual))
+        np.maximum(corrected, problem.low, out=corrected)
+        misfit = problem.misfit(corrected)
+        if not misfit < 0.5 * least:
+            return corrected if misfit < least else best
+        best, least = corrected, misfit
+    return best
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Tables of which one marginal is known: the cells fall into groups with a known total each, in closed form.
+#
+# The total of a group has one dual t, the same for all its cells. The best response of a cell is a nondecreasing,
+# piecewise linear function of t (see `problem`), so the dual at which the responses sum to the total N is found
+# by sorting the places where they bend: O(n log n). With equal weights this is the projection on a simplex.
+#
+# For L1 the responses jump. A group whose positive parts sum to more than N takes the difference from the cells that
+# are cheapest to move, and one that has too little adds it to the cheapest cells; among cells of equal cost, all optima
+# cost the same, and the one with the least Σ w²(x − y)² is again a projection. Cells without weight are cheapest of
+# all; they share what is left equally.
+
+
+SAME_PRICE = 1e-12
+"""Slopes that differ by this share count as equal."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedFit:
+    """Cells, the dual of each group's total, and the same for each cell."""
+
+    cells: Vector
+    duals: Vector
+    image: Vector
+
+    def bound(self, layout: CellLayout, known: KnownMarginal, costs: CellCosts, ceiling: Vector, floor: bool) -> float:
+        """A number that no table with these totals falls below."""
+        free = ceiling > 0.0
+        held = costs.of_moves(np.where(free, 0.0, costs.noisy))
+        costs = costs.limited_to(free)
+        missing = known.values - layout.marginal(costs.noisy, known.places)
+        low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
+        high = np.where(free, ceiling - costs.noisy, 0.0)
+        least = sum_of_least_costs(costs.slope, costs.curvature, low, high, self.image)
+        return held + float(missing.reshape(-1) @ self.duals + least)
+
+
+def fit_groups(
+    layout: CellLayout,
+    known: KnownMarginal,
+    costs: CellCosts,
+    *,
+    free: NDArray[np.bool_],
+    floor: bool,
+) -> GroupedFit:
+    """The optimal table that has this marginal."""
+    announce(_fit_groups)
+    totals = known.values
+    others = tuple(place for place in range(len(layout.sizes)) if place not in known.places)
+    order = (*known.places, *others)
+
+    def grouped(values: NDArray[Any]) -> NDArray[Any]:
+        return np.ascontiguousarray(values.reshape(layout.sizes).transpose(order)).reshape(totals.size, -1)
+
+    def ungrouped(values: Vector) -> Vector:
+        shape = [layout.sizes[place] for place in order]
+        return np.ascontiguousarray(values.reshape(shape).transpose(np.argsort(order))).reshape(-1)
+
+    noisy = grouped(costs.noisy)
+    cells, duals = np.zeros_like(noisy), np.zeros(totals.size)
+    parts = (noisy, grouped(costs.slope), grouped(costs.curvature), grouped(free))
+    _fit_groups(*parts, totals.reshape(-1), floor, cells, duals)
+    image = np.repeat(duals, noisy.shape[1]).reshape(noisy.shape)
+    return GroupedFit(ungrouped(cells), duals, ungrouped(image))
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _fit_groups(y, a, q, free, totals, floor, x, duals):  # pragma: no cover - compiled
+    for g in range(totals.shape[0]):
+        kept = np.flatnonzero(free[g])
+        if kept.shape[0] == 0:
+            continue
+        found, dual = _fit_group(y[g][kept], a[g][kept], q[g][kept], totals[g], floor)
+        duals[g] = dual
+        for j in range(kept.shape[0]):
+            x[g, kept[j]] = found[j]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _fit_group(y, a, q, total, floor):  # pragma: no cover - compiled
+    """The cells of one group and its dual."""
+    unmeasured = (a == 0.0) & (q == 0.0)
+    measured = np.flatnonzero(~unmeasured)
+    x = np.zeros(y.shape[0])
+    rest = total
+    for j in measured:
+        x[j] = max(y[j], 0.0) if floor else y[j]
+        rest -= x[j]
+    if measured.shape[0] < y.shape[0] and (rest >= 0.0 or not floor):
+        share = rest / (y.shape[0] - measured.shape[0])
+        x[unmeasured] = share
+        return x, 0.0
+    if q[measured[0]] > 0.0:
+        part, dual = _fit_convex(y[measured], a[measured], q[measured], total, floor)
+        x[measured] = part
+        return x, dual
+    return _fit_linear(y, a, x, measured, rest, floor)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _fit_linear(y, a, x, measured, rest, floor):  # pragma: no cover - compiled
+    """Move the cells x by `rest` in all, the cheapest first; x is where a cell costs least."""
+    by_slope = measured[np.argsort(a[measured])]
+    begin = 0
+    while begin < by_slope.shape[0]:
+        slope = a[by_slope[begin]]
+        end = begin
+        room = 0.0
+        while end < by_slope.shape[0] and a[by_slope[end]] <= slope * (1.0 + SAME_PRICE):
+            room += x[by_slope[end]]
+            end += 1
+        members = by_slope[begin:end]
+        if rest >= 0.0 or not floor or room + rest >= 0.0 or end == by_slope.shape[0]:
+            wanted = max(room + rest, 0.0) if floor else room + rest
+            centres = x[members] if rest < 0.0 else y[members]
+            part, _ = _fit_convex(centres, np.zeros(end - begin), np.ones(end - begin), wanted, floor)
+            x[members] = part
+            return x, slope if rest >= 0.0 else -slope
+        rest += room
+        x[members] = 0.0
+        begin = end
+    return x, 0.0
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _fit_convex(y, a, q, total, floor):  # pragma: no cover - compiled
+    """The responses y moved by the excess of t over ±a, over 2q, at the dual t where they sum to `total`."""
+    count = y.shape[0]
+    bends = np.empty(3 * count)
+    changes = np.empty(3 * count)
+    used = 0
+    slope_before = 0.0
+    for j in range(count):
+        soft = 0.5 / q[j]
+        if floor and y[j] <= 0.0:
+            bends[used], changes[used] = a[j] - y[j] / soft, soft
+            used += 1
+            continue
+        if floor:
+            bends[used], changes[used] = -a[j] - y[j] / soft, soft
+            used += 1
+        else:
+            slope_before += soft
+        bends[used], changes[used] = -a[j], -soft
+        bends[used + 1], changes[used + 1] = a[j], soft
+        used += 2
+    order = np.argsort(bends[:used])
+    first = bends[order[0]]
+    reached = 0.0
+    for j in range(count):
+        reached += _response_to(first, y[j], a[j], q[j], floor)
+    slope, at, until = slope_before, first, np.inf
+    for k in order:
+        ahead = reached + slope * (bends[k] - at)
+        if ahead >= total:
+            until = bends[k]
+            break
+        reached, at = ahead, bends[k]
+        slope += changes[k]
+    # Where responses are flat, rounding leaves a slope next to zero, by which the dual would go beyond the next bend.
+    dual = at if slope <= 0.0 else min(at + (total - reached) / slope, until)
+    if floor:
+        dual = max(dual, first)
+    x = np.empty(count)
+    for j in range(count):
+        x[j] = _response_to(dual, y[j], a[j], q[j], floor)
+    return x, dual
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _response_to(t, y, a, q, floor):  # pragma: no cover - compiled
+    move = t - a if t > a else (t + a if t < -a else 0.0)
+    x = y + move * 0.5 / q
+    return max(x, 0.0) if floor else x
