@@ -12,7 +12,7 @@ counts are divided by the noise that the marginals reveal, and costs by their me
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numba
@@ -402,9 +402,6 @@ class TableProblem:
     def solved_by_noisy_values(self) -> bool:
         """Whether the noisy table has the marginals already, and is within bounds."""
         return bool(np.abs(self.target).max(initial=0.0) <= self.rounding and np.all(self.low <= 0.0))
-
-    def with_costs(self, costs: CellCosts) -> "TableProblem":
-        return replace(self, costs=costs)
 
 
 def build_problem(

@@ -476,3 +476,19 @@ def test_counts_are_read_only_and_stats_tell_what_was_done() -> None:
     with pytest.raises(ValueError, match="read-only"):
         fit.counts[0] = 5.0
     assert {"steps", "operator_applications", "stages", "newton_steps", "solver", "seconds"} <= set(fit.stats)
+
+
+def test_nearly_collinear_rows_are_covered_by_moderate_weights() -> None:
+    """Weights of 10⁷ that measure the total once were the cover, and no gap could be proven with them."""
+    matrix = np.array(
+        [
+            [0.7165188, 0.04913387, 0.77900788, 0.16747177],
+            [0.04548787, 0.00301538, 0.04939718, 0.01032519],
+            [1.32950649, 0.16255779, 1.48517276, 0.5215359],
+            [1.02720709, 0.12980144, 1.14981816, 0.41536831],
+            [1.12579907, 0.16573944, 1.2732412, 0.52456341],
+        ]
+    )
+    observed = np.array([0.50848832, 0.07112778, 1.51974091, 1.1351364, 1.27864568])
+    fit = fit_squares(Dense(matrix), observed, allowed=np.array([False, True, True, True]), tolerance=1e-4)
+    assert fit.status is Status.CONVERGED
