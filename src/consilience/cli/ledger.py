@@ -8,6 +8,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, print_json
+from consilience.errors import LedgerError
 
 if TYPE_CHECKING:
     from consilience.privacy.pricing import Protection
@@ -67,4 +68,16 @@ def show(
 def _place(path: Path) -> Path:
     """The ledger itself, or the one beside the data of that name."""
     beside = [given.with_name(given.name + ".ledger") for given in (path, Path(os.path.realpath(path)))]
-    return next((place for place in beside if place.exists()), path)
+    found = next((place for place in beside if place.exists()), path)
+    if found.is_file() and found.suffix != ".ledger" and not _is_database(found):
+        raise LedgerError(
+            f"there is no ledger beside {path}: nothing was charged for it. The first measurement or release makes one; "
+            "or name the ledger itself"
+        )
+    return found
+
+
+def _is_database(path: Path) -> bool:
+    """Whether the file begins as every ledger does."""
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"

@@ -113,7 +113,10 @@ def test_a_workload_that_the_release_could_not_answer_is_refused_before_anything
         code, _, err = call(*measuring, "--budget", "1")
         assert code == 1
         assert "'a, b, c, d' asks for 1,600,000,000 answers" in " ".join(err.split())
-        assert json.loads(succeed("ledger", "show", "large.csv", "--json"))["spent"] == "0"
+        assert not (place / "large.csv.ledger").exists()
+    code, _, err = call("ledger", "show", "large.csv")
+    assert code == 1
+    assert "there is no ledger beside large.csv: nothing was charged" in " ".join(err.split())
 
 
 def test_two_releases_of_one_table_share_one_budget(place: Path) -> None:
