@@ -71,8 +71,8 @@ def _place(path: Path) -> Path:
     found = next((place for place in beside if place.exists()), path)
     if found.is_file() and found.suffix != ".ledger" and not _is_database(found):
         raise LedgerError(
-            f"there is no ledger beside {path}: nothing was charged for it. The first measurement or release makes one; "
-            "or name the ledger itself"
+            f"there is no ledger beside {path}: nothing was charged for it. The first measurement or release makes "
+            "one; or name the ledger itself"
         )
     return found
 

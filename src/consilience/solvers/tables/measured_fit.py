@@ -162,7 +162,7 @@ class Restorer:
 # `fit_measured_table`: the non-negative table of least cost behind measured rows and exact facts.
 
 
-BYTES_PER_CELL, BYTES_PER_ROW = 66, 260
+BYTES_PER_CELL, BYTES_PER_ROW = 66, 450
 """What a cell, in eight arrays, and a measured answer take at the peak."""
 
 
