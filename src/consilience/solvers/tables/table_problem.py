@@ -151,7 +151,9 @@ def _cost_of_cover(cover: tuple[Array, Array]) -> float:
 
 def inner(a: Array, b: Array) -> float:
     """Σ a·b, without the threads of a linear algebra library, which lose more than they win on shared cores."""
-    return float(np.einsum("i,i->", a.ravel(), b.ravel()))
+    if a.ndim != 1:
+        a, b = a.ravel(), b.ravel()
+    return float(np.einsum("i,i->", a, b))
 
 
 def half_square(residual: Array) -> float:
