@@ -131,11 +131,11 @@ class _Graph:
     def _cheapest_first(self, waiting: set[int], cost: _Cost) -> Iterable[int]:
         """Each axis when it is the cheapest; ties by name, so that like queries share their first steps."""
         current = {axis: cost(self, axis) for axis in waiting}
-        heap = [(cost, axis) for axis, cost in current.items()]
+        heap = [(least, axis) for axis, least in current.items()]
         heapq.heapify(heap)
         while heap:
-            cost, axis = heapq.heappop(heap)
-            if current.get(axis) != cost:
+            least, axis = heapq.heappop(heap)
+            if current.get(axis) != least:
                 continue
             del current[axis]
             around = [each for each in self.neighbours[axis] if each in current]
