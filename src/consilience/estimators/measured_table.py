@@ -173,7 +173,7 @@ class NoisyAnswers:
         variances = (1.0 if self.loss == "l2" else 2.0) / self.weights**2
         return total_of_answers(self.query.operator, self.values, variances)
 
-    def prices(self, alpha: float) -> tuple[float, float]:
+    def factors(self, alpha: float) -> tuple[float, float]:
         """The factors a of |r| and q of ½r², r in units of 1/weight."""
         if self.loss == "elastic":
             return alpha, 2.0 * (1.0 - alpha)
@@ -308,10 +308,10 @@ class MeasuredTable:
         facts = sum(fact.values.size for fact in self.other_facts)
         values = [fact.values * self.fact_weight for fact in self.other_facts]
         values += [each.values * each.weights for each in self.noisy]
-        prices = [each.prices(self.alpha) for each in self.noisy]
+        factors = [each.factors(self.alpha) for each in self.noisy]
         sizes = [each.values.size for each in self.noisy]
-        slope = np.repeat([0.0, *(a for a, _ in prices)], [facts, *sizes])
-        curvature = np.repeat([0.0, *(q for _, q in prices)], [facts, *sizes])
+        slope = np.repeat([0.0, *(a for a, _ in factors)], [facts, *sizes])
+        curvature = np.repeat([0.0, *(q for _, q in factors)], [facts, *sizes])
         exact = np.arange(slope.size) < facts
         at_most = np.concatenate([np.zeros(facts, dtype=np.bool_), *(each.at_most for each in self.noisy)])
         return RowCosts(np.concatenate(values), slope, curvature, exact, at_most)

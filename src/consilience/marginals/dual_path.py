@@ -388,9 +388,9 @@ class _System:
     def step(self, solve: Solver, products: Array) -> _Point:
         """The changes after which, to first order, all conditions hold with these products t·z."""
         counts, spare = self.now.counts, self.now.spare
-        pull = products / counts - spare - self.misses
-        parameters = solve(-self.residual - self._mean(self.weights * pull))
-        more = self.weights * (self.layout.energies(parameters) + pull)
+        target = products / counts - spare - self.misses
+        parameters = solve(-self.residual - self._mean(self.weights * target))
+        more = self.weights * (self.layout.energies(parameters) + target)
         return _Point(parameters, more, np.where(self.support, (products - spare * more) / counts - spare, 0.0))
 
     def reach(self, change: _Point) -> float:

@@ -219,8 +219,8 @@ def _closed_form(
         stack.table(sums, scope)[...] += _reordered(marginal, each.scope, scope) * precision
         shares[scope] += precision
     total = decomposition.residuals.spread(decomposition.precisions(shares))
-    pulled = decomposition.adjoint(sums)
-    residuals = np.divide(pulled, total, out=np.zeros_like(pulled), where=(total > 0) & (weights > 0))
+    image = decomposition.adjoint(sums)
+    residuals = np.divide(image, total, out=np.zeros_like(image), where=(total > 0) & (weights > 0))
     for part, table in known.items():
         decomposition.residuals.table(residuals, part)[...] = table
     return residuals
@@ -253,14 +253,14 @@ class _NormalEquations:
         """Mᵀ Aᵀ W (A M z − y), with y = 0 where `values` is False."""
         stack = self.decomposition.tables
         marginals = self.decomposition.marginals(residuals)
-        pulled = np.zeros(stack.size)
+        image = np.zeros(stack.size)
         for each, operator in zip(self.noisy, self.operators, strict=True):
             scope = stored_order(stack.sizes, each.scope)
             answers = operator.apply(_reordered(stack.table(marginals, scope), scope, each.scope))
             missed = (answers.ravel() - each.values if values else answers.ravel()) * each.precisions
             back = operator.adjoint(missed.reshape(operator.shape_out))
-            stack.table(pulled, scope)[...] += _reordered(back, each.scope, scope)
-        return self.decomposition.adjoint(pulled)
+            stack.table(image, scope)[...] += _reordered(back, each.scope, scope)
+        return self.decomposition.adjoint(image)
 
 
 def _conjugate_gradients(

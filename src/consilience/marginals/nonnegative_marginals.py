@@ -177,7 +177,7 @@ class _Search:
         if problem.empty is not None:
             self.positive[problem.empty] = 0.0
         self.before = self.positive
-        self.prices: Array = np.zeros_like(self.wished)
+        self.duals: Array = np.zeros_like(self.wished)
         self.drive = self.norm * (self.positive - self.wished)
         self.slack = 0.0
 
@@ -196,12 +196,12 @@ class _Search:
         tables += wished
         relaxed = RELAXATION * tables
         relaxed += (1.0 - RELAXATION) * positive
-        relaxed += self.prices[part]
+        relaxed += self.duals[part]
         np.maximum(relaxed, 0.0, out=positive)
         if self.problem.empty is not None:
             positive[self.problem.empty[part]] = 0.0
         relaxed -= positive
-        self.prices[part] = relaxed
+        self.duals[part] = relaxed
         np.subtract(positive, relaxed, out=relaxed)
         relaxed -= wished
         np.multiply(relaxed, self.norm[part], out=self.drive[part])
@@ -216,8 +216,8 @@ class _Search:
         self.direction = direction or self.direction
         factor = math.exp(direction * self.log_factor)
         self.rho *= factor
-        self.prices /= factor
-        self.drive = self.norm * (self.positive - self.prices - self.wished)
+        self.duals /= factor
+        self.drive = self.norm * (self.positive - self.duals - self.wished)
 
     def _distances(self) -> tuple[float, float]:
         """How far M z and p are apart, and how far p moved in the last step, in units of the dual."""
@@ -267,12 +267,12 @@ class _Search:
 
     def _bound(self) -> float:
         """A number that no admissible residuals have a lower objective than."""
-        prices = self.norm * self.prices
-        prices *= -self.rho
-        pull = self.decomposition.adjoint(prices)
-        cost = 0.5 * float(np.einsum("i,i,i->", 1.0 / self.problem.weights, pull, pull))
-        gain = -float(prices @ self.wished)
-        # The best multiple of these prices proves a bound, too.
+        duals = self.norm * self.duals
+        duals *= -self.rho
+        image = self.decomposition.adjoint(duals)
+        cost = 0.5 * float(np.einsum("i,i,i->", 1.0 / self.problem.weights, image, image))
+        gain = -float(duals @ self.wished)
+        # The best multiple of these duals proves a bound, too.
         multiple = gain / (2.0 * cost) if cost > 0 and gain > 0 else 0.0
         return max(gain - cost, multiple * gain - multiple**2 * cost, 0.0)
 

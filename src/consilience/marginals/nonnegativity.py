@@ -371,8 +371,8 @@ def _check(method: str, theta: float, rounds: int | None = None, most_rounds: in
 #
 #     min ½ ‖T − Y‖²  over T ∈ C, T ≥ 0,
 #
-# the most likely views if the noise is Gaussian. Its dual over prices μ ≥ 0, one for each cell, has the gradient T(μ) =
-# P_C(Y + μ), and P_C is the closed form of `ViewConsistency`. Projected gradients with step 1, accelerated and
+# the most likely views if the noise is Gaussian. Its dual over multipliers μ ≥ 0, one for each cell, has the gradient
+# T(μ) = P_C(Y + μ), and P_C is the closed form of `ViewConsistency`. Projected gradients with step 1, accelerated and
 # restarted (Nesterov 1983; O'Donoghue and Candès 2015), take a few dozen of these passes. Where T(μ) ≥ 0 its squares
 # are within 2⟨μ, T(μ)⟩ of the least there are.
 #
@@ -418,20 +418,20 @@ def _projected(held: ViewConsistency, flat: Array, enough: float, most_steps: in
     """The projection, until no cell is below `enough`, and the steps it took."""
     cells = [group.cells for group in held.stack.groups for _ in group.scopes]
     weights = np.repeat(held.precisions / held.precisions.max(), cells)
-    prices = np.zeros_like(flat)
-    views, ahead, momentum = flat, prices, 1.0
+    multipliers = np.zeros_like(flat)
+    views, ahead, momentum = flat, multipliers, 1.0
     for step in range(most_steps):
         if step % STEPS_BETWEEN_LOOKS == 0:
-            views = held.consistent(flat + prices)
-            excess = float(weights @ (prices * np.maximum(views, 0.0)))
+            views = held.consistent(flat + multipliers)
+            excess = float(weights @ (multipliers * np.maximum(views, 0.0)))
             if views.min(initial=0.0) >= enough and excess <= GAP * float(weights @ (views - flat) ** 2):
                 return views, step
         moved = np.maximum(ahead - held.consistent(flat + ahead), 0.0)
-        if float(np.dot(ahead - moved, moved - prices)) > 0:
+        if float(np.dot(ahead - moved, moved - multipliers)) > 0:
             momentum = 1.0
         following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
-        ahead = moved + (momentum - 1.0) / following * (moved - prices)
-        prices, momentum = moved, following
+        ahead = moved + (momentum - 1.0) / following * (moved - multipliers)
+        multipliers, momentum = moved, following
     return views, most_steps
 
 

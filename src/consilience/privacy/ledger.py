@@ -42,7 +42,7 @@ from consilience.privacy.ledger_file import (
     version_of,
     writing,
 )
-from consilience.privacy.pricing import Protection, steps_between, why_not_convertible
+from consilience.privacy.protection import Protection, steps_between, why_not_convertible
 from consilience.privacy.reservations import RESULT, Owner, Reservation, refuse_living_owner, require_text
 
 

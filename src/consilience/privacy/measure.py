@@ -29,7 +29,8 @@ from consilience.privacy.ledger import Ledger, told_apart_by
 from consilience.privacy.ledger_file import LedgerEntry
 from consilience.privacy.ledger_places import ledger_place
 from consilience.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
-from consilience.privacy.pricing import Price, Protection
+from consilience.privacy.pricing import Price
+from consilience.privacy.protection import Protection
 from consilience.privacy.record_statistics import StatisticsPrice
 from consilience.privacy.reservations import Reservation
 from consilience.source import Source

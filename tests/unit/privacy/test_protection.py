@@ -16,7 +16,7 @@ from consilience.plans import Flat
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import measure
-from consilience.privacy.pricing import Protection, steps_between
+from consilience.privacy.protection import Protection, steps_between
 from consilience.source import open_table
 
 Table = tuple[tuple[int, ...], ...]

@@ -129,28 +129,28 @@ class SignedChoices:
         return self.drawn.shape[1]
 
     @cached_property
-    def _pull(self) -> tuple[Floats, float]:
+    def _linear(self) -> tuple[Floats, float]:
         """a, and the constant that the drawn rows' histories add to the log-likelihood."""
         steps, rows = self.met.shape
         signs = np.where(self.drawn < rows, 1.0, -1.0)
         places = self.drawn % rows
-        pull, constant = np.zeros(rows), 0.0
+        linear, constant = np.zeros(rows), 0.0
         for t in range(steps):
-            np.add.at(pull, places[t], self.rate * (t + 1) * signs[t])
+            np.add.at(linear, places[t], self.rate * (t + 1) * signs[t])
             history = self.met[: t + 1, places[t]].sum(axis=0, dtype=np.float64)
             constant += self.rate * float(signs[t] @ history)
-        return pull, constant
+        return linear, constant
 
     def loss_and_gradient(self, shares: Floats) -> tuple[float, Floats]:
         """L and ∂L/∂y at the shares y."""
-        pull, constant = self._pull
+        linear, constant = self._linear
         reach = self.rate * self.met.shape[0] * max(1.0, float(np.abs(shares).max()) + 1.0)
         if reach <= LARGEST_EXPONENT:
             logs, slopes = self._by_kernel(shares)
         else:
             logs, slopes = self._by_formula(shares)
-        loss = self.draws * float(logs.sum()) - constant + float(pull @ shares)
-        return loss, pull - self.draws * slopes
+        loss = self.draws * float(logs.sum()) - constant + float(linear @ shares)
+        return loss, linear - self.draws * slopes
 
     def _by_kernel(self, shares: Floats) -> tuple[Floats, Floats]:
 

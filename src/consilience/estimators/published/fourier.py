@@ -107,7 +107,7 @@ class NearestTable:
     largest_error: float
     """τ: the largest distance of a coefficient, in its own scale."""
     gap: float
-    """How far τ can be from the least possible, by the programme's own prices."""
+    """How far τ can be from the least possible, by the programme's own duals."""
     steps: int
 
 
@@ -174,8 +174,8 @@ def _stages(flags: int) -> Any:
 
 def _gap(found: Any, wanted: Array, lower: Array, upper: Array) -> float:
     """τ less the programme's dual objective, which no table can go below."""
-    prices = np.asarray(found.ineqlin.marginals, dtype=np.float64)
-    dual = float(prices @ np.concatenate([wanted, -wanted]))
+    duals = np.asarray(found.ineqlin.marginals, dtype=np.float64)
+    dual = float(duals @ np.concatenate([wanted, -wanted]))
     for bounds, each in ((lower, found.lower.marginals), (upper, found.upper.marginals)):
         finite = np.isfinite(bounds)
         dual += float(np.asarray(each)[finite] @ bounds[finite])
