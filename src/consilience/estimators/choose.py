@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError, FileFormatError, PoorFit, TooLarge, readable_count
+from consilience.errors import DeclarationError, FileFormatError, MeasurementError, PoorFit, TooLarge, readable_count
 from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
 from consilience.estimators.evidence import noise_variance, refuse_record_sums
 from consilience.measurements import Exact, Measurement, MeasurementSet
@@ -271,6 +271,8 @@ def choose(measured: MeasurementSet) -> Choice:
         if suitable.possible:
             return Choice(estimator, _reason(considered), tuple(considered))
     reasons = "; ".join(f"{name}: {suitable.reason}" for name, suitable in considered)
+    if drawn:
+        raise MeasurementError(f"no estimator can fit these draws. {reasons}")
     raise TooLarge(f"no estimator can fit these measurements. {reasons}. Measure fewer attributes, or coarser ones")
 
 
