@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from consilience.domain.domains import Domain
@@ -115,7 +116,11 @@ class DryRun:
         )
 
     def check_answers(self) -> None:
-        """Refuse a plan whose measurements could not be turned into the answers that it is for."""
+        """Refuse a plan whose measurements could not be turned into the answers that it is for; looks once."""
+        return self._answers_checked
+
+    @cached_property
+    def _answers_checked(self) -> None:
         if isinstance(self.plan, AnsweringPlan):
             self.plan.check_answers(self.example())
 
