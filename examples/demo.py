@@ -48,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Release a made-up town and compare it with the truth.")
     parser.add_argument("--people", type=int, default=PEOPLE)
     parser.add_argument("--folder", type=Path, default=Path("demo"))
+    parser.add_argument("--refits", type=int, default=REFITS, help="how many refits error bars rest on")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     console = _console()
@@ -72,9 +73,9 @@ def main() -> None:
     show_contradiction(console, compared)
     show_summary(console, compared)
     _heading(console, "5. How far to trust a number")
-    show_error_bars(console, folder)
+    show_error_bars(console, folder, arguments.refits)
     _heading(console, "6. A report for people who were not there")
-    page = write_page(console, folder)
+    page = write_page(console, folder, arguments.refits)
     _heading(console, "7. Your turn")
     show_next_steps(console, folder, data, page)
 
@@ -186,18 +187,18 @@ def _impossible_people(domain: cs.Domain, compared: Sequence[Compared], version:
     return found
 
 
-def show_error_bars(console: Console, folder: Path) -> None:
+def show_error_bars(console: Console, folder: Path, refits: int) -> None:
     """Answers with intervals, which need neither the data nor budget."""
     questions = ["age>=65 by employment", "district=Riverside by sex"]
-    run(console, ["answer", str(folder / "release"), *questions, "--interval", "--refits", str(REFITS)])
+    run(console, ["answer", str(folder / "release"), *questions, "--interval", "--refits", str(refits)])
 
 
-def write_page(console: Console, folder: Path) -> Path | None:
+def write_page(console: Console, folder: Path, refits: int) -> Path | None:
     """The report of the release, where the libraries for pictures are installed."""
     if not all(find_spec(name) for name in ("altair", "vl_convert")):
         console.print("Left out: pictures need two more libraries. pip install 'consilience[plots]'")
         return None
-    run(console, ["report", str(folder / "release"), "--refits", str(REFITS)])
+    run(console, ["report", str(folder / "release"), "--refits", str(refits)])
     return folder / "release" / "report.html"
 
 

@@ -76,6 +76,7 @@ def test_monotonic_selections_have_half_the_noise(selector: Selector):
     _assert_only_the_declared_epsilon_fits(chosen, selector, off=0.2)
 
 
+@pytest.mark.slow
 @selectors
 def test_equal_scores_are_selected_equally_often(selector: Selector):
     # With almost no noise the four greatest tie in every draw; index order must not decide.

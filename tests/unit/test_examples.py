@@ -159,7 +159,7 @@ class TestTheScripts:
 class TestTheDemo:
     def test_shows_what_it_promises_in_words_and_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """One run is looked at from all sides, because it takes long."""
-        printed = run_example("demo.py", "--people", SMALL, folder=tmp_path)
+        printed = run_example("demo.py", "--people", SMALL, "--refits", "20", folder=tmp_path)
         self.check_words(printed)
         self.check_that_consistent_numbers_do_not_contradict_each_other(printed)
         self.check_files(printed, tmp_path)

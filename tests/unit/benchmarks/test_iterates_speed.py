@@ -1,6 +1,7 @@
 """The benchmark of chains: its problems are rounds of k-means of the sizes it says."""
 
 import numpy as np
+import pytest
 
 from benchmarks.problems.clusterings import nearest
 from benchmarks.speed import iterates
@@ -19,6 +20,7 @@ def test_rounds_are_noisy_counts_and_sums_of_the_points() -> None:
         assert np.abs(sums - exact).max() < reach
 
 
+@pytest.mark.slow
 def test_seconds_are_measured_and_judged(monkeypatch) -> None:
     monkeypatch.setattr(iterates, "STEPS", 300)
     points = np.random.default_rng(0).uniform(-0.3, 0.3, (500, 2))

@@ -133,6 +133,7 @@ def test_the_same_seed_anneals_the_same_way() -> None:
     assert (first == second).all()
 
 
+@pytest.mark.slow
 def test_chosen_flats_hold_every_smaller_flat() -> None:
     chosen = chosen_flats(5, 2, 3, 2, rounds=5_000)
     assert len(chosen) <= 112

@@ -66,6 +66,7 @@ def test_nothing_is_below_the_bound(table: DesignTable) -> None:
         assert design.size >= schonheim_bound(*key)
 
 
+@pytest.mark.slow
 def test_searching_writing_and_reading_give_the_same_table(table: DesignTable, tmp_path) -> None:
     enter(table, (13, 5, 2), greedy_rows(13, 5, 2), "greedy 0")
     improve(table, (13, 5, 2), until=monotonic() + 2, seed=0)

@@ -78,6 +78,7 @@ def test_centroids_and_sizes_are_near_those_of_the_towns(estimate):
     assert estimate.attributes == ("east", "north")
 
 
+@pytest.mark.slow
 def test_all_rounds_are_better_than_the_last_one():
     found = []
     for seed in range(5):

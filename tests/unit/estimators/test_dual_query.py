@@ -100,6 +100,7 @@ def test_synthetic_rows_are_records_that_were_found_in_their_shares() -> None:
     assert len(rows) == 61
 
 
+@pytest.mark.slow
 def test_the_model_is_closer_to_the_truth_than_the_records() -> None:
     records, models = [], []
     for seed in range(3):

@@ -53,6 +53,7 @@ def estimate() -> RegressionEstimate:
     return regress(rounds_of(), QUICK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amounts", [{"epsilon": 1.0}, {"rho": 0.05}])
 def test_all_rounds_together_come_closer_than_the_last(amounts):
     signed = signed_patients()

@@ -330,6 +330,7 @@ def binary_tree(height: int) -> MeasurementSet:
     return MeasurementSet(domain, tuple(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["l1", "elastic"])
 def test_a_long_histogram_takes_time_in_proportion_to_its_length(loss):
     Tree(loss=loss).fit(binary_tree(4))

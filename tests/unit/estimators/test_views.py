@@ -62,6 +62,7 @@ def test_covered_marginals_without_noise_are_exact() -> None:
         assert fitted.marginal(*(NAMES[place] for place in pair)) == pytest.approx(counts(pair), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_nearest_views_beat_ripple_and_ripple_beats_cutting_off() -> None:
     noisy = [measured(seed=seed, scale=60.0) for seed in range(4)]
     found = {

@@ -193,6 +193,7 @@ def test_transfers_of_mass_follow_their_density():
     assert even(found, density_bins(lambda m: np.zeros(m.shape), 0, 10)) < 1e-9
 
 
+@pytest.mark.slow
 def test_the_total_follows_its_density_under_a_flat_prior():
     target = target_of(ONE_THETA, np.array([[6.0, 1.5]]), np.array([[2.0, 0.5]]))
     mixture = Mixture(np.array([[0.5]]), np.ones(1), np.zeros((1, 1)), np.zeros((1, 1)))

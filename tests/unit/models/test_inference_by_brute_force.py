@@ -204,6 +204,7 @@ def chain(length: int, size: int, spread: float = 1.0, seed: int = 0) -> Graphic
     return GraphicalModel.of([size] * length, scopes, [spread * rng.normal(size=(size, size)) for _ in scopes])
 
 
+@pytest.mark.slow
 def test_the_evidence_of_a_thousand_attributes_has_a_log_probability() -> None:
     model = chain(1000, 4, spread=2.0)
     record = np.random.default_rng(1).integers(0, 4, (1, 1000))

@@ -205,6 +205,7 @@ def test_runs_are_repeatable_and_depend_on_their_seed() -> None:
     assert plan.to_json() != DualQuery(WORKLOAD, rounds=6, draws=3, seed=1).to_json()
 
 
+@pytest.mark.slow
 def test_a_large_budget_finds_records_like_the_data_and_a_small_one_does_not() -> None:
     exact = [query.bind(PUBLIC) for query in WORKLOAD.queries[:2]]
     table = np.zeros((2, 3, 2))

@@ -85,6 +85,7 @@ def test_dense_least_squares_on_the_rounded_queries_has_the_promised_error(name,
         assert error <= promised * 1.002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["product", "marginals"])
 def test_its_estimator_answers_with_that_error(name) -> None:
     plan, runs = PLANS[name], 40

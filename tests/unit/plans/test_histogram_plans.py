@@ -58,8 +58,8 @@ def test_plans_run_under_every_relation_and_unit(name: str, amount: str, neighbo
     for size in SIZES:
         measured = measure(source_of(size), PLANS[name], **AMOUNTS[amount], neighbours=neighbours, simulate=size)
         assert all(np.isfinite(each.values).all() for each in measured)
-        again = measure(source_of(size), PLANS[name], **AMOUNTS[amount], neighbours=neighbours, simulate=size)
-        assert [each.values.tolist() for each in measured] == [each.values.tolist() for each in again]
+    again = measure(source_of(size), PLANS[name], **AMOUNTS[amount], neighbours=neighbours, simulate=size)
+    assert [each.values.tolist() for each in measured] == [each.values.tolist() for each in again]
 
 
 @pytest.mark.parametrize("name", PLANS)

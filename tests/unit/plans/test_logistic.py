@@ -63,6 +63,7 @@ def test_every_round_keeps_the_coefficients_it_asked_with_and_the_next_follow_fr
         assert each.noise.scale_parameter == pytest.approx(moved / (1 / 6 * share))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("region", ["box", "ball"])
 def test_the_fit_is_found_where_the_budget_and_the_rounds_are_ample(region):
     plan = Logistic("cured", rounds=400, region=region, clip=1.0, step=4.0, radius=30.0)

@@ -66,6 +66,7 @@ def test_the_noise_is_that_of_the_number_of_levels(amount, power: int) -> None:
     assert shown.rows()[0]["scale"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_ranges_have_the_variance_of_the_formula() -> None:
     domain, size = Domain("d", (AGE,)), 256
     source = open_table(pa.table({"age": np.arange(256).repeat(2)}), domain)

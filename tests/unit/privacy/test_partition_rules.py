@@ -173,6 +173,7 @@ def test_the_least_cost_partition_never_loses_more_than_epsilon(relation: str, s
     assert careless > epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("relation", "share"), [("add-remove", 1.0), ("replace-one", 0.5)])
 def test_the_least_cost_partition_is_drawn_by_its_law(relation: str, share: float) -> None:
     epsilon, draws, table = 4.0, 4000, (0, 3, 1)

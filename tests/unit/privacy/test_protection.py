@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import cache
 from itertools import combinations_with_replacement, product
 from math import inf
 from pathlib import Path
@@ -68,13 +69,15 @@ def distances(start: Table, edges: dict[Table, set[Table]]) -> dict[Table, int]:
 
 def most_steps(bound: Protection, asked: Protection, *, units: int = 3, rows: int = 2) -> float:
     """The most steps of the asked kind between two neighbours of the bound kind, over all small tables."""
+    pairs, reached = neighbours(tables(units, rows), bound), all_distances(asked, units, rows)
+    return max(reached[table].get(other, inf) for table in pairs for other in pairs[table])
+
+
+@cache
+def all_distances(asked: Protection, units: int, rows: int) -> dict[Table, dict[Table, int]]:
     everything = tables(units, rows)
-    steps, pairs = neighbours(everything, asked), neighbours(everything, bound)
-    worst: float = 0
-    for table in everything:
-        reached = distances(table, steps)
-        worst = max([worst, *(reached.get(other, inf) for other in pairs[table])])
-    return worst
+    steps = neighbours(everything, asked)
+    return {table: distances(table, steps) for table in everything}
 
 
 ROW, REPLACED_ROW = Protection(), Protection(neighbours="replace-one")

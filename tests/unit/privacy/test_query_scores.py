@@ -169,6 +169,7 @@ class Counted:
         return [np.array([3, 1, 0]) for _ in marginals]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])
 def test_the_gate_selects_by_the_exponential_mechanism_at_the_stated_price(unit: str) -> None:
     rows = WorkloadRows(Workload.of([Query.marginal("a")]), DOMAIN)

@@ -1,6 +1,7 @@
 """Whole numbers that follow given shares."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def test_counts_sum_to_the_rows_and_are_shares_rounded(weights: list[float], row
     assert np.abs(counts - shares).max() < 1 + 1e-6 * max(rows, 1)
 
 
+@pytest.mark.slow
 def test_counts_are_right_on_average() -> None:
     rng = generator(0)
     weights = np.array([0.2, 0.5, 1.3, 0.0, 2.0])

@@ -2,6 +2,7 @@
 
 import csv
 import sqlite3
+from functools import cache
 
 import duckdb
 import numpy as np
@@ -31,13 +32,17 @@ NAMES = ("person", *DOMAIN.names)
 
 def visits(people, *, seed=5):
     """Three visits of each person; what a person's are does not depend on the other people."""
+    return [row for person in people for row in visits_of(person, seed)]
+
+
+@cache
+def visits_of(person, seed):
+    rng = np.random.default_rng((seed, person))
     rows = []
-    for person in people:
-        rng = np.random.default_rng((seed, person))
-        for _ in range(3):
-            cost = round(float(rng.uniform(-5, 120)), 2)
-            paid = str(rng.choice(["yes", "no", "?"], p=[0.5, 0.4, 0.1]))
-            rows.append((person, int(rng.integers(0, 40)), int(rng.integers(0, 24)), cost, paid))
+    for _ in range(3):
+        cost = round(float(rng.uniform(-5, 120)), 2)
+        paid = str(rng.choice(["yes", "no", "?"], p=[0.5, 0.4, 0.1]))
+        rows.append((person, int(rng.integers(0, 40)), int(rng.integers(0, 24)), cost, paid))
     return rows
 
 

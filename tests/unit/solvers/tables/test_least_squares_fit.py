@@ -253,6 +253,7 @@ def test_prefix_sums_and_trees_converge_although_their_rows_are_nearly_collinear
         assert fit.objective == pytest.approx(0.5 * nnls(matrix, observed)[1] ** 2, rel=2e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [None, 20_000.0])
 def test_a_hundred_thousand_cells_converge_within_ten_thousand_steps(total: float | None) -> None:
     """Some hundred are enough; the limit is that of a solver whose steps do not grow with the number of cells."""

@@ -121,7 +121,7 @@ def optimality_residual(counts, parent, noisy, weights, loss, nonnegative, *, ti
     return (conditions @ duals - limits).max(initial=0.0) / max(1.0, float(np.abs(smooth + fixed[0]).max()))
 
 
-BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block >= 4 else []) for block in range(10)]
+BLOCKS = [pytest.param(block, marks=[pytest.mark.slow] if block >= 2 else []) for block in range(10)]
 """Ten times fifty problems, of which the first two hundred are solved in every run of the tests."""
 
 
