@@ -10,8 +10,11 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("quick", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
+
+QUICK_SEEDS = 12
+"""Of a test over many seeds so many are quick; the others are for `make test-slow`."""
 
 # A benchmark reads its peak memory from a module that Windows does not have.
 collect_ignore_glob = ["unit/benchmarks/*"] if sys.platform == "win32" else []
@@ -44,7 +47,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (drawn := getattr(item, "callspec", None)) and drawn.indices.get("seed", 0) >= QUICK_SEEDS:
+            item.add_marker(pytest.mark.slow)
     reasons = {} if sys.platform == "linux" else LINUX_ALONE
     if sys.platform == "win32":
         reasons = reasons | NOT_WINDOWS

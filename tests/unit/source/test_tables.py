@@ -216,7 +216,7 @@ def test_every_form_of_a_table_has_the_counts_of_the_slow_twin(form, rows, limit
     assert equal(found, expected)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def people():
     rng = np.random.default_rng(7)
     size = 3000
