@@ -42,7 +42,7 @@ LEVEL = 0.9
 LEAST = 0.8
 """The share that must hold in every row."""
 FIRST_SEED = 200
-RUNS = 3
+RUNS = 10
 CLUSTER_CASES: tuple[tuple[RegionKind, float], ...] = (("ball", 0.1), ("ball", 0.5), ("box", 0.5))
 REGRESSION_EPSILONS = (0.1, 1.0)
 TUNED = ("S1", "Gowalla", "Image", "generated", "lifesci", "adult income")
