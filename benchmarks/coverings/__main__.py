@@ -9,10 +9,11 @@ import sys
 from time import monotonic
 
 from benchmarks.coverings.bounds import schonheim_bound
+from benchmarks.coverings.candidates import LARGEST_BLOCK, LARGEST_POINTS
 from benchmarks.coverings.constructing import construct, level, settle
 from benchmarks.coverings.searching import search
 from benchmarks.coverings.table_files import write_table
-from consilience.coverings.designs import LARGEST_BLOCK, LARGEST_POINTS, Key, ShippedDesign, shipped_table
+from consilience.coverings.designs import Key, ShippedDesign, shipped_table
 
 EXAMPLE = "example: python -m benchmarks.coverings --points 45 --block 8 --strength 2 --seconds 60"
 

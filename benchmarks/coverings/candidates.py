@@ -5,12 +5,15 @@ from math import comb
 
 import numpy as np
 
-from consilience.coverings.designs import LARGEST_BLOCK, LARGEST_POINTS, DesignTable, Key
+from consilience.coverings.designs import DesignTable, Key
 
 Candidate = tuple[float, str]
 """Promised size and recipe."""
 
 NEVER = 10**9
+
+LARGEST_POINTS, LARGEST_BLOCK = 64, 10
+"""The table holds every design with block > strength up to these, for the strengths 2 to 4."""
 
 GEOMETRIES: tuple[tuple[str, int, int, int, int], ...] = (
     *((f"affine 2 {q} 1", q * q, q, q * q + q, 2) for q in (3, 4, 5, 7, 8, 9)),

@@ -6,6 +6,7 @@ import numpy as np
 
 from benchmarks.coverings.candidates import Candidate, sizes_so_far, split_candidates, weighted_candidates
 from benchmarks.coverings.dependencies import affected_by, leads_to, references
+from benchmarks.coverings.table_files import packed_rows
 from consilience.coverings.designs import SEARCHED, DesignTable, Key, ShippedDesign, cooked, packed_bytes
 from consilience.errors import ConsilienceError
 
@@ -65,7 +66,7 @@ def enter(table: DesignTable, key: Key, rows: np.ndarray, recipe: str) -> None:
     table.built[key] = rows
     table.searched.pop(key, None)
     if recipe == SEARCHED:
-        table.searched[key] = rows
+        table.searched[key] = packed_rows(rows, key)
 
 
 def _slack(key: Key) -> float:

@@ -4,11 +4,30 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience import coverings
-from consilience.coverings.designs import SEARCHED, DesignTable, packed_rows
+from consilience.coverings.designs import SEARCHED, DesignTable, Key, block_bits
+from consilience.coverings.sets import binomials
 
 FOLDER = Path(coverings.__file__).parent
+
+
+def ranked(sets: NDArray[np.integer], points: int) -> NDArray[np.int64]:
+    """The numbers of sets given as ascending rows.
+
+    >>> ranked(np.array([[0, 1], [0, 2], [2, 3]]), points=4).tolist()
+    [0, 1, 5]
+    """
+    size = sets.shape[1]
+    coefficients = binomials(points, size)
+    return sum((coefficients[sets[:, i], i + 1] for i in range(size)), np.zeros(len(sets), dtype=np.int64))
+
+
+def packed_rows(rows: NDArray[np.int16], key: Key) -> NDArray[np.uint8]:
+    """The blocks as bits of their numbers, ascending."""
+    numbers = np.sort(ranked(rows, key[0]))
+    return np.packbits((numbers[:, None] >> np.arange(block_bits(key))) & 1)
 
 
 def write_table(table: DesignTable, folder: Path = FOLDER) -> None:
@@ -21,7 +40,7 @@ def write_table(table: DesignTable, folder: Path = FOLDER) -> None:
             design = table.designs[key]
             writer.writerow([*key, design.size, design.recipe])
             if design.recipe == SEARCHED:
-                packed.append(packed_rows(table.searched[key], key))
+                packed.append(table.searched[key])
     blocks = np.concatenate(packed) if packed else np.zeros(0, dtype=np.uint8)
     (folder / "searched.bin.new").write_bytes(blocks.tobytes())
     for name in ("designs.csv", "searched.bin"):

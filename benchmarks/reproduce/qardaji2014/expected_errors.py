@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import comb
 
+from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.plans.matrix_mechanism import MOST_CELLS, STRATEGIES, optimised_strategy
 from consilience.plans.published.marginals import Learning, fourier_coefficients
-from consilience.strategies.workload_grams import strategy_error
 
 MOST_POINTS = 1000
 """With more attributes than this, the errors exceed the range of numbers."""

@@ -32,6 +32,7 @@ from benchmarks.reproduce.qardaji2014.asked import (
 from benchmarks.reproduce.qardaji2014.errors import distances
 from benchmarks.reproduce.qardaji2014.expected_errors import normalised_error
 from benchmarks.reproduce.qardaji2014.priview import PriView
+from benchmarks.strategy_errors import strategy_error
 from consilience import plans
 from consilience.domain import Domain, Workload
 from consilience.estimators import Estimator, Residual
@@ -40,7 +41,6 @@ from consilience.plans.published.marginals import DataCube, Learning
 from consilience.plans.published.marginals import Fourier as FourierPlan
 from consilience.privacy.measure import Plan, measure
 from consilience.strategies.attribute_strategies import eigen_design
-from consilience.strategies.workload_grams import strategy_error
 
 NAME = "qardaji2014-figure-1"
 PICTURE = Candlesticks(

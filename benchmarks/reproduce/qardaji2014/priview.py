@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.problems.flags import FlagRecords
 from consilience.coverings.designs import covering
 from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.margins import ViewReader
 from consilience.marginals.nonnegativity import nonnegative_views
 from consilience.marginals.reconstruction import reconstruct
 from consilience.marginals.table_stacks import TableStack
@@ -80,5 +81,5 @@ class PriView:
     def marginals(self, sets: Sequence[Scope], views: Array, *, method: Reconstruction = "entropy") -> Array:
         """The marginal of each set, flat, one in each row."""
         total = float(self.stack.table(views, self.stack.scopes[0]).sum())
-        found = reconstruct(sets, self.stack, views, method=method, total=total)
+        found = reconstruct(ViewReader(self.stack, views), sets, method=method, total=total)
         return np.array([each.table.ravel() for each in found])

@@ -23,6 +23,7 @@ from benchmarks.reproduce.qardaji2014.priview import THETA, Blocks, PriView, des
 from benchmarks.speed.timing import best_time
 from consilience.domain import Domain
 from consilience.marginals.consistency import ViewConsistency
+from consilience.marginals.margins import ViewReader
 from consilience.marginals.nonnegativity import nonnegative_views
 from consilience.marginals.reconstruction import reconstruct
 from consilience.marginals.table_stacks import TableStack
@@ -109,7 +110,7 @@ def seconds_of_one(each: PriView, views: np.ndarray, sets: list[tuple[int, ...]]
     total = float(each.stack.table(views, each.stack.scopes[0]).sum())
 
     def seconds(scope: tuple[int, ...]) -> float:
-        call = partial(reconstruct, [scope], each.stack, views, method="entropy", total=total, threads=1)
+        call = partial(reconstruct, ViewReader(each.stack, views), [scope], method="entropy", total=total, threads=1)
         return best_time(call, patience=0.0, least=2)[0]
 
     return float(np.mean([seconds(scope) for scope in sets]))

@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 
 from consilience.coverings.greedy import alone_counts
 from consilience.coverings.sets import (
+    add_sets,
     among,
     binomials,
     chance,
     chance_below,
     chance_state,
-    places,
     places_with,
     set_rank,
+    strike_off,
+    uncovered_sets,
     unrank_set,
 )
 from consilience.kernels.compilation import announce
@@ -43,8 +45,8 @@ def annealed(
     left, best = _anneal(
         current,
         points,
+        strength,
         binomials(points, strength),
-        places(block, strength),
         places_with(block, strength),
         np.zeros(comb(points, strength), dtype=np.int16),
         moves,
@@ -81,20 +83,17 @@ def fewer_blocks(
 
 @numba.njit(nogil=True, cache=True)
 def _anneal(
-    rows, points, coefficients, parts, parts_with, counts, moves, hot, cold, state
+    rows, points, strength, coefficients, parts_with, counts, moves, hot, cold, state
 ):  # pragma: no cover - compiled
     inside = np.zeros((len(rows), points), dtype=np.uint8)
-    _count(rows, coefficients, parts, counts, inside)
-    open_sets = np.empty(len(counts), dtype=np.int32)
-    where = np.full(len(counts), -1, dtype=np.int32)
-    left = 0
-    for rank in range(len(counts)):
-        if counts[rank] == 0:
-            open_sets[left], where[rank] = rank, left
-            left += 1
+    for number in range(len(rows)):
+        add_sets(rows[number], rows.shape[1], 1, strength, coefficients, counts)
+        for point in rows[number]:
+            inside[number, point] = 1
+    open_sets, where, left = uncovered_sets(counts)
     best, best_left = rows.copy(), left
     moved = np.empty(rows.shape[1], dtype=np.int16)
-    chosen = np.empty(parts.shape[1], dtype=np.int64)
+    chosen = np.empty(strength, dtype=np.int64)
     temperature = hot
     cooling = (cold / hot) ** (1000.0 / moves) if moves > 0 else 1.0
     for move in range(moves):
@@ -114,7 +113,8 @@ def _anneal(
         at = 0
         while moved[at] != missing:
             at += 1
-        change = _lost(row, parts_with[place], coefficients, counts) - _won(moved, parts_with[at], coefficients, counts)
+        lost = _held_by(1, row, parts_with[place], coefficients, counts)
+        change = lost - _held_by(0, moved, parts_with[at], coefficients, counts)
         if change > 0 and chance(state) >= np.exp(-change / temperature):
             continue
         left = _take(row, parts_with[place], coefficients, counts, open_sets, where, left)
@@ -126,15 +126,6 @@ def _anneal(
             best_left = left
             best[:] = rows
     return best_left, best
-
-
-@numba.njit(nogil=True, cache=True)
-def _count(rows, coefficients, parts, counts, inside):  # pragma: no cover - compiled
-    for number in range(len(rows)):
-        for point in rows[number]:
-            inside[number, point] = 1
-        for part in parts:
-            counts[set_rank(rows[number], part, coefficients)] += 1
 
 
 @numba.njit(nogil=True, cache=True)
@@ -168,19 +159,12 @@ def _replaced(row, place, point, moved):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True)
-def _lost(row, parts, coefficients, counts):  # pragma: no cover - compiled
-    lost = 0
+def _held_by(number, row, parts, coefficients, counts):  # pragma: no cover - compiled
+    """How many of the t-sets at some places of a block lie in so many blocks."""
+    found = 0
     for part in parts:
-        lost += counts[set_rank(row, part, coefficients)] == 1
-    return lost
-
-
-@numba.njit(nogil=True, cache=True)
-def _won(row, parts, coefficients, counts):  # pragma: no cover - compiled
-    won = 0
-    for part in parts:
-        won += counts[set_rank(row, part, coefficients)] == 0
-    return won
+        found += counts[set_rank(row, part, coefficients)] == number
+    return found
 
 
 @numba.njit(nogil=True, cache=True)
@@ -200,8 +184,5 @@ def _give(row, parts, coefficients, counts, open_sets, where, left):  # pragma: 
         rank = set_rank(row, part, coefficients)
         counts[rank] += 1
         if counts[rank] == 1:
-            left -= 1
-            last = open_sets[left]
-            open_sets[where[rank]], where[last] = last, where[rank]
-            where[rank] = -1
+            left = strike_off(rank, open_sets, where, left)
     return left

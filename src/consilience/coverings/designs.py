@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from consilience.coverings.annealing import fewer_blocks
 from consilience.coverings.geometries import affine_flats, inversive_plane, octads, projective_flats
 from consilience.coverings.greedy import greedy_rows, refuse_large, tidied
-from consilience.coverings.sets import Block, block_rows, ranked, row_blocks, unranked
+from consilience.coverings.sets import Block, block_rows, row_blocks, unranked
 from consilience.errors import DeclarationError, FileFormatError
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -175,9 +175,6 @@ def _order(points: int, backwards: int) -> list[int]:
 Key = tuple[int, int, int]
 """Points, block and strength."""
 
-LARGEST_POINTS, LARGEST_BLOCK, LARGEST_STRENGTH = 64, 10, 4
-"""The table holds every design with block > strength ≥ 2 up to these."""
-
 
 @dataclass(frozen=True)
 class ShippedDesign:
@@ -192,7 +189,8 @@ class DesignTable:
     """Designs by points, block and strength; rows are rebuilt at first use and kept."""
 
     designs: dict[Key, ShippedDesign]
-    searched: dict[Key, NDArray[np.int16]]
+    searched: dict[Key, NDArray[np.uint8]]
+    """The packed blocks of those that only a search has found."""
     built: dict[Key, NDArray[np.int16]] = field(default_factory=dict)
 
     def rows(self, points: int, block: int, strength: int) -> NDArray[np.int16]:
@@ -204,7 +202,7 @@ class DesignTable:
         if key not in self.built:
             design = self.designs[key]
             if design.recipe == SEARCHED:
-                self.built[key] = self.searched[key]
+                self.built[key] = unpacked_rows(self.searched[key], key, design.size)
             else:
                 self.built[key] = cooked(design.recipe, points, block, strength, self.rows)
         return self.built[key]
@@ -248,40 +246,23 @@ def read_table(folder: Traversable) -> DesignTable:
         raise FileFormatError(
             f"searched.bin has {packed.size:,} bytes where designs.csv describes {begin:,}: install the package anew"
         )
-    return DesignTable(dict(listed), _Unpacking(dict(listed), searched))
+    return DesignTable(dict(listed), searched)
 
 
-class _Unpacking(dict[Key, NDArray[np.int16]]):
-    """Packed blocks by key, unpacked when they are asked for."""
-
-    def __init__(self, designs: dict[Key, ShippedDesign], packed: dict[Key, NDArray[np.uint8]]) -> None:
-        super().__init__()
-        self._designs, self._packed = designs, packed
-
-    def __missing__(self, key: Key) -> NDArray[np.int16]:
-        self[key] = unpacked_rows(self._packed[key], key, self._designs[key].size)
-        return self[key]
-
-
-def _bits(key: Key) -> int:
+def block_bits(key: Key) -> int:
+    """How many bits the number of a block takes."""
     return (comb(key[0], key[1]) - 1).bit_length()
 
 
 def packed_bytes(key: Key, size: int) -> int:
     """How many bytes the blocks of a searched design take."""
-    return (_bits(key) * size + 7) // 8
-
-
-def packed_rows(rows: NDArray[np.int16], key: Key) -> NDArray[np.uint8]:
-    """The blocks as bits of their numbers, ascending."""
-    numbers = np.sort(ranked(rows, key[0]))
-    return np.packbits((numbers[:, None] >> np.arange(_bits(key))) & 1)
+    return (block_bits(key) * size + 7) // 8
 
 
 def unpacked_rows(packed: NDArray[np.uint8], key: Key, size: int) -> NDArray[np.int16]:
-    """The blocks that `packed_rows` wrote."""
-    bits = np.unpackbits(packed)[: _bits(key) * size].reshape(size, -1).astype(np.int64)
-    return unranked(bits @ (1 << np.arange(_bits(key))), key[0], key[1]).astype(np.int16)
+    """The blocks whose numbers, ascending, are packed bit by bit."""
+    bits = np.unpackbits(packed)[: block_bits(key) * size].reshape(size, -1).astype(np.int64)
+    return unranked(bits @ (1 << np.arange(block_bits(key))), key[0], key[1]).astype(np.int16)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.coverings.sets import (
+    add_sets,
     binomials,
     chance,
     chance_state,
+    count_alone,
+    count_sets,
     insert,
     next_places,
     places,
@@ -207,8 +210,8 @@ def tidied(rows: NDArray[np.integer], points: int, strength: int) -> NDArray[np.
         before = len(current)
         counts = np.zeros(comb(points, strength), dtype=np.int32)
         lengths = (current >= 0).sum(axis=1)
-        _count(current, lengths, strength, coefficients, counts, 1)
-        alone = _count_alone(current, lengths, strength, coefficients, counts)
+        count_sets(current, lengths, strength, coefficients, counts)
+        alone = count_alone(current, lengths, strength, coefficients, counts)
         _thin(current, lengths, np.argsort(alone, kind="stable"), strength, coefficients, counts)
         kept = lengths >= strength
         current, lengths = current[kept], lengths[kept]
@@ -227,35 +230,8 @@ def alone_counts(rows: NDArray[np.int16], points: int, strength: int) -> NDArray
     coefficients = binomials(points, strength)
     lengths = (rows >= 0).sum(axis=1)
     counts = np.zeros(comb(points, strength), dtype=np.int32)
-    _count(rows, lengths, strength, coefficients, counts, 1)
-    return _count_alone(rows, lengths, strength, coefficients, counts)
-
-
-@numba.njit(nogil=True, cache=True)
-def _count(rows, lengths, strength, coefficients, counts, step):  # pragma: no cover - compiled
-    for number in range(len(rows)):
-        if lengths[number] < strength:
-            continue
-        place = np.arange(strength)
-        running = True
-        while running:
-            counts[set_rank(rows[number], place, coefficients)] += step
-            running = next_places(place, lengths[number])
-
-
-@numba.njit(nogil=True, cache=True)
-def _count_alone(rows, lengths, strength, coefficients, counts):  # pragma: no cover - compiled
-    """For each block, the number of its t-sets that lie in no other."""
-    alone = np.zeros(len(rows), dtype=np.int64)
-    for number in range(len(rows)):
-        if lengths[number] < strength:
-            continue
-        place = np.arange(strength)
-        running = True
-        while running:
-            alone[number] += counts[set_rank(rows[number], place, coefficients)] == 1
-            running = next_places(place, lengths[number])
-    return alone
+    count_sets(rows, lengths, strength, coefficients, counts)
+    return count_alone(rows, lengths, strength, coefficients, counts)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -265,7 +241,7 @@ def _thin(rows, lengths, order, strength, coefficients, counts):  # pragma: no c
     for number in order:
         _need(rows[number], lengths[number], strength, coefficients, counts, needed)
         if needed[: lengths[number]].sum() == 0:
-            _count(rows[number : number + 1], lengths[number : number + 1], strength, coefficients, counts, -1)
+            add_sets(rows[number], lengths[number], -1, strength, coefficients, counts)
             rows[number] = -1
             lengths[number] = 0
     for number in order:
@@ -277,21 +253,19 @@ def _thin(rows, lengths, order, strength, coefficients, counts):  # pragma: no c
                     out = i
             if out < 0:
                 break
-            _count(rows[number : number + 1], lengths[number : number + 1], strength, coefficients, counts, -1)
+            add_sets(rows[number], lengths[number], -1, strength, coefficients, counts)
             rows[number, out:-1] = rows[number, out + 1 :].copy()
             rows[number, -1] = -1
             lengths[number] -= 1
-            _count(rows[number : number + 1], lengths[number : number + 1], strength, coefficients, counts, 1)
+            add_sets(rows[number], lengths[number], 1, strength, coefficients, counts)
 
 
 @numba.njit(nogil=True, cache=True)
 def _need(row, length, strength, coefficients, counts, needed):  # pragma: no cover - compiled
     """For each place, the number of t-sets with it that lie in no other block."""
     needed[:] = 0
-    if length < strength:
-        return
     place = np.arange(strength)
-    running = True
+    running = length >= strength
     while running:
         if counts[set_rank(row, place, coefficients)] == 1:
             for i in range(strength):

@@ -63,17 +63,6 @@ def unranked(ranks: NDArray[np.int64], points: int, size: int) -> NDArray[np.int
     return sets
 
 
-def ranked(sets: NDArray[np.integer], points: int) -> NDArray[np.int64]:
-    """The numbers of sets given as ascending rows.
-
-    >>> ranked(np.array([[0, 1], [0, 2], [2, 3]]), points=4).tolist()
-    [0, 1, 5]
-    """
-    size = sets.shape[1]
-    coefficients = binomials(points, size)
-    return sum((coefficients[sets[:, i], i + 1] for i in range(size)), np.zeros(len(sets), dtype=np.int64))
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # What the kernels share: running through the t-subsets of a block, and numbering them (see `set_ranks`).
 
@@ -103,6 +92,63 @@ def set_rank(row, place, coefficients):  # pragma: no cover - compiled
     for i in range(len(place)):
         rank += coefficients[row[place[i]], i + 1]
     return rank
+
+
+@numba.njit(nogil=True, cache=True)
+def add_sets(row, length, step, strength, coefficients, counts):  # pragma: no cover - compiled
+    """Add a step to the counts of a block's t-sets; returns how many are at 0 on the lower side of the step."""
+    met = 0
+    place = np.arange(strength)
+    running = length >= strength
+    while running:
+        rank = set_rank(row, place, coefficients)
+        met += counts[rank] == (1 if step < 0 else 0)
+        counts[rank] += step
+        running = next_places(place, length)
+    return met
+
+
+@numba.njit(nogil=True, cache=True)
+def count_sets(rows, lengths, strength, coefficients, counts):  # pragma: no cover - compiled
+    """Count for each t-set the blocks that hold it."""
+    for number in range(len(rows)):
+        add_sets(rows[number], lengths[number], 1, strength, coefficients, counts)
+
+
+@numba.njit(nogil=True, cache=True)
+def count_alone(rows, lengths, strength, coefficients, counts):  # pragma: no cover - compiled
+    """For each block, the number of its t-sets that lie in no other."""
+    alone = np.zeros(len(rows), dtype=np.int64)
+    for number in range(len(rows)):
+        place = np.arange(strength)
+        running = lengths[number] >= strength
+        while running:
+            alone[number] += counts[set_rank(rows[number], place, coefficients)] == 1
+            running = next_places(place, lengths[number])
+    return alone
+
+
+@numba.njit(nogil=True, cache=True)
+def uncovered_sets(counts):  # pragma: no cover - compiled
+    """The t-sets in no block: a list with room for all, where each is in it (−1 elsewhere), and how many there are."""
+    listed = np.empty(len(counts), dtype=np.int32)
+    where = np.full(len(counts), -1, dtype=np.int32)
+    left = 0
+    for rank in range(len(counts)):
+        if counts[rank] == 0:
+            listed[left], where[rank] = rank, left
+            left += 1
+    return listed, where, left
+
+
+@numba.njit(nogil=True, cache=True)
+def strike_off(rank, listed, where, left):  # pragma: no cover - compiled
+    """Take a t-set off the list, whose last one takes its place; returns how many are left."""
+    left -= 1
+    last = listed[left]
+    listed[where[rank]], where[last] = last, where[rank]
+    where[rank] = -1
+    return left
 
 
 @numba.njit(nogil=True, cache=True)

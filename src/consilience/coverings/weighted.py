@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 from consilience.coverings.designs import covering
 from consilience.coverings.sets import (
     Block,
+    add_sets,
     among,
     binomials,
     chance,
     chance_below,
     chance_state,
+    count_alone,
     insert,
     next_places,
     set_rank,
+    strike_off,
+    uncovered_sets,
     unranked,
 )
 from consilience.errors import DeclarationError, TooLarge
@@ -41,22 +45,6 @@ MOST_TRIES = 40
 
 FILLING_TRIES = 3
 """How many points are tried to fill a changed block up with."""
-
-
-@numba.njit(nogil=True, cache=True)
-def add_sets(row, length, step, strength, coefficients, counts):  # pragma: no cover - compiled
-    """Add a step to the counts of a block's t-sets; returns how many are at 0 on the lower side of the step."""
-    met = 0
-    if length < strength:
-        return met
-    place = np.arange(strength)
-    running = True
-    while running:
-        rank = set_rank(row, place, coefficients)
-        met += counts[rank] == (1 if step < 0 else 0)
-        counts[rank] += step
-        running = next_places(place, length)
-    return met
 
 
 @numba.njit(nogil=True, cache=True)
@@ -130,13 +118,7 @@ def anneal(
     """
     strength = sets.shape[1]
     points = len(sizes)
-    open_sets = np.empty(len(counts), dtype=np.int32)
-    where = np.full(len(counts), -1, dtype=np.int32)
-    left = 0
-    for rank in range(len(counts)):
-        if counts[rank] == 0:
-            open_sets[left], where[rank] = rank, left
-            left += 1
+    open_sets, where, left = uncovered_sets(counts)
     inside = np.zeros((len(rows), points), dtype=np.uint8)
     for number in range(len(rows)):
         for i in range(lengths[number]):
@@ -213,32 +195,17 @@ def _changed(chosen, row, length, sizes, product, most_cells, moved, state):  # 
 @numba.njit(nogil=True, cache=True)
 def _refresh(row, length, strength, coefficients, counts, open_sets, where, left):  # pragma: no cover - compiled
     """Put the block's sets on the list of uncovered ones or take them off it, as their counts say."""
-    if length < strength:
-        return left
     place = np.arange(strength)
-    running = True
+    running = length >= strength
     while running:
         rank = set_rank(row, place, coefficients)
         if counts[rank] == 0 and where[rank] < 0:
             open_sets[left], where[rank] = rank, left
             left += 1
         elif counts[rank] > 0 and where[rank] >= 0:
-            left -= 1
-            last = open_sets[left]
-            open_sets[where[rank]], where[last] = last, where[rank]
-            where[rank] = -1
+            left = strike_off(rank, open_sets, where, left)
         running = next_places(place, length)
     return left
-
-
-@numba.njit(nogil=True, cache=True)
-def alone(rows, lengths, strength, coefficients, counts):  # pragma: no cover - compiled
-    """For each block, the number of its sets that lie in no other."""
-    result = np.zeros(len(rows), dtype=np.int64)
-    for number in range(len(rows)):
-        result[number] = add_sets(rows[number], lengths[number], -1, strength, coefficients, counts)
-        add_sets(rows[number], lengths[number], 1, strength, coefficients, counts)
-    return result
 
 
 @numba.njit(nogil=True, cache=True)
@@ -266,10 +233,8 @@ def trim(rows, lengths, cells, sizes, order, strength, coefficients, counts):  #
 
 @numba.njit(nogil=True, cache=True)
 def _all_covered(row, length, strength, coefficients, counts):  # pragma: no cover - compiled
-    if length < strength:
-        return True
     place = np.arange(strength)
-    running = True
+    running = length >= strength
     while running:
         if counts[set_rank(row, place, coefficients)] == 0:
             return False
@@ -383,17 +348,10 @@ def _greedy(
     # No block is longer than the smallest attributes that fit together.
     longest = int((np.cumprod(np.sort(sizes).astype(float)) <= most_cells).sum())
     width = min(points, max(longest, sets.shape[1]) + 1)
-    blocks = _Blocks(
-        np.zeros((most, width), dtype=np.int16),
-        np.zeros(most, dtype=np.int64),
-        np.ones(most, dtype=np.int64),
-        own.astype(np.int32),
-    )
-    arrays = blocks.counts, blocks.rows, blocks.lengths, blocks.cells
-    number = int(build(sizes, most_cells, order, sets, sets.shape[1], coefficients, *arrays))
-    return _Blocks(
-        blocks.rows[:number].copy(), blocks.lengths[:number].copy(), blocks.cells[:number].copy(), blocks.counts
-    )
+    rows, lengths = np.zeros((most, width), dtype=np.int16), np.zeros(most, dtype=np.int64)
+    cells, counts = np.ones(most, dtype=np.int64), own.astype(np.int32)
+    made = build(sizes, most_cells, order, sets, sets.shape[1], coefficients, counts, rows, lengths, cells)
+    return _Blocks(rows[:made].copy(), lengths[:made].copy(), cells[:made].copy(), counts)
 
 
 def _fewer(
@@ -411,7 +369,7 @@ def _fewer(
     share = budget // (2 * ATTEMPTS)
     step, failures = max(1, len(blocks.rows) // 30), 0
     while failures < ATTEMPTS and len(blocks.rows) > step and budget > 0:
-        worth = alone(blocks.rows, blocks.lengths, strength, coefficients, blocks.counts)
+        worth = count_alone(blocks.rows, blocks.lengths, strength, coefficients, blocks.counts)
         # After a failure other blocks are taken out, so that it is not simply repeated.
         first = min(failures, len(worth) - step)
         out = np.argsort(worth, kind="stable")[first : first + step]

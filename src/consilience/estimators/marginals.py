@@ -43,7 +43,7 @@ from consilience.marginals.least_squares import (
 )
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
 from consilience.marginals.margins import Reconstructed, ViewReader
-from consilience.marginals.reconstruction import Method, reconstruct_from
+from consilience.marginals.reconstruction import Method, reconstruct
 from consilience.marginals.table_stacks import EmptyCells, Scope, TableStack, maximal, stored_order
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Infeasible, Status
@@ -386,7 +386,7 @@ class ViewsEstimate(MarginalsEstimate):
         """Marginals that views hold, as they are, and the others put together from views that agree or not."""
         held = {target: self.tables.known(target) for target in targets} if self.method.get("consistent", True) else {}
         asked = [target for target in targets if held.get(target) is None]
-        made = reconstruct_from(self.reader, asked, method=self.way, total=self.count)
+        made = reconstruct(self.reader, asked, method=self.way, total=self.count)
         others = dict(zip(asked, made, strict=True))
         found: list[Reconstructed] = []
         for target in targets:

@@ -26,6 +26,7 @@ from consilience.errors import DeclarationError, TooLarge, readable_bytes, reada
 from consilience.estimators.base import Progress, Suitability
 from consilience.estimators.marginals import MeasuredMarginals, MeasuredScopes, ViewsEstimate, noisy_table
 from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
+from consilience.marginals.margins import ViewReader
 from consilience.marginals.nonnegativity import GAP, MOST_STEPS, NonnegativeViews, nearest_views, nonnegative_views
 from consilience.marginals.reconstruction import Method as Reconstruction
 from consilience.marginals.reconstruction import reconstruct
@@ -163,7 +164,7 @@ class Views:
         sizes = problem.domain.shape
         target = stored_order(sizes, problem.attributes)
         stack = TableStack(sizes, scopes)
-        (joint,) = reconstruct([target], stack, counts, method=self.reconstruction, total=total)
+        (joint,) = reconstruct(ViewReader(stack, counts), [target], method=self.reconstruction, total=total)
         return (target,), joint.table.ravel(), joint.violation
 
     def _describe(self, found: NonnegativeViews) -> dict[str, Any]:

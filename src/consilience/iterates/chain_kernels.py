@@ -12,7 +12,7 @@ logistic      θ is the coefficients, and below them how gradients are clipped (
               cell, and φ is 1 and the clipped gradient of the record's loss.
 
 *Adding a kind.* Give it a number, write its `locate` and `contribute` beside those of k-means, add a branch to each of
-the two switches below and to `statistics_size` and `most_places`. Two laws must hold. Records of different cells touch
+the two switches below and to `statistics_size`. Two laws must hold. Records of different cells touch
 disjoint places, and records of one cell touch the same places in the same order: then a replaced record changes each
 place once. A record's cell and contribution depend on the record and θ alone. An algorithm whose records all touch
 everything has one cell, 0. Coordinates that are no numbers on a scale (a label) go last, and the proposal leaves them
@@ -109,15 +109,6 @@ def statistics_size(kind: int, theta_shape: tuple[int, ...]) -> int:
     """
     rows, columns = theta_shape
     return {KMEANS: rows * (1 + columns), LOGISTIC: 1 + columns}[kind]
-
-
-def most_places(kind: int, theta_shape: tuple[int, ...]) -> int:
-    """How many of them one record touches at most.
-
-    >>> most_places(KMEANS, (15, 2))
-    3
-    """
-    return {KMEANS: 1 + theta_shape[1], LOGISTIC: 1 + theta_shape[1]}[kind]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

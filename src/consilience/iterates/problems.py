@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.iterates.chain import ChainProblem, Mixture
-from consilience.iterates.chain_kernels import KMEANS, LOGISTIC, Target, most_places
+from consilience.iterates.chain_kernels import KMEANS, LOGISTIC, Target
 from consilience.iterates.clustering import next_centroids
 from consilience.kernels.logistic_gradients import Norm
 from consilience.kernels.regions import BOX, Region
@@ -58,7 +58,10 @@ def consistent_counts(noisy: Array, weights: Array, *, sense: Sense) -> Array:
            [10.,  0.],
            [ 7.,  3.]])
     """
-    total = _median_total(noisy, weights) if sense == "absolute" else _balanced_total(noisy, weights)
+    if sense == "absolute":
+        total = weighted_median(np.maximum(noisy, 0.0).sum(axis=1), weights)
+    else:
+        total = _balanced_total(noisy, weights)
     return np.array([project_to_simplex(row, total) for row in noisy])
 
 
@@ -91,10 +94,6 @@ def weighted_median(values: Array, weights: Array) -> float:
     return float((values[order][low] + values[order][high]) / 2)
 
 
-def _median_total(noisy: Array, weights: Array) -> float:
-    return weighted_median(np.maximum(noisy, 0.0).sum(axis=1), weights)
-
-
 def _balanced_total(noisy: Array, weights: Array) -> float:
     """The root of Σ_t c_t λ_t(N), found on the broken line that the sum is, exactly.
 
@@ -104,7 +103,7 @@ def _balanced_total(noisy: Array, weights: Array) -> float:
     bends = np.array([[np.maximum(row + lift, 0.0).sum() for lift in -row] for row in noisy])
     totals = np.unique(bends)
     totals = np.append(totals, totals[-1] + np.abs(noisy).sum() + 1.0)
-    slopes = np.array([_weighted_lift(noisy, weights, total) for total in totals])
+    slopes = np.array([weights @ np.array([_lift(row, total) for row in noisy]) for total in totals])
     if slopes[0] >= 0:
         return float(totals[0])
     above = int(np.searchsorted(slopes > 0, True))
@@ -112,14 +111,11 @@ def _balanced_total(noisy: Array, weights: Array) -> float:
     return float(low - slopes[above - 1] * (high - low) / (slopes[above] - slopes[above - 1]))
 
 
-def _weighted_lift(noisy: Array, weights: Array, total: float) -> float:
-    """Σ_t c_t λ_t(N); at N = 0 the largest λ that leaves nothing."""
-    lifts = [_lift(row, total) for row in noisy]
-    return float(weights @ np.array(lifts))
-
-
 def _lift(row: Array, total: float) -> float:
-    """λ with Σ max(y + λ, 0) = N: only the j largest values count, for the largest j that leaves them positive."""
+    """λ with Σ max(y + λ, 0) = N, at N = 0 the largest that leaves nothing.
+
+    Only the j largest values count, for the largest j that leaves them positive.
+    """
     falling = np.sort(row)[::-1]
     lifts = (total - np.cumsum(falling)) / np.arange(1, row.size + 1)
     used = max(1, int(np.count_nonzero(falling + lifts > 0)))
@@ -207,18 +203,24 @@ def _cluster_target(rounds: NoisyRounds, counts: Array, sums: Array, *, simulate
     scales = np.repeat(
         np.column_stack([rounds.count_scales, rounds.sum_scales]), [clusters, clusters * dimensions], axis=1
     )
-    nothing = np.zeros(released.shape)
+    linear, quadratic = _noise_terms(scales, laplace=rounds.laplace)
     return Target(
         kind=KMEANS,
         region=rounds.region.code if simulate_images else BOX,
         bounded=dimensions,
-        places=most_places(KMEANS, (clusters, dimensions)),
+        places=1 + dimensions,
         thetas=np.ascontiguousarray(rounds.thetas, dtype=np.float64),
         released=released,
-        linear=1 / scales if rounds.laplace else nothing,
-        quadratic=nothing if rounds.laplace else 0.5 / scales**2,
+        linear=linear,
+        quadratic=quadratic,
         image=BOX if simulate_images else rounds.region.code,
     )
+
+
+def _noise_terms(scales: Array, *, laplace: bool) -> tuple[Array, Array]:
+    """a and c of ln π = −Σ a |y − S| + c (y − S)² for noise of these scales."""
+    nothing = np.zeros(scales.shape)
+    return (1 / scales, nothing) if laplace else (nothing, 0.5 / scales**2)
 
 
 def _mixture(
@@ -237,23 +239,6 @@ def _mixture(
         widths=np.append(np.ones(len(centres)), 0.0)[:, None].repeat(dimensions, axis=1),
         extra=np.append(extra, ANYWHERE_SPREAD)[:, None].repeat(dimensions, axis=1),
     )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Logistic regression as a problem for the chain: the target, what points are drawn from, and how many there are.
-#
-# The target is about what was released: noisy counts and sums of clipped gradients, under the coefficients θ_{t−1} that
-# were in force. A point is x with its label as the last coordinate. New points are drawn without regard to what was
-# released: either label with the same chance, and x Gaussian around the middle of the region, about as wide as the
-# uniform law there. So the proposal is fixed and its density known, and jumps are exact for any released values.
-#
-# The prior is uniform over datasets of n' weighted points, and n' is its strength: the more points, the less can all of
-# them together depart from the uniform law. A point is to stand for about as many records as the noise hides, which is
-# a multiple c of the noise's standard deviation in units of a typical gradient:
-#
-#     n' = N̂ / (c σ̂),      σ̂ = the geometric mean over rounds of the standard deviation of the gradient's noise.
-#
-# N̂ is the mean of the noisy counts. Both are public.
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -377,6 +362,19 @@ def next_coefficients(previous: Array, gradient: Array, records: float, *, step:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Logistic regression as a problem for the chain: the target, what points are drawn from, and how many there are.
+#
+# The target is about what was released: noisy counts and sums of clipped gradients, under the coefficients θ_{t−1} that
+# were in force. A point is x with its label as the last coordinate. New points are drawn without regard to what was
+# released: either label with the same chance, and x Gaussian around the middle of the region, about as wide as the
+# uniform law there. So the proposal is fixed and its density known, and jumps are exact for any released values.
+#
+# The prior is uniform over datasets of n' weighted points, and n' is its strength: the more points, the less can all of
+# them together depart from the uniform law. A point is to stand for about as many records as the noise hides, which is
+# a multiple c of the noise's standard deviation in units of a typical gradient:
+#
+#     n' = N̂ / (c σ̂),      σ̂ = the geometric mean over rounds of the standard deviation of the gradient's noise.
+#
+# N̂ is the mean of the noisy counts. Both are public.
 
 
 FEWEST_POINTS, MOST_POINTS = 16, 2000
@@ -457,14 +455,14 @@ def _logistic_target(rounds: NoisyGradients) -> Target:
     thetas[:, 0] = rounds.thetas
     thetas[:, 1, 0], thetas[:, 1, 1] = rounds.clip, rounds.clip_norm
     scales = np.column_stack([rounds.count_scales, np.repeat(rounds.gradient_scales[:, None], size, axis=1)])
-    nothing = np.zeros(scales.shape)
+    linear, quadratic = _noise_terms(scales, laplace=rounds.laplace)
     return Target(
         kind=LOGISTIC,
         region=rounds.region.code,
         bounded=size - 1,
-        places=most_places(LOGISTIC, (2, size)),
+        places=1 + size,
         thetas=thetas,
         released=np.column_stack([rounds.counts, rounds.gradients]),
-        linear=1 / scales if rounds.laplace else nothing,
-        quadratic=nothing if rounds.laplace else 0.5 / scales**2,
+        linear=linear,
+        quadratic=quadratic,
     )

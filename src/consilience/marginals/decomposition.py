@@ -116,15 +116,9 @@ class Decomposition:
                     axis, larger = _next_larger(axes)
                     summed[axes] = summed[larger].sum(axis=1 + larger.index(axis)) / group.shape[axis]
                 links[axes].add(found, summed[axes])
-        return self.centred(found)
-
-    def centred(self, residuals: Array) -> Array:
-        """The given tables without their means along every axis, in place."""
         for group in self.residuals.groups:
-            tables = group.tables(residuals)
-            for axis in range(1, tables.ndim):
-                tables -= tables.mean(axis=axis, keepdims=True)
-        return residuals
+            centre(group.tables(found), first=1)
+        return found
 
     def precisions(self, weights: dict[Scope, float]) -> dict[Scope, float]:
         """q_τ for all residuals, from a weight r_C for each table."""
@@ -143,12 +137,16 @@ def _next_larger(axes: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
     return axis, tuple(sorted((*axes, axis)))
 
 
+def centre(tables: Array, *, first: int) -> Array:
+    """The tables without their means along every axis from the first one named, in place."""
+    for axis in range(first, tables.ndim):
+        tables -= tables.mean(axis=axis, keepdims=True)
+    return tables
+
+
 def residual_of(table: Array) -> Array:
     """The part of a table that its sums do not determine."""
-    found = np.array(table, dtype=np.float64)
-    for axis in range(found.ndim):
-        found -= found.mean(axis=axis, keepdims=True)
-    return found
+    return centre(np.array(table, dtype=np.float64), first=0)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ started from the closed form on each table's own least-squares marginal.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -43,14 +43,6 @@ LARGEST_WRITTEN_OUT = 4_000_000
 RANK_TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True)
-class AxisPrecision:
-    """The precision of the sum along an axis, spread evenly, and of the differences."""
-
-    sums: float
-    contrasts: float
-
-
 def determines_its_axis(each: LinearMap) -> bool | None:
     """Whether the answers of a map leave nothing open; None where that is too large to find out."""
     if isinstance(each, IdentityMap | PrefixMap):
@@ -63,24 +55,19 @@ def determines_its_axis(each: LinearMap) -> bool | None:
     return bool(values.min(initial=np.inf) > RANK_TOLERANCE * values.max(initial=0.0))
 
 
-def axis_precision(each: LinearMap) -> AxisPrecision:
-    """The precisions of a map that determines its axis."""
+@lru_cache(maxsize=256)
+def axis_precision(each: LinearMap) -> tuple[float, float]:
+    """How precisely a map that determines its axis tells the sum along it, spread evenly, and the differences."""
     count = each.columns
     if isinstance(each, IdentityMap):
-        return AxisPrecision(1.0 / count, 1.0)
-    return _written_out(each)
-
-
-@lru_cache(maxsize=256)
-def _written_out(each: LinearMap) -> AxisPrecision:
+        return 1.0 / count, 1.0
     matrix = each.dense()
-    count = each.columns
     gram = matrix.T @ matrix
     centring = np.eye(count) - 1.0 / count
     values = np.linalg.eigvalsh(centring @ gram @ centring)
     kept = values[values > RANK_TOLERANCE * values.max(initial=0.0)]
     contrasts = kept.size / float(np.sum(1.0 / kept)) if kept.size else 1.0
-    return AxisPrecision(float(gram.sum()) / count**2, contrasts)
+    return float(gram.sum()) / count**2, contrasts
 
 
 @lru_cache(maxsize=256)
@@ -183,10 +170,9 @@ def fit_residuals(
     """The weighted least-squares residuals; the decomposition has a table for every measured scope."""
     precisions = _precisions(decomposition, noisy)
     weights = decomposition.residuals.spread(precisions)
-    plain = all(each.is_plain for each in noisy)
     residuals = _closed_form(decomposition, noisy, weights, known)
     steps, remainder = 0, 0.0
-    if not plain:
+    if not all(each.is_plain for each in noisy):
         free = np.where(decomposition.residuals.spread({s: float(s not in known) for s in precisions}) > 0, weights, 0)
         residuals, steps, remainder = _conjugate_gradients(decomposition, noisy, free, residuals)
     certain = dict.fromkeys(known, math.inf)
@@ -201,8 +187,7 @@ def _precisions(decomposition: Decomposition, noisy: Sequence[NoisyTable]) -> di
         axes = {attribute: axis_precision(axis) for attribute, axis in zip(each.scope, each.maps, strict=True)}
         base = float(each.precisions.mean())
         for part in subsets(stored_order(sizes, each.scope)):
-            factors = [pair.contrasts if attribute in part else pair.sums for attribute, pair in axes.items()]
-            found[part] += base * math.prod(factors)
+            found[part] += base * math.prod(pair[attribute in part] for attribute, pair in axes.items())
     return found
 
 
@@ -233,7 +218,8 @@ def _own_marginal(noisy: NoisyTable) -> tuple[Array, float]:
     for axis, each in enumerate(noisy.maps):
         if not isinstance(each, IdentityMap):
             array = inverse_map(each).apply(array, axis)
-            precision *= axis_precision(each).contrasts or axis_precision(each).sums * each.columns
+            sums, contrasts = axis_precision(each)
+            precision *= contrasts or sums * each.columns
     return np.asarray(array, dtype=np.float64), precision
 
 
@@ -241,37 +227,29 @@ def _reordered(table: Array, scope: Scope, into: Scope) -> Array:
     return table.transpose([scope.index(attribute) for attribute in into])
 
 
-class _NormalEquations:
-    """Mᵀ (Σ_C A_Cᵀ W_C A_C) M, on residuals."""
-
-    def __init__(self, decomposition: Decomposition, noisy: Sequence[NoisyTable]) -> None:
-        self.decomposition = decomposition
-        self.noisy = noisy
-        self.operators = [Kronecker(each.maps) for each in noisy]
-
-    def gradient(self, residuals: Array, *, values: bool) -> Array:
-        """Mᵀ Aᵀ W (A M z − y), with y = 0 where `values` is False."""
-        stack = self.decomposition.tables
-        marginals = self.decomposition.marginals(residuals)
-        image = np.zeros(stack.size)
-        for each, operator in zip(self.noisy, self.operators, strict=True):
-            scope = stored_order(stack.sizes, each.scope)
-            answers = operator.apply(_reordered(stack.table(marginals, scope), scope, each.scope))
-            missed = (answers.ravel() - each.values if values else answers.ravel()) * each.precisions
-            back = operator.adjoint(missed.reshape(operator.shape_out))
-            stack.table(image, scope)[...] += _reordered(back, each.scope, scope)
-        return self.decomposition.adjoint(image)
+def _gradient(decomposition: Decomposition, noisy: Sequence[NoisyTable], residuals: Array, *, values: bool) -> Array:
+    """Mᵀ Σ_C A_Cᵀ W_C (A_C M z − y_C), with y = 0 where `values` is False."""
+    stack = decomposition.tables
+    marginals = decomposition.marginals(residuals)
+    image = np.zeros(stack.size)
+    for each in noisy:
+        scope, operator = stored_order(stack.sizes, each.scope), Kronecker(each.maps)
+        answers = operator.apply(_reordered(stack.table(marginals, scope), scope, each.scope))
+        missed = (answers.ravel() - each.values if values else answers.ravel()) * each.precisions
+        back = operator.adjoint(missed.reshape(operator.shape_out))
+        stack.table(image, scope)[...] += _reordered(back, each.scope, scope)
+    return decomposition.adjoint(image)
 
 
 def _conjugate_gradients(
     decomposition: Decomposition, noisy: Sequence[NoisyTable], weights: Array, start: Array
 ) -> tuple[Array, int, float]:
     """Preconditioned conjugate gradients over the residuals of weight above 0; the others stay."""
-    equations = _NormalEquations(decomposition, noisy)
+    gradient = partial(_gradient, decomposition, noisy)
     scaling = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
 
     def product(direction: Array, out: Array) -> float:
-        np.multiply(equations.gradient(direction, values=False), weights > 0, out=out)
+        np.multiply(gradient(direction, values=False), weights > 0, out=out)
         return float(direction @ out)
 
     def precondition(slope: Array, out: Array) -> float:
@@ -280,7 +258,7 @@ def _conjugate_gradients(
     def stop(at: Iterate) -> bool:
         return at.energy <= ENOUGH**2 * at.first_energy
 
-    slope = -equations.gradient(start, values=True) * (weights > 0)
+    slope = -gradient(start, values=True) * (weights > 0)
     found = conjugate_gradients(product, slope, precondition, stop, most_steps=MOST_STEPS, start=start)
     remainder = math.sqrt(found.energy / found.first_energy) if found.first_energy > 0 else 0.0
     return found.solution, found.steps, remainder
@@ -345,29 +323,19 @@ def combined_total(estimates: Sequence[TotalEstimate | None], *, least: float = 
     return TotalEstimate(max(total, least), 1.0 / precision)
 
 
-@dataclass(frozen=True, eq=False)
-class _Transposed:
-    """Fᵀ as SciPy's solvers take it."""
-
-    shape: tuple[int, int]
-    factor: LinearMap
-    dtype = np.dtype(np.float64)
-
-    def matvec(self, u: Array) -> Array:
-        return np.asarray(self.factor.adjoint(u.ravel(), 0), dtype=np.float64)
-
-    def rmatvec(self, x: Array) -> Array:
-        return np.asarray(self.factor.apply(x.ravel(), 0), dtype=np.float64)
-
-
 def summing_combination(factor: LinearMap) -> Array | None:
     """The shortest u with uᵀF = 1ᵀ; None where there is none."""
     if isinstance(factor, IdentityMap | SumMap):
         return np.ones(factor.rows)
-    transposed: Any = _Transposed((factor.columns, factor.rows), factor)
-    operator = scipy.sparse.linalg.aslinearoperator(transposed)
+    operator: Any = scipy.sparse.linalg.LinearOperator
+    transposed = operator(
+        (factor.columns, factor.rows),
+        matvec=lambda u: factor.adjoint(u.ravel(), 0),
+        rmatvec=lambda x: factor.apply(x.ravel(), 0),
+        dtype=np.float64,
+    )
     ones = np.ones(factor.columns)
-    found = scipy.sparse.linalg.lsmr(operator, ones, atol=PRECISION, btol=PRECISION, maxiter=20 * factor.columns)
+    found = scipy.sparse.linalg.lsmr(transposed, ones, atol=PRECISION, btol=PRECISION, maxiter=20 * factor.columns)
     u = np.asarray(found[0], dtype=np.float64)
     return u if float(np.abs(factor.adjoint(u, 0) - ones).max(initial=0.0)) <= SPANNED else None
 

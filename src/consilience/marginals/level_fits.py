@@ -15,15 +15,16 @@ total left free, were worse. What the prior adds is measured by `python -m bench
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.marginals.decomposition import Decomposition
+from consilience.marginals.decomposition import Decomposition, centre
 from consilience.marginals.nonnegative_marginals import NonnegativeFit, NonnegativeProblem, fit_nonnegative
 from consilience.marginals.proportional_fitting import MarginOnAxes as Margin
 from consilience.marginals.proportional_fitting import greatest_entropy
-from consilience.marginals.table_stacks import Scope, ShapeGroup, maximal
+from consilience.marginals.table_stacks import Scope, ShapeGroup, TableStack, maximal
 from consilience.solvers.fit import Status
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ def drawn_to_prior(residuals: Array, guesses: Array, variances: Array) -> Array:
     shape = residuals.shape[1:]
     freedom = math.prod(size - 1 for size in shape)
     axes = tuple(range(1, residuals.ndim))
-    guessed = _centred(np.array(guesses))
+    guessed = centre(np.array(guesses), first=1)
     measured = np.isfinite(variances)
     drawn = measured & (variances > 0) & (freedom >= LEAST_FREEDOM)
     result = np.where(measured.reshape(-1, *[1] * len(axes)), residuals, guessed)
@@ -97,13 +98,7 @@ def _posterior(differences: Array, shares: Array) -> Array:
             moved = max(moved, float(np.abs(change).max(initial=0.0)))
         if moved <= 1e-6 * size:
             break
-    return _centred(found)
-
-
-def _centred(tables: Array) -> Array:
-    for axis in range(1, tables.ndim):
-        tables -= tables.mean(axis=axis, keepdims=True)
-    return tables
+    return centre(found, first=1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -134,7 +129,7 @@ def raked(decomposition: Decomposition, residuals: Array, empty: Callable[[Scope
             continue
         start = np.maximum(group.tables(tables), 0.0) + TRACE * total / group.cells
         held = _emptied(start, group, empty)
-        margins = _smaller(every, tables, group)
+        margins = _smaller(every.tables, tables, group)
         fitted = greatest_entropy(start, margins, tolerance=1e-11, most_passes=MOST_PASSES)
         whole = len(group.shape) == 2 and not held
         group.tables(tables)[...] = completed(fitted.tables, margins[1][1], margins[0][1]) if whole else fitted.tables
@@ -171,13 +166,13 @@ def completed(tables: Array, rows: Array, columns: Array) -> Array:
     return found
 
 
-def _smaller(every: Decomposition, tables: Array, group: ShapeGroup) -> list[Margin]:
-    """The tables with one attribute less, for all tables of a group."""
+def _smaller(stack: TableStack, flat: Array, group: ShapeGroup) -> list[Margin]:
+    """The tables of a stack with one attribute less, for all tables of a group."""
     margins: list[Margin] = []
     axes = range(len(group.shape))
     for away in axes:
         kept = tuple(axis for axis in axes if axis != away)
-        parts = [every.tables.table(tables, tuple(scope[axis] for axis in kept)) for scope in group.scopes]
+        parts = [stack.table(flat, tuple(scope[axis] for axis in kept)) for scope in group.scopes]
         margins.append((kept, np.stack(parts)))
     return margins
 
@@ -228,35 +223,18 @@ def fit_locally(
     top = max(len(scope) for scope in problem.precisions)
     wished = np.array(problem.residuals)
     stack = problem.decomposition.residuals
+    solve = partial(_solve, problem, max_steps=max_steps, time_limit=time_limit)
     below: tuple[Decomposition, NonnegativeFit] | None = None
     if use_prior:
         for level in range(1, top):
-            part = _level(problem, wished, level, below)
-            below = part, _solve(problem, part, wished, tolerance=ROUGH, max_steps=max_steps, time_limit=time_limit)
-        if top >= 2:
-            _draw(problem, wished, top, below)
+            _draw(problem, wished, level, below)
+            part = Decomposition(stack.sizes, maximal(scope for scope in problem.precisions if len(scope) <= level))
+            below = part, solve(part, wished, tolerance=ROUGH)
+        _draw(problem, wished, top, below)
     else:
         unknown = stack.spread({scope: float(weight == 0) for scope, weight in problem.precisions.items()})
         wished[unknown > 0] = 0.0
-    return _solve(
-        problem,
-        problem.decomposition,
-        wished,
-        tolerance=tolerance,
-        max_steps=max_steps,
-        time_limit=time_limit,
-        progress=progress,
-    )
-
-
-def _level(
-    problem: LocalProblem, wished: Array, level: int, below: tuple[Decomposition, NonnegativeFit] | None
-) -> Decomposition:
-    """The decomposition of the marginals of up to so many attributes, after drawing that level's residuals."""
-    if level >= 2:
-        _draw(problem, wished, level, below)
-    scopes = maximal(scope for scope in problem.precisions if len(scope) <= level)
-    return Decomposition(problem.decomposition.residuals.sizes, scopes)
+    return solve(problem.decomposition, wished, tolerance=tolerance, progress=progress)
 
 
 def _draw(problem: LocalProblem, wished: Array, level: int, below: tuple[Decomposition, NonnegativeFit] | None) -> None:
@@ -266,26 +244,15 @@ def _draw(problem: LocalProblem, wished: Array, level: int, below: tuple[Decompo
     for group in problem.decomposition.residuals.groups:
         if len(group.shape) != level or not group.cells:
             continue
-        guesses = _guesses(group, below)
+        # The tables of greatest entropy with the marginals of the level below.
+        margins = _smaller(below[0].tables, below[1].marginals, group)
+        even = np.ones((len(group.scopes), *group.shape))
+        guesses = greatest_entropy(even, margins, tolerance=1e-4, most_passes=GUESS_PASSES).tables
         precisions = np.array([problem.precisions[scope] for scope in group.scopes])
         with np.errstate(divide="ignore"):
             variances = 1.0 / precisions
         tables = group.tables(wished)
         tables[...] = drawn_to_prior(tables, guesses, variances)
-
-
-def _guesses(group: ShapeGroup, below: tuple[Decomposition, NonnegativeFit]) -> Array:
-    """The tables of greatest entropy with the marginals of the level below."""
-    decomposition, fit = below
-    stack = decomposition.tables
-    margins: list[Margin] = []
-    every = range(len(group.shape))
-    for away in every:
-        axes = tuple(axis for axis in every if axis != away)
-        tables = [stack.table(fit.marginals, tuple(scope[axis] for axis in axes)) for scope in group.scopes]
-        margins.append((axes, np.stack(tables)))
-    start = np.ones((len(group.scopes), *group.shape))
-    return greatest_entropy(start, margins, tolerance=1e-4, most_passes=GUESS_PASSES).tables
 
 
 def _solve(

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
+from consilience.solvers.marginal_sums import spread_up, sum_down
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Sums between a table and its margins, and their contrasts, for all margins of a table in one call.
 #
-# The axes of the table are cut into an outer and an inner part. With x[i, j] the cell of outer index i and inner index
-# j, its cell of margin g is outer[g, i] + inner[g, j] in the vector of all margins, one after another.
+# The axes of the table are cut into an outer and an inner part, as in `solvers.marginal_sums`. With x[i, j] the cell of
+# outer index i and inner index j, its cell of margin g is outer[g, i] + inner[g, j] in the vector of all margins, one
+# after another.
 #
 # *Contrasts.* Along an axis of n values, x becomes its sum and, for s = 1 … n − 1,
 #
@@ -96,44 +98,6 @@ def _add_places(shape, first, last, own, start, out):  # pragma: no cover - comp
             place += (rest % shape[axis]) * own[axis]
             rest //= shape[axis]
         out[cell] = place
-
-
-@numba.njit(nogil=True, cache=True)
-def sum_down(table, outer, inner, even, gathered):  # pragma: no cover - compiled
-    """Write all margins of a flat table."""
-    gathered[:] = 0.0
-    width = inner.shape[1]
-    for i in range(outer.shape[1]):
-        row = table[i * width : (i + 1) * width]
-        total = 0.0
-        for j in range(width):
-            total += row[j]
-        for margin in range(outer.shape[0]):
-            start = outer[margin, i]
-            if even[margin]:
-                gathered[start] += total
-            else:
-                offsets = inner[margin]
-                for j in range(width):
-                    gathered[start + offsets[j]] += row[j]
-
-
-@numba.njit(nogil=True, cache=True)
-def spread_up(gathered, outer, inner, even, table):  # pragma: no cover - compiled
-    """Write the flat table in which every cell is the sum of its cells in all margins."""
-    width = inner.shape[1]
-    for i in range(outer.shape[1]):
-        row = table[i * width : (i + 1) * width]
-        common = 0.0
-        for margin in range(outer.shape[0]):
-            if even[margin]:
-                common += gathered[outer[margin, i]]
-        row[:] = common
-        for margin in range(outer.shape[0]):
-            if not even[margin]:
-                start, offsets = outer[margin, i], inner[margin]
-                for j in range(width):
-                    row[j] += gathered[start + offsets[j]]
 
 
 @numba.njit(nogil=True, cache=True)

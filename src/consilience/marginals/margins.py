@@ -6,6 +6,7 @@ intersection is read from then makes no difference, and the smallest is the quic
 masks, and all sums are taken by one kernel.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -170,10 +171,8 @@ class GivenMargins:
                     "give the axes in the order of the table's"
                 )
         flats = [table.ravel() for _, table in margins]
-        starts = [0]
-        for each in flats:
-            starts.append(starts[-1] + each.size)
-        values = np.concatenate(flats).astype(np.float64, copy=False) if flats else np.zeros(0)
+        starts = itertools.accumulate((each.size for each in flats), initial=0)
+        values = np.concatenate([np.zeros(0), *flats])
         if not np.isfinite(values).all():
             raise MeasurementError("a margin holds NaN or infinite values; every cell needs a number")
         return GivenMargins(tuple(shape), tuple(tuple(axes) for axes, _ in margins), tuple(starts), values)
@@ -199,14 +198,13 @@ class GivenMargins:
         for index, axes in enumerate(self.axis_sets):
             if sums[index] > TRACE * total:
                 by_axes.setdefault(sum(1 << axis for axis in axes), []).append(self.part(index) / sums[index])
-        kept, flats, starts = [], [], [0]
+        kept, flats = [], [np.zeros(0)]
         for mask in largest_masks(by_axes):
             same = by_axes[mask]
             kept.append(tuple(axis for axis in range(len(self.shape)) if mask >> axis & 1))
             flats.append(same[0] if len(same) == 1 else np.mean(same, axis=0))
-            starts.append(starts[-1] + flats[-1].size)
-        values = np.concatenate(flats) if flats else np.zeros(0)
-        return GivenMargins(self.shape, tuple(kept), tuple(starts), values)
+        starts = itertools.accumulate(each.size for each in flats)
+        return GivenMargins(self.shape, tuple(kept), tuple(starts), np.concatenate(flats))
 
     def nothing(self) -> Reconstructed:
         """The table of zeros, for a total of 0."""

@@ -202,20 +202,39 @@ class NonnegativeViews:
     """How many tables did not ripple to an end and were projected onto the simplex instead."""
 
 
-def without_negatives(flat: Array, stack: TableStack, *, method: Method = "ripple", theta: float = 0.0) -> Array:
-    """Each view with its negative counts removed by itself; a new vector, in general not consistent.
+def without_negatives(flat: Array, stack: TableStack, *, method: Method, theta: float = 0.0) -> tuple[Array, int]:
+    """Each view with its negative counts removed by itself, and how many did not ripple to an end.
+
+    The vector is new, and in general not consistent.
 
     `none` changes nothing, `simple` sets negative counts to 0, `global` also takes the same from all positive counts
     to keep the total, until none is negative: the nearest table of counts with that total. `ripple` leaves no count
     below −theta, keeps the total, and needs theta above 0. A total below 0 becomes 0 first.
 
     >>> stack = TableStack((2, 2), [(0, 1)])
-    >>> without_negatives(np.array([-4.0, 10.0, 10.0, 10.0]), stack, method="ripple", theta=0.1)
+    >>> without_negatives(np.array([-4.0, 10.0, 10.0, 10.0]), stack, method="ripple", theta=0.1)[0]
     array([ 0.,  8.,  8., 10.])
-    >>> without_negatives(np.array([-4.0, 10.0, 10.0, 10.0]), stack, method="global").round(3)
+    >>> without_negatives(np.array([-4.0, 10.0, 10.0, 10.0]), stack, method="global")[0].round(3)
     array([0.   , 8.667, 8.667, 8.667])
     """
-    return _without_negatives(flat, stack, method, theta)[0]
+    _check(method, theta)
+    found = np.array(flat, dtype=np.float64)
+    if method == "simple":
+        np.maximum(found, 0.0, out=found)
+    if method in ("none", "simple"):
+        return found, 0
+    unfinished = 0
+    for group in stack.groups:
+        tables = found[group.start : group.stop].reshape(len(group.scopes), group.cells)
+        left = list(range(len(tables)))
+        if method == "ripple":
+            announce(ripple)
+            sizes = np.array([size for size in group.shape if size > 1], dtype=np.int64)
+            left = np.flatnonzero(ripple(tables, sizes, theta, _most_ripples(sizes.tolist()))[1]).tolist()
+            unfinished += len(left)
+        for row in left:
+            tables[row] = project_to_simplex(tables[row], max(float(tables[row].sum()), 0.0))
+    return found, unfinished
 
 
 def nonnegative_views(
@@ -276,7 +295,7 @@ class _Rounds:
         return self.taken >= rounds
 
     def take(self, method: Method, theta: float) -> None:
-        flat, unfinished = _without_negatives(self.flat, self.consistency.stack, method, theta)
+        flat, unfinished = without_negatives(self.flat, self.consistency.stack, method=method, theta=theta)
         if self.empty is not None:
             flat[self.empty] = 0.0
         self.taken += 1
@@ -321,28 +340,6 @@ def _forced_empty(consistency: ViewConsistency) -> NDArray[np.bool_] | None:
             stack.table(flat, scope)[...] = empty
     found = flat > 0
     return found if found.any() else None
-
-
-def _without_negatives(flat: Array, stack: TableStack, method: Method, theta: float) -> tuple[Array, int]:
-    """The views without negatives, and how many did not ripple to an end."""
-    _check(method, theta)
-    found = np.array(flat, dtype=np.float64)
-    if method == "simple":
-        np.maximum(found, 0.0, out=found)
-    if method in ("none", "simple"):
-        return found, 0
-    unfinished = 0
-    for group in stack.groups:
-        tables = found[group.start : group.stop].reshape(len(group.scopes), group.cells)
-        left = list(range(len(tables)))
-        if method == "ripple":
-            announce(ripple)
-            sizes = np.array([size for size in group.shape if size > 1], dtype=np.int64)
-            left = np.flatnonzero(ripple(tables, sizes, theta, _most_ripples(sizes.tolist()))[1]).tolist()
-            unfinished += len(left)
-        for row in left:
-            tables[row] = project_to_simplex(tables[row], max(float(tables[row].sum()), 0.0))
-    return found, unfinished
 
 
 def _most_ripples(sizes: list[int]) -> int:

@@ -13,7 +13,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.marginals.margin_layouts import from_contrasts, spread_up, sum_down, to_contrasts
+from consilience.marginals.margin_layouts import from_contrasts, to_contrasts
+from consilience.solvers.marginal_sums import spread_up, sum_down
 from consilience.solvers.marginal_tables.marginal_basis import transform_rows
 
 Array = NDArray[np.float64]

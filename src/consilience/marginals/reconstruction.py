@@ -32,12 +32,15 @@ from consilience.marginals.margins import (
     checked_total,
 )
 from consilience.marginals.proportional_fitting import fit_proportionally, fit_simultaneously
-from consilience.marginals.table_stacks import Scope, TableStack
+from consilience.marginals.table_stacks import Scope
 from consilience.solvers.fit import Status
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The cells of a table that its margins leave open: those that no zero of a margin forces to be 0.
 
+
+TOLERANCE = 1e-9
+"""The largest difference from a margin that counts as none, in parts of the total."""
 
 CONTRADICTION = 1e-9
 """What a margin may hold, in parts of the total, where the zeros of others leave it no cell."""
@@ -75,6 +78,9 @@ Array = NDArray[np.float64]
 PASSES = 48
 """The passes after which a slow fit is handed on, where Newton's method is quick."""
 
+PATIENCE = 12
+"""The passes that are made whatever they gain."""
+
 LONG_PASSES = 300
 SIMULTANEOUS_PASSES = 200
 """The passes of tables for which Newton's method is slow: through the margins in turn, then through all at once."""
@@ -85,39 +91,59 @@ SMALL, FEW = 4_096, 300
 FALL = 0.02
 """Passes through all margins go on as long as ten of them lower the misfit by this part."""
 
+MOST_STEPS = 400
 
-def greatest_entropy_table(
-    shape: Sequence[int], margins: Sequence[Margin], *, total: float, tolerance: float = 1e-9, most_steps: int = 400
-) -> Reconstructed:
+Fitted = tuple[Array, int, bool]
+"""A flat table in parts of its total, the steps made, and whether they sufficed."""
+
+Parts = list[tuple[Axes, list[int]]]
+"""Sets of margins that are fitted by themselves: the axes of each set, and its members."""
+
+
+def greatest_entropy_table(shape: Sequence[int], margins: Sequence[Margin], *, total: float) -> Reconstructed:
     """The non-negative table of greatest entropy with this total and these margins, or as near to them as can be.
 
-    `tolerance` is the largest difference from a margin that counts as none, in parts of the total. Margins are scaled
-    to the total; those inside others are not looked at, but count for the violation. A total of 0 or less gives zeros.
+    Margins are scaled to the total; those inside others are not looked at, but count for the violation. A total of 0
+    or less gives zeros.
 
     >>> greatest_entropy_table((2, 2), [((0,), np.array([2.0, 6.0])), ((1,), np.array([4.0, 4.0]))], total=8.0).table
     array([[1., 1.],
            [3., 3.]])
     """
+    return _put_together(shape, margins, total, _connected, _fitted)
+
+
+def _put_together(
+    shape: Sequence[int],
+    margins: Sequence[Margin],
+    total: float,
+    divide: Callable[[Sequence[Axes]], Parts],
+    fit: Callable[[MarginLayout, Array], Fitted],
+) -> Reconstructed:
+    """The product of the tables that are fitted to each set of margins, times the total."""
     check_target(shape)
     given = GivenMargins.of(shape, margins)
     if checked_total(total) <= 0:
         return given.nothing()
     wanted = given.scaled(total)
     table, steps, settled = np.ones((1,) * len(shape)), 0, True
-    for axes, members in _connected(wanted.axis_sets):
-        part = [(wanted.axis_sets[index], wanted.part(index)) for index in members]
-        sizes = tuple(shape[axis] for axis in axes)
-        fitted, made, at_end = _fitted(sizes, axes, part, tolerance=tolerance, most_steps=most_steps)
+    for axes, members in divide(wanted.axis_sets):
+        values = np.concatenate([wanted.part(index) for index in members])
+        if len(members) == 1:
+            fitted = project_to_simplex(values, 1.0) if values.min() < 0.0 else values
+        else:
+            sets = [tuple(axes.index(axis) for axis in wanted.axis_sets[index]) for index in members]
+            fitted, made, at_end = fit(MarginLayout.of([shape[axis] for axis in axes], sets), values)
+            steps, settled = steps + made, settled and at_end
         table = table * fitted.reshape([shape[axis] if axis in axes else 1 for axis in range(len(shape))])
-        steps, settled = steps + made, settled and at_end
     evened = np.prod(shape, dtype=np.float64) / table.size
     table = np.array(np.broadcast_to(table * (total / evened), shape), order="C")
     violation = given.violation(table)
     status = Status.CONVERGED if settled else Status.STEP_LIMIT
-    return Reconstructed(table, violation, violation > 10.0 * tolerance * total, steps, status)
+    return Reconstructed(table, violation, violation > 10.0 * TOLERANCE * total, steps, status)
 
 
-def _connected(axis_sets: Sequence[Axes]) -> list[tuple[Axes, list[int]]]:
+def _connected(axis_sets: Sequence[Axes]) -> Parts:
     """The margins in sets that share no axis with each other: the axes of each set, and its members."""
     found: list[tuple[set[int], list[int]]] = []
     for index, axes in enumerate(axis_sets):
@@ -127,26 +153,22 @@ def _connected(axis_sets: Sequence[Axes]) -> list[tuple[Axes, list[int]]]:
     return [(tuple(sorted(axes)), sorted(members)) for axes, members in found]
 
 
-def _fitted(
-    sizes: Sequence[int], axes: Axes, margins: Sequence[tuple[Axes, Array]], *, tolerance: float, most_steps: int
-) -> tuple[Array, int, bool]:
-    """The flat table of one connected set of margins, in parts of the total; the steps made; whether they sufficed."""
-    if len(margins) == 1:
-        alone = margins[0][1]
-        return (project_to_simplex(alone, 1.0) if alone.min() < 0.0 else alone), 0, True
-    layout = MarginLayout.of(sizes, [tuple(axes.index(axis) for axis in each) for each, _ in margins])
-    wanted = np.concatenate([values for _, values in margins])
+def _fitted(layout: MarginLayout, wanted: Array) -> Fitted:
+    """The table of one connected set of margins."""
     support = possible_cells(layout, wanted)
     targets = layout.coefficients(wanted)
     table = support / np.count_nonzero(support)
     logs = np.zeros(wanted.size)
-    compatible = _may_agree(layout, wanted, targets, tolerance)
-    quick = layout.rows <= FEW or (layout.cells <= SMALL and max(sizes) == 2)
+    agrees = float(np.abs(layout.of_coefficients(targets) - wanted).max()) <= TOLERANCE
+    quick = layout.rows <= FEW or (layout.cells <= SMALL and int(layout.shape.max()) == 2)
     passes, first = 0, 0.1
-    if compatible:
-        most = PASSES if quick else LONG_PASSES
-        passes, misfit = _passes(layout, table, np.maximum(wanted, 0.0), logs, 0.25 * tolerance, most)
-        if misfit <= 0.25 * tolerance:
+    if agrees and wanted.min() >= -TRACE:
+        announce_once(fit_proportionally)
+        shares, most, enough = np.maximum(wanted, 0.0), PASSES if quick else LONG_PASSES, 0.25 * TOLERANCE
+        passes, misfit = fit_proportionally(
+            table, shares, layout.outer, layout.inner, layout.starts, enough, most, PATIENCE, logs
+        )
+        if misfit <= enough:
             return table / table.sum(), passes, True
         first = min(0.1 * misfit, 1e-2)
     if not quick:
@@ -155,16 +177,9 @@ def _fitted(
     start = layout.parameters(logs)
     first /= max(1.0, float(np.abs(start).max()))
     end = Dual(layout, support, targets, "entropy").follow(
-        start, first=max(first, 1e-10), tolerance=tolerance, most_steps=most_steps
+        start, first=max(first, 1e-10), tolerance=TOLERANCE, most_steps=MOST_STEPS
     )
     return end.table, passes + end.steps, end.settled
-
-
-def _passes(
-    layout: MarginLayout, table: Array, wanted: Array, logs: Array, tolerance: float, most: int
-) -> tuple[int, float]:
-    announce_once(fit_proportionally)
-    return fit_proportionally(table, wanted, layout.outer, layout.inner, layout.starts, tolerance, most, 12, logs)
 
 
 def _simultaneous_passes(layout: MarginLayout, table: Array, wanted: Array) -> tuple[int, bool]:
@@ -174,11 +189,6 @@ def _simultaneous_passes(layout: MarginLayout, table: Array, wanted: Array) -> t
     for begin, end in itertools.pairwise(layout.starts.tolist()):
         shares[begin:end] /= shares[begin:end].sum()
     return fit_simultaneously(table, shares, layout.outer, layout.inner, SIMULTANEOUS_PASSES, FALL)
-
-
-def _may_agree(layout: MarginLayout, wanted: Array, targets: Array, tolerance: float) -> bool:
-    """Whether the margins are not negative and agree where they overlap, as those of any one table do."""
-    return bool(wanted.min() >= -TRACE) and float(np.abs(layout.of_coefficients(targets) - wanted).max()) <= tolerance
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -193,48 +203,30 @@ def _may_agree(layout: MarginLayout, wanted: Array, targets: Array, tolerance: f
 
 NEAR_END = 1e-6
 FIRST = 0.1
+MOST_SQUARES_STEPS = 600
 """The first μ of the path where an interior-point method leads to its beginning, and elsewhere."""
 
 
-def least_squares_table(
-    shape: Sequence[int], margins: Sequence[Margin], *, total: float, tolerance: float = 1e-9, most_steps: int = 600
-) -> Reconstructed:
+def least_squares_table(shape: Sequence[int], margins: Sequence[Margin], *, total: float) -> Reconstructed:
     """The non-negative table of least squares with this total and these margins, or as near to them as can be.
 
-    `tolerance` is the largest difference from a margin that counts as none, in parts of the total. Margins are scaled
-    to the total; those inside others are not looked at, but count for the violation. A total of 0 or less gives zeros.
+    Margins and totals are taken as `greatest_entropy_table` takes them.
 
     >>> least_squares_table((2, 2), [((0,), np.array([2.0, 6.0])), ((1,), np.array([4.0, 4.0]))], total=8.0).table
     array([[1., 1.],
            [3., 3.]])
     """
-    check_target(shape)
-    given = GivenMargins.of(shape, margins)
-    if checked_total(total) <= 0:
-        return given.nothing()
-    wanted = given.scaled(total)
-    axes = sorted({axis for each in wanted.axis_sets for axis in each})
-    sizes = tuple(shape[axis] for axis in axes)
-    steps, settled = 0, True
-    if not axes:
-        found = np.ones(1)
-    elif len(wanted.axis_sets) == 1:
-        found = project_to_simplex(wanted.values, 1.0) if wanted.values.min() < 0.0 else wanted.values
-    else:
-        layout = MarginLayout.of(sizes, [tuple(axes.index(axis) for axis in each) for each in wanted.axis_sets])
-        found, steps, settled = _fitted_squares(layout, wanted.values, tolerance=tolerance, most_steps=most_steps)
-    table = found.reshape([shape[axis] if axis in axes else 1 for axis in range(len(shape))])
-    evened = np.prod(shape, dtype=np.float64) / table.size
-    table = np.array(np.broadcast_to(table * (total / evened), shape), order="C")
-    violation = given.violation(table)
-    status = Status.CONVERGED if settled else Status.STEP_LIMIT
-    return Reconstructed(table, violation, violation > 10.0 * tolerance * total, steps, status)
+    return _put_together(shape, margins, total, _together, _fitted_squares)
 
 
-def _fitted_squares(
-    layout: MarginLayout, wanted: Array, *, tolerance: float, most_steps: int
-) -> tuple[Array, int, bool]:
-    """The flat table in parts of the total, the steps made, and whether they sufficed."""
+def _together(axis_sets: Sequence[Axes]) -> Parts:
+    """All margins in one set."""
+    axes = tuple(sorted({axis for each in axis_sets for axis in each}))
+    return [(axes, list(range(len(axis_sets))))] if axes else []
+
+
+def _fitted_squares(layout: MarginLayout, wanted: Array) -> Fitted:
+    """The table of all margins."""
     targets = layout.coefficients(wanted)
     start = np.zeros(layout.rows)
     start[0] = 1.0
@@ -244,7 +236,7 @@ def _fitted_squares(
         first = NEAR_END
     else:
         steps, first = 0, FIRST
-    end = dual.follow(start, first=first, tolerance=tolerance, most_steps=most_steps)
+    end = dual.follow(start, first=first, tolerance=TOLERANCE, most_steps=MOST_SQUARES_STEPS)
     return end.table, steps + end.steps, end.settled
 
 
@@ -266,12 +258,12 @@ MOST_ENTRIES = 20_000_000
 
 
 def linear_programme_table(
-    shape: Sequence[int], margins: Sequence[Margin], *, total: float | None = None, tolerance: float = 1e-9
+    shape: Sequence[int], margins: Sequence[Margin], *, total: float | None = None
 ) -> Reconstructed:
     """A non-negative table as near to all the margins as can be, by the largest difference.
 
     `total` is used only where there is no margin, and 0 stands for it where it is not given. `relaxed` says that the
-    largest difference is more than `tolerance`, in parts of the largest cell of a margin.
+    largest difference is more than rounding.
 
     >>> twice = [((0,), np.array([2.0, 6.0])), ((0,), np.array([4.0, 6.0]))]
     >>> linear_programme_table((2,), twice).violation
@@ -298,7 +290,7 @@ def linear_programme_table(
     table = found.reshape(kept) * (scale * layout.cells / cells)
     table = np.array(np.broadcast_to(table, shape), order="C")
     violation = given.violation(table)
-    return Reconstructed(table, violation, violation > 10.0 * tolerance * scale, steps, status)
+    return Reconstructed(table, violation, violation > 10.0 * TOLERANCE * scale, steps, status)
 
 
 def _bounds(given: GivenMargins, scale: float) -> tuple[dict[Axes, Array], dict[Axes, Array]]:
@@ -341,75 +333,40 @@ def _solved(layout: MarginLayout, reach: Array, keep: Array) -> tuple[Array, int
 Method = Literal["entropy", "least-squares", "linear-programme"]
 METHODS: tuple[Method, ...] = ("entropy", "least-squares", "linear-programme")
 
-Progress = Callable[[int, int], None]
-"""Told how many targets are done, and of how many."""
-
 
 def reconstruct(
+    views: ViewReader,
     targets: Sequence[Scope],
-    stack: TableStack,
-    flat: Array,
     *,
     method: Method = "entropy",
     total: float,
     threads: int | None = None,
-    progress: Progress | None = None,
 ) -> list[Reconstructed]:
     """The marginals of all targets, in their order, each with axes in the target's order.
 
-    >>> import numpy as np
-    >>> views = TableStack((2, 2, 2), [(0, 1), (1, 2)])
-    >>> reconstruct([(0, 2)], views, np.array([1.0, 2, 3, 4, 4, 0, 3, 3]), total=10.0)[0].table
+    >>> from consilience.marginals.table_stacks import TableStack
+    >>> views = ViewReader(TableStack((2, 2, 2), [(0, 1), (1, 2)]), np.array([1.0, 2, 3, 4, 4, 0, 3, 3]))
+    >>> reconstruct(views, [(0, 2)], total=10.0)[0].table
     array([[2.1, 0.9],
            [4.9, 2.1]])
     """
-    reader = ViewReader(stack, flat)
-    return reconstruct_from(reader, targets, method=method, total=total, threads=threads, progress=progress)
-
-
-def reconstruct_from(
-    reader: ViewReader,
-    targets: Sequence[Scope],
-    *,
-    method: Method = "entropy",
-    total: float,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> list[Reconstructed]:
-    """`reconstruct` for views that are prepared already."""
     if method not in METHODS:
         raise DeclarationError(f"no method {method!r} puts marginals together; there are {', '.join(METHODS)}")
 
     def one(target: Scope) -> Reconstructed:
-        return reconstructed(reader, target, method=method, total=total)
+        margins = views.margins(target, maximal=method != "linear-programme")
+        shape = tuple(views.sizes[attribute] for attribute in target)
+        if method == "entropy":
+            return greatest_entropy_table(shape, margins, total=total)
+        if method == "least-squares":
+            return least_squares_table(shape, margins, total=total)
+        return linear_programme_table(shape, margins, total=total)
 
     workers = min(threads or min(available_cores(), MOST_THREADS), len(targets))
-    found: list[Reconstructed] = []
     if workers <= 1:
-        for target in targets:
-            _take(found, one(target), len(targets), progress)
-        return found
+        return [one(target) for target in targets]
     with ThreadPoolExecutor(workers, thread_name_prefix="consilience-views") as pool:
         try:
-            for each in pool.map(one, targets):
-                _take(found, each, len(targets), progress)
+            return list(pool.map(one, targets))
         finally:
             pool.shutdown(cancel_futures=True)
-    return found
-
-
-def reconstructed(reader: ViewReader, target: Scope, *, method: Method, total: float) -> Reconstructed:
-    """The marginal of one target."""
-    margins = reader.margins(target, maximal=method != "linear-programme")
-    shape = tuple(reader.sizes[attribute] for attribute in target)
-    if method == "entropy":
-        return greatest_entropy_table(shape, margins, total=total)
-    if method == "least-squares":
-        return least_squares_table(shape, margins, total=total)
-    return linear_programme_table(shape, margins, total=total)
-
-
-def _take(found: list[Reconstructed], each: Reconstructed, count: int, progress: Progress | None) -> None:
-    found.append(each)
-    if progress is not None:
-        progress(len(found), count)

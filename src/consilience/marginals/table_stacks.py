@@ -55,7 +55,7 @@ def maximal(scopes: Iterable[Scope]) -> list[Scope]:
     return sorted(kept, key=lambda each: (len(each), each))
 
 
-def summed(table: Array, scope: Scope, kept: Scope) -> Array:
+def summed(table: NDArray, scope: Scope, kept: Scope) -> NDArray:
     """A table over `scope` summed down to some of its attributes, with axes in the order of `kept`.
 
     >>> summed(np.array([[1.0, 2.0], [3.0, 4.0]]), (5, 7), (7,))
@@ -149,13 +149,8 @@ class EmptyCells:
             shared = tuple(attribute for attribute in scope if attribute in known)
             if not shared:
                 continue
-            away = tuple(axis for axis, attribute in enumerate(known) if attribute not in shared)
-            table = np.asarray(empty.all(axis=away))
-            kept = [attribute for attribute in known if attribute in shared]
-            table = table.transpose([kept.index(attribute) for attribute in shared])
-            if not table.any():
-                continue
-            shape = [table.shape[shared.index(each)] if each in shared else 1 for each in scope]
-            mask = table.reshape(shape)
-            found = mask if found is None else found | mask
+            table = summed(~empty, known, shared) == 0
+            if table.any():
+                mask = table[tuple(slice(None) if each in shared else np.newaxis for each in scope)]
+                found = mask if found is None else found | mask
         return found

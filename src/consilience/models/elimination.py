@@ -202,11 +202,11 @@ class CalibratedModel:
         """log Σ_x Π_s exp θ_s(x_s) over the possible cells x of the modelled attributes."""
         return self._constant + math.fsum(self._log_partitions.values())
 
-    def marginal(self, attributes: Sequence[int], *, shared: SharedWork | None = None) -> Array:
+    def marginal(self, attributes: Sequence[int]) -> Array:
         """The expected counts by these attributes, one axis for each, in this order; they sum to the model's total."""
         named = self.check_attributes(attributes)
         kept = tuple(axis for axis in named if axis in self._modelled)
-        counts = self.project(kept, shared=shared).linear()
+        counts = self.project(kept).linear()
         shape = [self.model.sizes[axis] if axis in self._modelled else 1 for axis in named]
         whole = np.broadcast_to(counts.reshape(shape), [self.model.sizes[axis] for axis in named])
         return whole * (self.model.total / float(whole.sum()))

@@ -10,7 +10,7 @@ every other map is carried out along its axis when the plan says, which may be b
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -55,17 +55,12 @@ class FactoredQuery:
         return rows if len(rows) <= MOST_AXES else tuple(count for count in rows if count != 1)
 
 
-def answer(model: CalibratedModel, query: FactoredQuery, *, log: bool = False) -> Array:
-    """The expected answers to a query, one axis for each of its maps, or their logarithms.
-
-    Logarithms hold where the answers are too small for floating point: the evidence of a thousand attributes.
-    """
-    return _answered(model, query, _Prepared.of(model, query), log, None)
+def answer(model: CalibratedModel, query: FactoredQuery) -> Array:
+    """The expected answers to a query, one axis for each of its maps."""
+    return _answered(model, query, _Prepared.of(model, query), None, None)
 
 
-def answer_many(
-    model: CalibratedModel, queries: Sequence[FactoredQuery], *, log: bool = False
-) -> list[Array | TooLarge]:
+def answer_many(model: CalibratedModel, queries: Sequence[FactoredQuery]) -> list[Array | TooLarge]:
     """The answers to each query, or why there are none. What is cheaper to build once is shared between queries."""
     shared = SharedWork(model.memory_limit // 4)
     prepared = [refused(partial(_Prepared.of, model, query)) for query in queries]
@@ -73,8 +68,7 @@ def answer_many(
     possible = {place: each for place, each in enumerate(prepared) if not isinstance(each, TooLarge)}
     bases = _common_marginals(model, list(possible.values()), shared)
     for (place, each), base in zip(possible.items(), bases, strict=True):
-        query = queries[place]
-        found[place] = refused(partial(_answered, model, query, each, log, shared, base))
+        found[place] = refused(partial(_answered, model, queries[place], each, shared, base))
     return found
 
 
@@ -184,22 +178,12 @@ def _answered(
     model: CalibratedModel,
     query: FactoredQuery,
     prepared: _Prepared,
-    log: bool,
     shared: SharedWork | None,
-    base: ScaledTable | None = None,
+    base: ScaledTable | None,
 ) -> Array:
-    total = model.model.total
     if prepared.cells == 0:
         return np.zeros(query.shape)
-    found = prepared.project(model, shared, base)
-    if not log:
-        return found.linear().reshape(query.shape) * total
-    logs, signs = found.logs()
-    if signs is not None:
-        raise DeclarationError(
-            f"some answer to the query on attributes {query.attributes} is negative and has no logarithm; leave out log"
-        )
-    return logs.reshape(query.shape) + (found.log_scale + (math.log(total) if total > 0 else -np.inf))
+    return prepared.project(model, shared, base).linear().reshape(query.shape) * model.model.total
 
 
 def _on_even(linear_map: LinearMap, image: int) -> ScaledTable:
@@ -268,25 +252,3 @@ def _common_marginals(
         for place in groups[axes]:
             bases[place] = best
     return bases
-
-
-def evidence_of(values: Mapping[int, int], sizes: Sequence[int]) -> FactoredQuery:
-    """The query whose one answer is the expected number of records in which these attributes have these values.
-
-    >>> evidence_of({2: 1}, (4, 4, 3)).maps[0].dense()
-    array([[0., 1., 0.]])
-    """
-    maps: dict[int, LinearMap] = {}
-    for attribute, value in values.items():
-        if not 0 <= attribute < len(sizes) or not 0 <= value < sizes[attribute]:
-            raise DeclarationError(
-                f"the evidence says that attribute {attribute} is {value}; the sizes are {tuple(sizes)}: give codes "
-                "from 0 to below the size"
-            )
-        maps[attribute] = SparseMap(sp.csr_array(([1.0], ([0], [value])), shape=(1, sizes[attribute])))
-    return FactoredQuery.of(maps)
-
-
-def marginal_queries(sets: Iterable[Sequence[int]], sizes: Sequence[int]) -> list[FactoredQuery]:
-    """One query for each set of attributes, whose answers are the marginal by them."""
-    return [FactoredQuery.of({axis: IdentityMap(sizes[axis]) for axis in attributes}) for attributes in sets]

@@ -9,7 +9,6 @@ gets which value is random: it is independent of all attributes that the model m
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -54,28 +53,9 @@ TINY = 1e-300
 """Stands in for an empty sum below a division."""
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """Rows sorted by cell: those of cell k are order[starts[k]:starts[k + 1]]."""
-
-    starts: NDArray[np.int64]
-    order: NDArray[np.int64]
-
-    def of(self, first: int, end: int) -> "Groups":
-        """The groups of the cells first … end − 1."""
-        return Groups(self.starts[first : end + 1], self.order)
-
-
-def group_rows(keys: NDArray[np.int64], cells: int) -> Groups:
-    """The rows by cell, in their own order within each."""
-    announce(_group_rows)
-    groups = Groups(np.zeros(cells + 1, dtype=np.int64), np.empty(len(keys), dtype=np.int64))
-    _group_rows(keys, groups.starts, groups.order)
-    return groups
-
-
 @numba.njit(nogil=True, cache=True)
 def _group_rows(keys, starts, order):  # pragma: no cover - compiled
+    """Write the rows by cell, in their own order within each: those of cell k are order[starts[k]:starts[k + 1]]."""
     for row in range(keys.size):
         starts[keys[row] + 1] += 1
     for cell in range(starts.size - 1):
@@ -90,23 +70,12 @@ def _group_rows(keys, starts, order):  # pragma: no cover - compiled
     starts[0] = 0
 
 
-def sum_in_views(
-    table: NDArray[np.float64],
-    groups: Groups,
-    places: NDArray[np.int64],
-    model: NDArray[np.float64],
-    expected: NDArray[np.float64],
-) -> None:
+@numba.njit(nogil=True, cache=True)
+def _sum_in_views(table, starts, places, model, expected):  # pragma: no cover - compiled
     """Add to each marginal in view the model's p(k, v), and the expected counts n_k p(v | k).
 
     `table` holds p(k, v). The cells of marginal m for known cell k begin at `places[m, k]`.
     """
-    announce(_sum_in_views)
-    _sum_in_views(table, groups.starts, places, model, expected)
-
-
-@numba.njit(nogil=True, cache=True)
-def _sum_in_views(table, starts, places, model, expected):  # pragma: no cover - compiled
     cells, values = table.shape
     for k in range(cells):
         share = table[k]
@@ -124,24 +93,9 @@ def _sum_in_views(table, starts, places, model, expected):  # pragma: no cover -
                 of_rows[v] += factor * share[v]
 
 
-def place_rows(
-    table: NDArray[np.float64],
-    groups: Groups,
-    places: NDArray[np.int64],
-    missing: NDArray[np.float64],
-    uniforms: NDArray[np.float64],
-    codes: NDArray[np.int64],
-    *,
-    in_root: bool,
-) -> None:
-    """Give each row of each group a value; `uniforms` has two numbers for each row."""
-    announce(_place_rows)
-    aim = float(len(groups.order)) if in_root else 0.0
-    _place_rows(table, groups.starts, groups.order, places, aim, missing, uniforms[0], uniforms[1], codes)
-
-
 @numba.njit(nogil=True, cache=True)
 def _place_rows(table, starts, order, places, aim, missing, turns, draws, codes):  # pragma: no cover - compiled
+    """Give each row of each group a value. In a root clique `aim` is the number of all rows, elsewhere 0."""
     cells, values = table.shape
     expected = np.empty(values)
     remainders = np.empty(values)
@@ -339,18 +293,19 @@ class _Step:
         for axis in self.known:
             keys *= self.model.sizes[axis]
             keys += codes[:, axis]
-        groups = group_rows(keys, self.cells)
+        announce(_place_rows)
+        starts, order = np.zeros(self.cells + 1, dtype=np.int64), np.empty(rows, dtype=np.int64)
+        _group_rows(keys, starts, order)
         places = self._places()
-        missing = self._missing(groups, places)
-        uniforms = rng.random((2, rows))
+        missing = self._missing(starts, places)
+        turns, draws = rng.random((2, rows))
+        aim, column = float(rows) if self.in_root else 0.0, codes[:, self.attribute]
         for first, table in self._tables():
             end = first + len(table)
-            place_rows(
-                table, groups.of(first, end), places[:, first:end], missing, uniforms, codes[:, self.attribute],
-                in_root=self.in_root,
-            )  # fmt: skip
+            own = starts[first : end + 1]
+            _place_rows(table, own, order, places[:, first:end], aim, missing, turns, draws, column)
 
-    def _missing(self, groups: Groups, places: NDArray[np.int64]) -> Array:
+    def _missing(self, starts: NDArray[np.int64], places: NDArray[np.int64]) -> Array:
         """By how much the rows' expected counts fall short in each marginal in view, given what is known there.
 
         For cell c of a view's known part the model wants n_c p(v | c) rows of value v, and Σ_k n_k p(v | k) are to be
@@ -359,7 +314,7 @@ class _Step:
         model, expected = np.zeros((2, sum(self.model.cells(view) for view in self.views)))
         for first, table in self._tables():
             end = first + len(table)
-            sum_in_views(table, groups.of(first, end), places[:, first:end], model, expected)
+            _sum_in_views(table, starts[first : end + 1], places[:, first:end], model, expected)
         model, expected = model.reshape(-1, self.values), expected.reshape(-1, self.values)
         mass = model.sum(axis=1, keepdims=True)
         wanted = np.divide(model, mass, out=np.zeros_like(model), where=mass > 0) * expected.sum(axis=1, keepdims=True)

@@ -45,10 +45,9 @@ class MarginalSums:
 
     def of(self, table: Array) -> list[Array]:
         """The marginals of a table."""
-        announce(_sum_down)
-        gathered = np.zeros(self._ends[-1])
-        rows = np.ascontiguousarray(table).reshape(self._outer.shape[1], self._inner.shape[1])
-        _sum_down(rows, self._outer, self._inner, self._flat, gathered)
+        announce(sum_down)
+        gathered = np.empty(self._ends[-1])
+        sum_down(np.ascontiguousarray(table).reshape(-1), self._outer, self._inner, self._flat, gathered)
         tables = self._split(gathered)
         found = []
         for axes, home in zip(self.axis_sets, self._homes, strict=True):
@@ -59,14 +58,14 @@ class MarginalSums:
 
     def spread(self, marginals: Sequence[Array]) -> Array:
         """The transposed operation: the table in which every cell is the sum of its marginal cells' values."""
-        announce(_spread_up)
+        announce(spread_up)
         gathered = np.zeros(self._ends[-1])
         tables = self._split(gathered)
         for axes, home, values in zip(self.axis_sets, self._homes, marginals, strict=True):
             ordered = values.transpose(sorted(range(len(axes)), key=axes.__getitem__))
             tables[home] += ordered.reshape([self.shape[axis] if axis in axes else 1 for axis in self.groups[home]])
-        result = np.zeros((self._outer.shape[1], self._inner.shape[1]))
-        _spread_up(gathered, self._outer, self._inner, self._flat, result)
+        result = np.empty(math.prod(self.shape))
+        spread_up(gathered, self._outer, self._inner, self._flat, result)
         return result.reshape(self.shape)
 
     def _split(self, gathered: Array) -> list[Array]:
@@ -78,36 +77,40 @@ class MarginalSums:
 
 
 @numba.njit(nogil=True, cache=True)
-def _sum_down(table, outer, inner, flat, gathered):  # pragma: no cover - compiled
-    for i in range(table.shape[0]):
-        row = table[i]
+def sum_down(table, outer, inner, even, gathered):  # pragma: no cover - compiled
+    """Write the marginals of a flat table, one after another."""
+    gathered[:] = 0.0
+    width = inner.shape[1]
+    for i in range(outer.shape[1]):
+        row = table[i * width : (i + 1) * width]
         total = 0.0
-        for j in range(row.size):
+        for j in range(width):
             total += row[j]
         for group in range(outer.shape[0]):
             start = outer[group, i]
-            if flat[group]:
+            if even[group]:
                 gathered[start] += total
             else:
                 offsets = inner[group]
-                for j in range(row.size):
+                for j in range(width):
                     gathered[start + offsets[j]] += row[j]
 
 
 @numba.njit(nogil=True, cache=True)
-def _spread_up(gathered, outer, inner, flat, table):  # pragma: no cover - compiled
-    for i in range(table.shape[0]):
-        row = table[i]
+def spread_up(gathered, outer, inner, even, table):  # pragma: no cover - compiled
+    """Write the flat table in which every cell is the sum of its cells in all marginals."""
+    width = inner.shape[1]
+    for i in range(outer.shape[1]):
+        row = table[i * width : (i + 1) * width]
         common = 0.0
         for group in range(outer.shape[0]):
-            if flat[group]:
+            if even[group]:
                 common += gathered[outer[group, i]]
-        for j in range(row.size):
-            row[j] = common
+        row[:] = common
         for group in range(outer.shape[0]):
-            if not flat[group]:
+            if not even[group]:
                 start, offsets = outer[group, i], inner[group]
-                for j in range(row.size):
+                for j in range(width):
                     row[j] += gathered[start + offsets[j]]
 
 

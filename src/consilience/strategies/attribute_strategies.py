@@ -34,9 +34,7 @@ from consilience.strategies.workload_grams import ROUNDING, Matrix, Norm, asked_
 # The problem is not convex. The starts are seeded, so that a workload has one strategy.
 
 
-def p_identity(
-    gram: ArrayLike, *, rows: int | None = None, restarts: int = 1, seed: int = 0, max_steps: int = 500
-) -> Matrix:
+def p_identity(gram: ArrayLike, *, rows: int | None = None, restarts: int = 1) -> Matrix:
     """The strategy of cells and `rows` more queries with the least error found, of L1 sensitivity 1.
 
     By default there is one further query for every 16 cells (ibid., §8), at least one. The first start is a tree of
@@ -53,18 +51,15 @@ def p_identity(
             f"a p-identity strategy with {count} more rows and {restarts} starts was asked for; both are from 1 up"
         )
     scaled = workload / np.trace(workload)
-    found = [_optimised_rows(scaled, start, max_steps) for start in _starts(count, size, restarts, seed)]
+    # A first guess with intervals of halving lengths, and random ones.
+    rng = generator(0)
+    starts = [_intervals(count, size)] + [rng.random((count, size)) for _ in range(restarts - 1)]
+    found = [_optimised_rows(scaled, start) for start in starts]
     best, theta = min(found, key=lambda pair: pair[0])
     if best >= 1.0 - 1e-9:  # the error of the cells alone, in these units
         return np.eye(size)
     theta = theta[theta.max(axis=1) > 1e-9]
     return np.concatenate([np.eye(size), theta]) / (1.0 + theta.sum(axis=0))
-
-
-def _starts(rows: int, size: int, restarts: int, seed: int) -> list[Matrix]:
-    """A first guess with intervals of halving lengths, and random ones."""
-    rng = generator(seed)
-    return [_intervals(rows, size)] + [rng.random((rows, size)) for _ in range(restarts - 1)]
 
 
 def _intervals(rows: int, size: int) -> Matrix:
@@ -77,7 +72,7 @@ def _intervals(rows: int, size: int) -> Matrix:
     return start
 
 
-def _optimised_rows(gram: Matrix, start: Matrix, max_steps: int) -> tuple[float, Matrix]:
+def _optimised_rows(gram: Matrix, start: Matrix) -> tuple[float, Matrix]:
     """The least objective that L-BFGS-B reaches from a start, and its Θ."""
 
     def evaluate(flat: Matrix) -> tuple[float, Matrix]:
@@ -90,7 +85,7 @@ def _optimised_rows(gram: Matrix, start: Matrix, max_steps: int) -> tuple[float,
         jac=True,
         method="L-BFGS-B",
         bounds=[(0.0, None)] * start.size,
-        options={"maxiter": max_steps, "maxfun": 2 * max_steps, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-9},
+        options={"maxiter": 500, "maxfun": 1000, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-9},
     )
     return float(result.fun), np.asarray(result.x, dtype=np.float64).reshape(start.shape)
 
@@ -128,9 +123,11 @@ def objective_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
 
 
 MOST_STEPS = 2000
+TOLERANCE = 1e-4
+"""The relative distance from the optimum at which the weights are good enough."""
 
 
-def eigen_design(gram: ArrayLike, *, norm: Norm = 1, tolerance: float = 1e-4) -> Matrix:
+def eigen_design(gram: ArrayLike, *, norm: Norm = 1) -> Matrix:
     """The best weighting of the workload's eigenvectors for L1 or L2 noise, scaled to that sensitivity 1.
 
     >>> abs(eigen_design(np.ones((3, 3)))).round(6).tolist()
@@ -139,13 +136,13 @@ def eigen_design(gram: ArrayLike, *, norm: Norm = 1, tolerance: float = 1e-4) ->
     workload = checked_gram(gram)
     values, vectors = np.linalg.eigh(workload)
     kept = values > ROUNDING * values[-1]
-    weights = _weights(values[kept], np.abs(vectors[:, kept]) ** norm, 2.0 / norm, tolerance) ** (1.0 / norm)
+    weights = _weights(values[kept], np.abs(vectors[:, kept]) ** norm, 2.0 / norm) ** (1.0 / norm)
     designed = (weights * vectors[:, kept]).T
     completed = _completed(designed / column_norm(designed, norm=norm), asked_cells(workload), norm)
     return completed / column_norm(completed, norm=norm)
 
 
-def _weights(costs: Matrix, shares: Matrix, power: float, tolerance: float) -> Matrix:
+def _weights(costs: Matrix, shares: Matrix, power: float) -> Matrix:
     """The u of the module's head."""
     touched = shares.sum(axis=1) > ROUNDING
     shares = shares[touched]
@@ -158,7 +155,7 @@ def _weights(costs: Matrix, shares: Matrix, power: float, tolerance: float) -> M
         objective = float((costs * weights**-power).sum())
         best_bound = max(best_bound, objective + float(pressure @ weights) - float(multipliers.sum()))
         reachable = objective * float(used.max()) ** power
-        if reachable - best_bound <= tolerance * reachable:
+        if reachable - best_bound <= TOLERANCE * reachable:
             break
         multipliers = np.maximum(multipliers * used ** (1.0 + power), 1e-14 * float(multipliers.max()))
     return weights
@@ -295,7 +292,7 @@ class AttributeStrategy:
         return float(self.inverse.sum()) if gram is None else float((self.inverse * gram).sum())
 
 
-def attribute_strategy(gram: Matrix, *, norm: Norm, restarts: int = 1, seed: int = 0) -> AttributeStrategy:
+def attribute_strategy(gram: Matrix, *, norm: Norm, restarts: int = 1) -> AttributeStrategy:
     """The best strategy found for queries of one attribute with the Gram matrix WᵀW.
 
     >>> attribute_strategy(np.ones((4, 4)), norm=1).is_total, attribute_strategy(np.eye(4), norm=2).is_identity
@@ -303,11 +300,11 @@ def attribute_strategy(gram: Matrix, *, norm: Norm, restarts: int = 1, seed: int
     """
     workload = checked_gram(gram)
     scaled = np.round(workload / workload.max(), DIGITS)
-    return _optimised(scaled.tobytes(), norm, restarts, seed)
+    return _optimised(scaled.tobytes(), norm, restarts)
 
 
 @lru_cache(maxsize=256)
-def _optimised(gram: bytes, norm: Norm, restarts: int, seed: int) -> AttributeStrategy:
+def _optimised(gram: bytes, norm: Norm, restarts: int) -> AttributeStrategy:
     flat = np.frombuffer(gram)
     size = round(math.sqrt(len(flat)))
     workload = flat.reshape(size, size)
@@ -320,9 +317,7 @@ def _optimised(gram: bytes, norm: Norm, restarts: int, seed: int) -> AttributeSt
         candidates = [found / column_norm(found, norm=2)]
     else:
         rows = {max(1, round(size / 16))} | ({2, max(1, size // 4)} if size <= FEW_VALUES else set())
-        candidates = [
-            p_identity(workload, rows=count, restarts=restarts, seed=seed) for count in sorted(rows) if count < size
-        ]
+        candidates = [p_identity(workload, rows=count, restarts=restarts) for count in sorted(rows) if count < size]
     strategies = [AttributeStrategy(size), *(AttributeStrategy(size, each) for each in candidates)]
     best = min(strategies, key=lambda each: each.cost(workload))
     if best.matrix is not None:

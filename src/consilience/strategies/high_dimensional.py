@@ -16,9 +16,51 @@ from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.rng import generator
-from consilience.marginals.table_stacks import Scope
 from consilience.strategies.attribute_strategies import AttributeStrategy, attribute_strategy
 from consilience.strategies.workload_grams import Matrix, Norm, ProductTerm, ProductWorkload
+
+Array = NDArray[np.float64]
+Operator = Literal["product", "union", "marginals"]
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
+
+
+@dataclass(frozen=True, eq=False)
+class ProductStrategy:
+    """⊗ A_i over the attributes named, of sensitivity 1; the others are summed over."""
+
+    strategies: Mapping[int, AttributeStrategy]
+
+    def cost(self, workload: ProductWorkload) -> float:
+        """tr(WᵀW (AᵀA)⁺)."""
+        return math.fsum(term.weight * math.prod(self._costs(term).values()) for term in workload.terms)
+
+    def _costs(self, term: ProductTerm) -> dict[int, float]:
+        return {place: each.cost(term.grams.get(place)) for place, each in self.strategies.items()}
+
+    def seen_by(self, place: int, workload: ProductWorkload) -> Matrix:
+        """Ĝ of one attribute while the others stay."""
+        size = workload.sizes[place]
+        found = np.zeros((size, size))
+        for term in workload.terms:
+            others = math.prod(cost for other, cost in self._costs(term).items() if other != place)
+            gram = term.grams.get(place)
+            found += term.weight * others * (1.0 if gram is None else gram)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenStrategy:
+    """Products to measure together, their shares of the budget, and the error to expect."""
+
+    operator: Operator
+    parts: tuple[ProductStrategy, ...]
+    shares: tuple[float, ...]
+    """Of ε or of ρ."""
+    error: float
+    """The expected total squared error at ε = 1, or at ρ = ½; of a union, a bound on it."""
+    considered: tuple[tuple[Operator, float], ...] = ()
+    """The error of the best strategy of each kind that can be measured."""
+
 
 # ----------------------------------------------------------------------------------------------------------------------
 # OPT_M: how to weigh all 2^d marginals as one strategy (McKenna et al. 2018).
@@ -39,8 +81,6 @@ from consilience.strategies.workload_grams import Matrix, Norm, ProductTerm, Pro
 # and S²h, or for the L2 norm (Σ u)h, is lowered by L-BFGS from several starts. Sets are bit masks over the attributes.
 
 
-Array = NDArray[np.float64]
-
 MOST_ATTRIBUTES = 12
 """The most attributes: weights are found for all their sets."""
 
@@ -54,34 +94,29 @@ HARMLESS = 1e-3
 """Weights are left out as long as that costs no more than this part."""
 
 
-@dataclass(frozen=True, eq=False)
-class MarginalStrategy:
-    """The scopes of the marginals to measure, each with its weight θ, of sensitivity 1 together."""
-
-    scopes: tuple[Scope, ...]
-    weights: tuple[float, ...]
-    cost: float
-
-
 def marginal_strategy(
-    workload: ProductWorkload, *, norm: Norm, most_cells: int, restarts: int = 1, seed: int = 0
-) -> MarginalStrategy | None:
-    """The best weights found for marginals of up to `most_cells` cells; None where those cannot answer the workload."""
+    workload: ProductWorkload, *, norm: Norm, most_cells: int, restarts: int = 1
+) -> ChosenStrategy | None:
+    """The best weights found for marginals of up to `most_cells` cells.
+
+    None where those cannot answer the workload, and where it tells more than MOST_ATTRIBUTES attributes apart.
+    """
     places = workload.scope
     if len(places) > MOST_ATTRIBUTES:
-        raise TooLarge(
-            f"the workload tells {len(places)} attributes apart, and marginals are weighed for up to {MOST_ATTRIBUTES}"
-        )
+        return None
     sizes = [workload.sizes[place] for place in places]
     problem = _Problem(sizes, energies(workload), norm, most_cells)
     if not problem.answerable(problem.allowed):
         return None
-    found = [problem.optimised(start) for start in problem.starts(restarts, seed)]
+    found = [problem.optimised(start) for start in problem.starts(restarts)]
     theta = problem.pruned(min(found, key=problem.cost))
     theta = theta / problem.sensitivity(theta)
     kept = np.flatnonzero(theta)
-    scopes = tuple(tuple(place for bit, place in enumerate(places) if mask >> bit & 1) for mask in kept.tolist())
-    return MarginalStrategy(scopes, tuple(theta[kept].tolist()), problem.cost(theta))
+    scopes = (tuple(place for bit, place in enumerate(places) if mask >> bit & 1) for mask in kept.tolist())
+    parts = tuple(
+        ProductStrategy({place: AttributeStrategy(workload.sizes[place]) for place in each}) for each in scopes
+    )
+    return ChosenStrategy("marginals", parts, tuple((theta[kept] ** norm).tolist()), _error(problem.cost(theta), norm))
 
 
 def energies(workload: ProductWorkload) -> Array:
@@ -153,9 +188,9 @@ class _Problem:
             table = np.cumsum(table, axis=axis)
         return table.ravel()
 
-    def starts(self, restarts: int, seed: int) -> list[Array]:
+    def starts(self, restarts: int) -> list[Array]:
         """Weights that follow what is asked for, those with most on the sets of one size each, and random ones."""
-        rng = generator(seed)
+        rng = generator(0)
         lengths = np.zeros(1)
         for _ in range(self.bits):
             lengths = np.concatenate([lengths, lengths + 1.0])
@@ -204,10 +239,6 @@ class _Problem:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# OPT_HDMM: the strategy of least expected error among products, unions of them and marginals (McKenna et al. 2018).
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # OPT_⊗ and OPT_+: products of strategies for single attributes, and several of them side by side.
 #
 # *OPT_⊗* (McKenna et al. 2018). For a union of products the cost of ⊗ A_i is a sum of products over attributes.
@@ -237,53 +268,20 @@ HOPELESS = 1.2
 """A pair that costs so many times as much, before it is optimised together, is not tried."""
 
 
-@dataclass(frozen=True, eq=False)
-class ProductStrategy:
-    """⊗ A_i over the attributes named, of sensitivity 1; the others are summed over."""
-
-    strategies: Mapping[int, AttributeStrategy]
-
-    def cost(self, workload: ProductWorkload) -> float:
-        """tr(WᵀW (AᵀA)⁺)."""
-        return math.fsum(term.weight * math.prod(self._costs(term).values()) for term in workload.terms)
-
-    def _costs(self, term: ProductTerm) -> dict[int, float]:
-        return {place: each.cost(term.grams.get(place)) for place, each in self.strategies.items()}
-
-    def seen_by(self, place: int, workload: ProductWorkload) -> Matrix:
-        """Ĝ of one attribute while the others stay."""
-        size = workload.sizes[place]
-        found = np.zeros((size, size))
-        for term in workload.terms:
-            others = math.prod(cost for other, cost in self._costs(term).items() if other != place)
-            gram = term.grams.get(place)
-            found += term.weight * others * (1.0 if gram is None else gram)
-        return found
-
-
-def product_strategy(workload: ProductWorkload, *, norm: Norm, restarts: int = 1, seed: int = 0) -> ProductStrategy:
+def product_strategy(workload: ProductWorkload, *, norm: Norm, restarts: int = 1) -> ProductStrategy:
     """The best product of strategies found for all terms together."""
     strategies = {place: AttributeStrategy(workload.sizes[place]) for place in workload.scope}
     current = ProductStrategy(strategies)
     cost = current.cost(workload)
     for _ in range(1 if len(workload.terms) == 1 else MOST_TURNS):
         for place in workload.scope:
-            found = attribute_strategy(current.seen_by(place, workload), norm=norm, restarts=restarts, seed=seed)
+            found = attribute_strategy(current.seen_by(place, workload), norm=norm, restarts=restarts)
             moved = ProductStrategy({**current.strategies, place: found})
             current = moved if moved.cost(workload) < current.cost(workload) else current
         before, cost = cost, current.cost(workload)
         if cost > (1.0 - GAIN) * before:
             break
     return current
-
-
-@dataclass(frozen=True, eq=False)
-class UnionStrategy:
-    """Product strategies side by side, with their shares of the budget."""
-
-    parts: tuple[ProductStrategy, ...]
-    shares: tuple[float, ...]
-    cost: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,16 +293,14 @@ class _Group:
     cost: float
 
 
-def union_strategy(
-    workload: ProductWorkload, *, norm: Norm, most_cells: int, restarts: int = 1, seed: int = 0
-) -> UnionStrategy:
+def union_strategy(workload: ProductWorkload, *, norm: Norm, most_cells: int, restarts: int = 1) -> ChosenStrategy:
     """Groups of terms with the best shares; scopes are joined to no more than `most_cells` cells."""
     known: dict[frozenset[int], _Group] = {}
 
     def solved(group: ProductWorkload) -> _Group:
         key = frozenset(id(term) for term in group.terms)
         if key not in known:
-            found = product_strategy(group, norm=norm, restarts=restarts, seed=seed)
+            found = product_strategy(group, norm=norm, restarts=restarts)
             known[key] = _Group(group, found, found.cost(group))
         return known[key]
 
@@ -315,7 +311,8 @@ def union_strategy(
             break
         groups = joined
     costs = [group.cost for group in groups]
-    return UnionStrategy(tuple(group.strategy for group in groups), _shares(costs, norm), _shared_cost(costs, norm))
+    parts, error = tuple(group.strategy for group in groups), _error(_shared_cost(costs, norm), norm)
+    return ChosenStrategy("union", parts, _shares(costs, norm), error)
 
 
 def _joined_once(
@@ -360,24 +357,6 @@ def _shared_cost(costs: Sequence[float], norm: Norm) -> float:
 # OPT_HDMM: the strategy of least expected error among products, unions of them and marginals (McKenna et al. 2018).
 
 
-Operator = Literal["product", "union", "marginals"]
-OPERATORS: tuple[Operator, ...] = get_args(Operator)
-
-
-@dataclass(frozen=True, eq=False)
-class ChosenStrategy:
-    """Products to measure together, their shares of the budget, and the error to expect."""
-
-    operator: Operator
-    parts: tuple[ProductStrategy, ...]
-    shares: tuple[float, ...]
-    """Of ε or of ρ."""
-    error: float
-    """The expected total squared error at ε = 1, or at ρ = ½; of a union, a bound on it."""
-    considered: tuple[tuple[Operator, float], ...] = ()
-    """The error of the best strategy of each kind that can be measured."""
-
-
 def best_strategy(
     workload: ProductWorkload,
     *,
@@ -385,7 +364,6 @@ def best_strategy(
     operators: Sequence[Operator] = OPERATORS,
     most_cells: int = 10**6,
     restarts: int = 1,
-    seed: int = 0,
 ) -> ChosenStrategy:
     """The strategy of least expected error; none asks for a table of more than `most_cells` cells.
 
@@ -395,7 +373,7 @@ def best_strategy(
         if operator not in OPERATORS:
             raise DeclarationError(f"the operator {operator!r} is not known; use some of {', '.join(OPERATORS)}")
     _refuse_large(workload, most_cells)
-    tried = [_tried(operator, workload, norm, most_cells, restarts, seed) for operator in dict.fromkeys(operators)]
+    tried = [_tried(operator, workload, norm, most_cells, restarts) for operator in dict.fromkeys(operators)]
     found = [each for each in tried if each is not None]
     if not found:
         raise TooLarge(
@@ -408,28 +386,22 @@ def best_strategy(
 
 
 def _tried(
-    operator: Operator, workload: ProductWorkload, norm: Norm, most_cells: int, restarts: int, seed: int
+    operator: Operator, workload: ProductWorkload, norm: Norm, most_cells: int, restarts: int
 ) -> ChosenStrategy | None:
     """The best strategy of one kind; None where it cannot be measured."""
-    unit = 2.0 if norm == 1 else 1.0
-    if operator == "product":
-        if workload.cells > most_cells:
-            return None
-        found = product_strategy(workload, norm=norm, restarts=restarts, seed=seed)
-        return ChosenStrategy(operator, (found,), (1.0,), unit * found.cost(workload))
     if operator == "union":
-        union = union_strategy(workload, norm=norm, most_cells=most_cells, restarts=restarts, seed=seed)
-        return ChosenStrategy(operator, union.parts, union.shares, unit * union.cost)
-    if len(workload.scope) > MOST_ATTRIBUTES:
+        return union_strategy(workload, norm=norm, most_cells=most_cells, restarts=restarts)
+    if operator == "marginals":
+        return marginal_strategy(workload, norm=norm, most_cells=most_cells, restarts=restarts)
+    if workload.cells > most_cells:
         return None
-    marginals = marginal_strategy(workload, norm=norm, most_cells=most_cells, restarts=restarts, seed=seed)
-    if marginals is None:
-        return None
-    parts = tuple(
-        ProductStrategy({place: AttributeStrategy(workload.sizes[place]) for place in scope})
-        for scope in marginals.scopes
-    )
-    return ChosenStrategy(operator, parts, tuple(weight**norm for weight in marginals.weights), unit * marginals.cost)
+    found = product_strategy(workload, norm=norm, restarts=restarts)
+    return ChosenStrategy(operator, (found,), (1.0,), _error(found.cost(workload), norm))
+
+
+def _error(cost: float, norm: Norm) -> float:
+    """The expected error at ε = 1, or at ρ = ½."""
+    return (2.0 if norm == 1 else 1.0) * cost
 
 
 def _refuse_large(workload: ProductWorkload, most_cells: int) -> None:

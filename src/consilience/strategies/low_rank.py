@@ -38,8 +38,8 @@ RANK_FACTOR = 1.2
 STAGES = (1e-1, 1e-2, 1e-3)
 """δ of each stage, as a share of the mean squared row length of L."""
 
-LAST_STEPS = 30
-"""Steps from a start that answers the workload already, at δ of a tenth of the last stage's."""
+STEPS, LAST_STEPS = 100, 30
+"""Steps of each stage; and from a start that answers the workload already, at δ of a tenth of the last stage's."""
 
 MEMORY = 10
 """A step may rise above the last value as long as it stays below the greatest of this many."""
@@ -58,7 +58,7 @@ class LowRankFactors:
     """‖R − B L‖_F / ‖R‖_F where the search ended, before the correction that makes it 0."""
 
 
-def low_rank_factors(gram: ArrayLike, *, rank: int | None = None, steps: int = 100, seed: int = 0) -> LowRankFactors:
+def low_rank_factors(gram: ArrayLike, *, rank: int | None = None) -> LowRankFactors:
     """Factors of the workload with a small ‖B‖_F, for the Gram matrix WᵀW; `rank` is the number of rows of L.
 
     Without a `rank` it is the authors' choice, or the cells themselves where those are better than so many rows.
@@ -75,7 +75,7 @@ def low_rank_factors(gram: ArrayLike, *, rank: int | None = None, steps: int = 1
             f"the workload has rank {least}, and {rows} measured rows cannot answer it; ask for at least {least}"
         )
     scaled = root / math.sqrt(float((root**2).sum()))
-    strategy = _optimised(scaled, rows, steps, seed)
+    strategy = _optimised(scaled, rows)
     answers, residual = _best_answers(scaled, strategy, 1e-7 * _mean_square(strategy))
     found = [strategy + np.linalg.pinv(answers, rcond=1e-12) @ residual, root]
     if rank is None or rows >= cells:
@@ -93,7 +93,7 @@ def _factors(root: Matrix, strategy: Matrix, residual: float) -> LowRankFactors:
     return LowRankFactors(answers, scaled, residual)
 
 
-def _optimised(root: Matrix, rows: int, steps: int, seed: int) -> Matrix:
+def _optimised(root: Matrix, rows: int) -> Matrix:
     """L where the search ends."""
     announce(_project_rows)
     cells = root.shape[1]
@@ -101,10 +101,10 @@ def _optimised(root: Matrix, rows: int, steps: int, seed: int) -> Matrix:
         found = p_identity(root.T @ root, rows=min(rows - cells, max(1, round(cells / 16))))
         strategy = np.concatenate([found, np.zeros((rows - len(found), cells))])
         return _descend(root, strategy, 0.1 * STAGES[-1] * _mean_square(strategy), LAST_STEPS)
-    strategy = generator(seed).standard_normal((rows, cells))
+    strategy = generator(0).standard_normal((rows, cells))
     strategy /= np.abs(strategy).sum(axis=0)
     for share in STAGES:
-        strategy = _descend(root, strategy, share * _mean_square(strategy), steps)
+        strategy = _descend(root, strategy, share * _mean_square(strategy), STEPS)
     return strategy
 
 

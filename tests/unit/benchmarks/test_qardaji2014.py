@@ -28,8 +28,8 @@ from benchmarks.reproduce.qardaji2014.asked import Asked, Setting, Size, random_
 from benchmarks.reproduce.qardaji2014.errors import DISTANCE, DIVERGENCE, distances, divergences
 from benchmarks.reproduce.qardaji2014.priview import PriView, relabelled
 from benchmarks.reproduce.qardaji2014.variants import Variant, compare
+from benchmarks.strategy_errors import strategy_error
 from consilience.strategies.attribute_strategies import eigen_design
-from consilience.strategies.workload_grams import strategy_error
 
 
 def dependent_records(rows: int = 50_000, count: int = 12) -> FlagRecords:

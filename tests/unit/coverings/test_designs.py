@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.coverings.table_files import packed_rows
 from consilience.coverings.designs import (
     cooked,
     covering,
     covering_size,
     packed_bytes,
-    packed_rows,
     shipped_table,
     unpacked_rows,
 )

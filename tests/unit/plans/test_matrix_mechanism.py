@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.problems.random_workloads import random_predicates, random_signs
+from benchmarks.strategy_errors import strategy_error
 from consilience.domain import Domain, Query, factors
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
@@ -19,7 +20,7 @@ from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.source import open_table
-from consilience.strategies.workload_grams import gram_matrix, strategy_error
+from consilience.strategies.workload_grams import gram_matrix
 
 SIZE = 16
 DOMAIN = Domain.from_sizes({"a": SIZE, "b": 2}, name="pair")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
 from consilience.strategies.attribute_strategies import AttributeStrategy, attribute_strategy
@@ -21,7 +22,7 @@ from consilience.strategies.high_dimensional import (
     union_strategy,
 )
 from consilience.strategies.residual_noise import residual_noise
-from consilience.strategies.workload_grams import ProductTerm, ProductWorkload, column_norm, gram_matrix, strategy_error
+from consilience.strategies.workload_grams import ProductTerm, ProductWorkload, column_norm, gram_matrix
 
 # Root mean squared errors under Gaussian noise at ρ = ½ that the authors of HDMM give with their software, n = 256: the
 # cells, the binary tree, the Haar wavelet, their optimised strategy, and the lower bound by singular values.
@@ -170,8 +171,9 @@ def test_shares_of_a_union_are_the_best_ones(norm) -> None:
     def error(share: float) -> float:
         return costs[0] / share**power + costs[1] / (1 - share) ** power
 
-    assert found.cost == pytest.approx(error(found.shares[0]))
-    assert found.cost <= min(error(share) for share in np.linspace(0.01, 0.99, 99)) * (1 + 1e-9)
+    unit = 2 if norm == 1 else 1
+    assert found.error == pytest.approx(unit * error(found.shares[0]))
+    assert found.error <= unit * min(error(share) for share in np.linspace(0.01, 0.99, 99)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -184,7 +186,7 @@ def test_groups_are_joined_where_that_is_better(norm) -> None:
     apart = union_strategy(nested, norm=norm, most_cells=8)
     assert len(joined.parts) == 1
     assert len(apart.parts) == 2
-    assert joined.cost < apart.cost
+    assert joined.error < apart.error
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -245,7 +247,7 @@ def test_weighted_marginals_lie_between_the_best_mechanism_and_equal_noise(sizes
     scopes = {term.scope: 1.0 for term in workload.terms}
     least = residual_noise(sizes, scopes).objective
     equal = len(scopes) * sum(math.prod(sizes[place] for place in scope) for scope in scopes)
-    assert least * (1 - 1e-9) <= found.cost <= equal
+    assert least * (1 - 1e-9) <= found.error <= equal
 
 
 def test_nine_flags_are_best_told_by_the_full_table_under_laplace_noise() -> None:
@@ -269,8 +271,7 @@ def test_what_is_no_workload_or_operator_is_refused() -> None:
         ProductWorkload((2,), ())
     with pytest.raises(DeclarationError):
         best_strategy(marginals((2, 2), 1), norm=1, operators=("best",))  # type: ignore[arg-type]
-    with pytest.raises(TooLarge):
-        marginal_strategy(marginals((2,) * 13, 1), norm=1, most_cells=10**6)
+    assert marginal_strategy(marginals((2,) * 13, 1), norm=1, most_cells=10**6) is None
 
 
 def test_the_total_alone_is_a_workload() -> None:

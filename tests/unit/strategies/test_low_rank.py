@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import PrefixMap
 from consilience.kernels.simplex import project_to_simplex
 from consilience.strategies.low_rank import low_rank_factors, project_columns, value_and_gradient
-from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root, strategy_error
+from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root
 
 
 @settings(max_examples=20, deadline=None)

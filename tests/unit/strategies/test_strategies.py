@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, PrefixMap, SparseMap, SumMap
 from consilience.strategies.attribute_strategies import (
@@ -15,7 +16,7 @@ from consilience.strategies.attribute_strategies import (
     p_identity,
     semidefinite_strategy,
 )
-from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root, strategy_error
+from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root
 
 
 def tree(size: int, branching: int) -> np.ndarray:

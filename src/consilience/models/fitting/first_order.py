@@ -2,9 +2,8 @@
 
     θ ← θ − η·∇L(μ(θ)),    which is μ ← argmin over models of η·∇L(μ)·m + KL(m, μ)  (Beck & Teboulle 2003).
 
-The step η is fixed, falls like 1/√t, or is found by Armijo's rule: it is halved until the loss falls by half of what
-its gradient promises, and grows again after every success. For one table over all cells and η = 1/2N it is the
-multiplicative weights update x ← x·exp(−∇L/2N), all answers at once (appendix E.2, whose sign is misprinted).
+The step η is found by Armijo's rule: it is halved until the loss falls by half of what its gradient promises, and grows
+again after every success.
 """
 
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from consilience.errors import DeclarationError
 from consilience.models.fitting.objective import RowLoss, SmoothSearch
 from consilience.models.oracle import Marginals
 from consilience.solvers.fit import Status
+from consilience.solvers.tables.table_problem import inner
 
 SUFFICIENT = 0.5
 GROWTH, SHRINKAGE = 1.4, 0.5
@@ -24,77 +24,30 @@ SMALLEST = 1e-30
 
 
 @dataclass(frozen=True)
-class FixedStep:
-    """The same η in every step."""
-
-    size: float
-
-    def __post_init__(self) -> None:
-        _check_size(self.size)
-
-
-@dataclass(frozen=True)
-class DecreasingStep:
-    """η = size/√t in step t, which converges for losses with kinks too."""
-
-    size: float
-
-    def __post_init__(self) -> None:
-        _check_size(self.size)
-
-
-@dataclass(frozen=True)
-class LineSearch:
-    """Armijo's rule."""
-
-
-@dataclass(frozen=True)
 class MirrorDescent:
-    """Algorithm 1 with one of its three ways to choose the step."""
-
-    step: FixedStep | DecreasingStep | LineSearch = LineSearch()
+    """Algorithm 1 with a line search; it has no options."""
 
     name = "mirror descent"
 
     def run(self, search: SmoothSearch) -> Status:
         """Steps until the monitor says why to stop."""
-        if isinstance(self.step, LineSearch):
-            return _with_line_search(search)
-        potentials, steps = search.start.copy(), 0
-        while True:
-            marginals = search.oracle.marginals(potentials).values
-            objective, gradient = search.loss.value_and_gradient(marginals)
-            status = search.note(potentials, marginals, objective)
-            if status is not None:
-                return status
-            steps += 1
-            size = self.step.size if isinstance(self.step, FixedStep) else self.step.size / steps**0.5
-            potentials = potentials - size * gradient
-
-
-def _with_line_search(search: SmoothSearch) -> Status:
-    potentials = search.start.copy()
-    marginals = search.oracle.marginals(potentials).values
-    objective, gradient = search.loss.value_and_gradient(marginals)
-    size = 1.0 / max(float(np.ptp(gradient)), SMALLEST)
-    status = search.note(potentials, marginals, objective)
-    while status is None:
-        moved = potentials - size * gradient
-        there = search.oracle.marginals(moved).values
-        value, slope = search.loss.value_and_gradient(there)
-        promised = float(np.einsum("i,i->", gradient, marginals)) - float(np.einsum("i,i->", gradient, there))
-        if objective - value >= SUFFICIENT * promised > 0.0:
-            potentials, marginals, objective, gradient = moved, there, value, slope
-            size *= GROWTH
-        else:
-            size *= SHRINKAGE
-        status = Status.STALLED if size < SMALLEST else search.note(potentials, marginals, objective)
-    return status
-
-
-def _check_size(size: float) -> None:
-    if not (np.isfinite(size) and size > 0):
-        raise DeclarationError(f"the step of mirror descent is {size}; it must be a positive number")
+        potentials = search.start.copy()
+        marginals = search.oracle.marginals(potentials).values
+        objective, gradient = search.loss.value_and_gradient(marginals)
+        size = 1.0 / max(float(np.ptp(gradient)), SMALLEST)
+        status = search.note(potentials, marginals, objective)
+        while status is None:
+            moved = potentials - size * gradient
+            there = search.oracle.marginals(moved).values
+            value, slope = search.loss.value_and_gradient(there)
+            promised = inner(gradient, marginals) - inner(gradient, there)
+            if objective - value >= SUFFICIENT * promised > 0.0:
+                potentials, marginals, objective, gradient = moved, there, value, slope
+                size *= GROWTH
+            else:
+                size *= SHRINKAGE
+            status = Status.STALLED if size < SMALLEST else search.note(potentials, marginals, objective)
+        return status
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -152,7 +105,7 @@ class _Run:
             found = search.oracle.marginals(potentials)
             averaged = self.averaged + share * (found.values - self.averaged)
             new_value = loss.value(averaged)
-            bend = new_value - value - _inner(gradient, averaged - between)
+            bend = new_value - value - inner(gradient, averaged - between)
             if bend <= self._allowed(potentials, found) / (self.mass + weight) or self.steepness > 1.0 / SMALLEST:
                 break
             self.steepness *= 2.0
@@ -167,14 +120,10 @@ class _Run:
 
     def _allowed(self, potentials: Array, found: Marginals) -> float:
         """KL(z_new, z_old), and what rounding may do to it."""
-        change = _inner(potentials - self.potentials, found.values)
+        change = inner(potentials - self.potentials, found.values)
         fall = self.search.oracle.total * (found.log_partition - self.newest.log_partition)
         size = abs(change) + self.search.oracle.total * (abs(found.log_partition) + abs(self.newest.log_partition))
         return change - fall + ROUNDING * size
-
-
-def _inner(a: Array, b: Array) -> float:
-    return float(np.einsum("i,i->", a, b))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -189,9 +138,7 @@ def _inner(a: Array, b: Array) -> float:
 
 @dataclass(frozen=True)
 class DualAveraging:
-    """Algorithm 2; `lipschitz` is K, found where costs are squares and needed for other losses."""
-
-    lipschitz: float | None = None
+    """Algorithm 2, for costs that are squares; it has no options."""
 
     name = "dual averaging"
 
@@ -213,16 +160,14 @@ class DualAveraging:
             status = search.note(potentials, newest, search.loss.value(newest))
         return status
 
-    def _constant(self, search: SmoothSearch) -> float:
-        if self.lipschitz is not None:
-            if not (np.isfinite(self.lipschitz) and self.lipschitz > 0):
-                raise DeclarationError(f"the Lipschitz constant is {self.lipschitz}; it must be a positive number")
-            return self.lipschitz
+    @staticmethod
+    def _constant(search: SmoothSearch) -> float:
+        """K."""
         loss = search.loss
         if not isinstance(loss, RowLoss) or loss.costs.slope.any():
             raise DeclarationError(
-                "dual averaging needs the Lipschitz constant of a loss that is not a sum of squares: give `lipschitz`, "
-                "or choose another optimiser"
+                "dual averaging needs the Lipschitz constant of the loss, which is known for sums of squares alone: "
+                "choose another optimiser"
             )
         steepness = loss.rows.adjoint_squared(loss.costs.curvature)
         return search.oracle.total * max(search.oracle.largest(steepness), np.finfo(np.float64).tiny)

@@ -32,6 +32,7 @@ from consilience.kernels.rng import generator
 from consilience.marginals.table_stacks import Scope
 from consilience.models.fitting.objective import MeasuredRows
 from consilience.models.oracle import MarginalOracle
+from consilience.solvers.tables.table_problem import inner
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The model whose marginals are given: of all distributions with these marginals x the one of greatest entropy.
@@ -209,7 +210,6 @@ def fit_least_risk(
     start: Array,
     max_steps: int = 2_000,
     time_limit: float | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> LeastRiskFit:
     """The model of least estimated error on the way from `start` to the least-squares optimum.
@@ -218,7 +218,7 @@ def fit_least_risk(
     each step, more for a few rows; the steps are the fewer the sooner noise sets in.
     """
     began = time.monotonic()
-    search = Search(oracle, rows, observed, laplace, start, _nudges(observed.size, seed))
+    search = Search(oracle, rows, observed, laplace, start, _nudges(observed.size))
     while True:
         search.step()
         if progress is not None:
@@ -244,9 +244,9 @@ def fit_least_risk(
     )
 
 
-def _nudges(rows: int, seed: int) -> list[Array]:
+def _nudges(rows: int) -> list[Array]:
     """By how much the twins' values are moved."""
-    rng = generator(seed)
+    rng = generator(0)
     twins = min(MOST_TWINS, max(1, ROWS_FOR_ONE_TWIN // max(rows, 1)))
     return [np.where(rng.integers(0, 2, rows) > 0, NUDGE, -NUDGE) for _ in range(twins)]
 
@@ -359,12 +359,12 @@ class Search:
         potentials += fit.potentials
         found = self.oracle.marginals(potentials)
         self.calls += 1
-        slope = step * _inner(gradient, found.values)
+        slope = step * inner(gradient, found.values)
         divergence = -slope - total * (found.log_partition - fit.log_partition)
         rounding = ROUNDING * (total * (abs(found.log_partition) + abs(fit.log_partition)) + abs(slope))
         fitted = self.rows.apply(found.values)
         change = np.subtract(fitted, fit.fitted, out=middle)
-        if 0.5 * share**2 * _inner(change, change) > (divergence + rounding) / whole:
+        if 0.5 * share**2 * inner(change, change) > (divergence + rounding) / whole:
             return None
         average = np.subtract(fitted, fit.average)
         average *= share
@@ -374,12 +374,8 @@ class Search:
     def _judged(self) -> _Judged:
         fitted, *nudged = (fit.average for fit in self.fits)
         residual = self.observed[0] - fitted
-        self.loss = 0.5 * _inner(residual, residual)
+        self.loss = 0.5 * inner(residual, residual)
         risk, freedom = estimated_risk(residual, self.laplace, self.nudges, [twin - fitted for twin in nudged])
         if self.steps and risk >= self.best.risk:
             return _Judged(self.best.near, self.best.average, risk, freedom, self.steps, self.weight)
         return _Judged(self.mean_potentials.copy(), self.marginals.copy(), risk, freedom, self.steps, self.weight)
-
-
-def _inner(a: Array, b: Array) -> float:
-    return float(np.einsum("i,i->", a, b))

@@ -18,6 +18,7 @@ from consilience.models.fitting import shared_margins
 from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, Monitor
 from consilience.models.fitting.shared_margins import CoarseCorrection, SharedMargins
 from consilience.models.oracle import CountedOracle, MarginalOracle
+from consilience.models.tables import cells_of
 from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 from consilience.solvers.tables.row_costs import RowProducts, Rows, are_affordable
 from consilience.solvers.tables.table_problem import factored_solution, inner
@@ -148,13 +149,7 @@ class ReducedEquations(OracleEquations):
     def __init__(self, oracle: CountedOracle, rows: MeasuredRows, products: Sequence[_Product]) -> None:
         super().__init__(oracle, rows)
         self._products = products
-        queries = [
-            replace(query, kronecker=None, weights=np.full(_cells(query, rows), query.weights[0]))
-            if not query.is_marginal
-            else query
-            for query in rows.queries
-        ]
-        self._reduced = MeasuredRows(rows.layout, queries)
+        self._reduced = MeasuredRows(rows.layout, [_of_cells(query, rows) for query in rows.queries])
         self._between_cells = _CellEquations(oracle, self._reduced, products)
         kept = [place for place, query in enumerate(rows.queries) if query.is_marginal]
         self._kept = [(rows.slices[place], self._reduced.slices[place]) for place in kept]
@@ -164,7 +159,7 @@ class ReducedEquations(OracleEquations):
         """The equations of these rows; None where a factor is too large or has columns that depend on each other."""
         products, start = [], 0
         for query, part in zip(rows.queries, rows.slices, strict=True):
-            cells = slice(start, start := start + _cells(query, rows))
+            cells = slice(start, start := start + cells_of(rows.layout.sizes, query.attributes))
             if query.is_marginal or query.kronecker is None:
                 continue
             inverses = _inverses(query.kronecker)
@@ -212,8 +207,12 @@ class _CellEquations(OracleEquations):
         return inner(out, direction)
 
 
-def _cells(query: MeasuredQuery, rows: MeasuredRows) -> int:
-    return int(np.prod([rows.layout.sizes[attribute] for attribute in query.attributes], dtype=np.int64))
+def _of_cells(query: MeasuredQuery, rows: MeasuredRows) -> MeasuredQuery:
+    """The cells that a product of maps is about, as a query with the same weight for each."""
+    if query.is_marginal:
+        return query
+    weights = np.full(cells_of(rows.layout.sizes, query.attributes), query.weights[0])
+    return replace(query, kronecker=None, weights=weights)
 
 
 def _inverses(maps: Kronecker) -> tuple[Array | None, ...] | None:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
+from consilience.models.tables import cells_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Loops over the cells of tables by the value of what the tables share; see `shared_margins` for the layout.
@@ -203,8 +204,8 @@ class SharedMargins:
         entries = [(shared, member) for shared, members in found for member in members]
         found_values = [_values_of(sizes, tables[member], shared) for shared, member in entries]
         index = [value for value, _ in found_values]
-        values = [_cells(sizes, shared) for shared, _ in found]
-        lengths = [_cells(sizes, shared) for shared, _ in entries]
+        values = [cells_of(sizes, shared) for shared, _ in found]
+        lengths = [cells_of(sizes, shared) for shared, _ in entries]
         return SharedMargins(
             np.concatenate([np.empty(0, dtype=np.int32), *index]),
             np.cumsum([0, *(each.size for each in index)]).astype(np.int64),
@@ -302,17 +303,13 @@ def _shared_sets(tables: Sequence[Attributes], containing: _Containing) -> list[
     return kept
 
 
-def _cells(sizes: Sequence[int], attributes: Attributes) -> int:
-    return int(np.prod([sizes[attribute] for attribute in attributes], dtype=np.int64))
-
-
 def _values_of(sizes: Sequence[int], table: Attributes, shared: Attributes) -> tuple[NDArray[np.int32], int]:
     """For each run of cells of a table that the shared attributes do not tell apart, their value; the run's length."""
     kept = len(table)
     while kept and table[kept - 1] not in shared:
         kept -= 1
     axes = table[:kept]
-    values = np.arange(_cells(sizes, shared), dtype=np.int32).reshape([sizes[attribute] for attribute in shared])
+    values = np.arange(cells_of(sizes, shared), dtype=np.int32).reshape([sizes[attribute] for attribute in shared])
     values = values.transpose([shared.index(attribute) for attribute in axes if attribute in shared])
     values = values.reshape([sizes[attribute] if attribute in shared else 1 for attribute in axes])
-    return np.broadcast_to(values, [sizes[attribute] for attribute in axes]).ravel(), _cells(sizes, table[kept:])
+    return np.broadcast_to(values, [sizes[attribute] for attribute in axes]).ravel(), cells_of(sizes, table[kept:])
