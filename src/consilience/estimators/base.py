@@ -233,11 +233,13 @@ class MarginalLoss:
     """Any convex function of some marginals, such as the log-likelihood of a mechanism that adds no noise to counts.
 
     `marginals` names the attributes of each marginal. `evaluate` is given these marginals in counts, one array each
-    with its axes in the order named, and returns the loss and its gradient, one array of the same shape for each.
+    with its axes in the order named, and returns the loss and its gradient, one array of the same shape for each; or
+    the loss alone. The gradient is then found by differences, with two evaluations for every cell of the marginals in
+    every step: slow, and for losses without kinks.
     """
 
     marginals: tuple[tuple[str, ...], ...]
-    evaluate: Callable[[Sequence[Array]], tuple[float, Sequence[Array]]]
+    evaluate: Callable[[Sequence[Array]], tuple[float, Sequence[Array]] | float]
 
     def __post_init__(self) -> None:
         named = tuple((each,) if isinstance(each, str) else tuple(each) for each in self.marginals)
@@ -260,6 +262,10 @@ class MarginalLoss:
         return FlatLoss(self, layout, places, orders)
 
 
+RELATIVE_DIFFERENCE = float(np.cbrt(np.finfo(np.float64).eps))
+"""The step of differences, in units of a cell or the usual cell: errors of rounding and of the step are then alike."""
+
+
 @dataclass(frozen=True, eq=False)
 class FlatLoss:
     """A loss of named marginals on the flat marginals of a layout."""
@@ -275,7 +281,8 @@ class FlatLoss:
         asked = [
             tables[place].transpose(np.argsort(order)) for place, order in zip(self.places, self.orders, strict=True)
         ]
-        value, gradients = self.loss.evaluate(asked)
+        found = self.loss.evaluate(asked)
+        value, gradients = found if isinstance(found, tuple) else (found, self._differences(asked, float(found)))
         if len(gradients) != len(asked):
             raise DeclarationError(f"the loss has {len(asked)} marginals and returned {len(gradients)} gradients")
         flat = [np.zeros(self.layout.shape(k)) for k in range(len(self.layout.scopes))]
@@ -287,3 +294,27 @@ class FlatLoss:
                 )
             flat[place] = found.transpose(order)
         return float(value), self.layout.pack(flat)
+
+    def _differences(self, tables: Sequence[Array], first: float) -> list[Array]:
+        """The gradient from differences of second order: central ones, and next to zero of larger counts alone."""
+        moved = [np.array(table) for table in tables]
+
+        def loss_at(cell: tuple[int, ...], table: Array, count: float) -> float:
+            kept, table[cell] = table[cell], count
+            found = self.loss.evaluate(moved)
+            table[cell] = kept
+            return float(found[0] if isinstance(found, tuple) else found)
+
+        gradients = [np.empty(table.shape) for table in moved]
+        for gradient, table in zip(gradients, moved, strict=True):
+            usual = float(table.mean())
+            for cell, count in np.ndenumerate(table):
+                step = RELATIVE_DIFFERENCE * max(count, usual)
+                above = loss_at(cell, table, count + step)
+                if count > step:
+                    gradient[cell] = (above - loss_at(cell, table, count - step)) / (2.0 * step)
+                else:
+                    gradient[cell] = (4.0 * above - 3.0 * first - loss_at(cell, table, count + 2.0 * step)) / (
+                        2.0 * step
+                    )
+        return gradients

@@ -48,7 +48,9 @@ class Graphical(GraphicalSettings):
     `MarginalLoss` is a convex loss of your own, in place of the measured answers.
     `stop` is "least-risk", "noise" or "converged" (above); "auto" takes "least-risk" where it can: for squares, without
     exact facts beyond the total and without answers of which only a bound is known. `optimiser` carries out "noise" and
-    "converged": "proximal", or the paper's "mirror-descent", "dual-averaging" and "direct".
+    "converged": "proximal", or the paper's "mirror-descent", "dual-averaging" and "direct". `step` is that of mirror
+    descent: "line-search", "decreasing" like 1/√t, or a number, the η of every step; "auto" takes a line search, and
+    for losses with kinks (all but "l2"), where it stalls, decreasing steps. These are slow: "proximal" is not.
 
     `also` names marginals that will be asked for often: they join the model, so that they are at hand. `tolerance`
     bounds the optimality gap in units of the objective or of the expected noise, whichever is larger; `max_steps` and

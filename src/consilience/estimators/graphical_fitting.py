@@ -19,7 +19,7 @@ from consilience.marginals.least_squares import one_way_shares
 from consilience.marginals.table_stacks import stored_order
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.first_order import AcceleratedDescent, Direct, DualAveraging, MirrorDescent
-from consilience.models.fitting.fit_model import ModelFit, Proximal, fit_model
+from consilience.models.fitting.fit_model import ModelFit, Optimiser, Proximal, fit_model
 from consilience.models.fitting.least_risk import fit_least_risk
 from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, RowLoss
 from consilience.models.fitting.retraced_fits import RetracedFit, Way
@@ -33,6 +33,7 @@ from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
 Stop = Literal["auto", "least-risk", "noise", "converged"]
+Step = Literal["auto", "line-search", "decreasing"]
 OptimiserName = Literal["proximal", "mirror-descent", "dual-averaging", "accelerated", "direct"]
 Report = Callable[[int, float, float], None]
 Found = tuple[Array, Status, dict[str, float | int | str]]
@@ -52,11 +53,10 @@ ALLOWANCE = 5.0
 deviations of Laplace noise. Beyond it the search has ended too early, and the optimum itself is found."""
 
 OPTIMISERS = {
-    "proximal": Proximal,
-    "mirror-descent": MirrorDescent,
-    "dual-averaging": DualAveraging,
-    "accelerated": AcceleratedDescent,
-    "direct": Direct,
+    "proximal": Proximal(),
+    "dual-averaging": DualAveraging(),
+    "accelerated": AcceleratedDescent(),
+    "direct": Direct(),
 }
 
 
@@ -68,6 +68,7 @@ class GraphicalSettings:
     alpha: float = 0.9
     stop: Stop = "auto"
     optimiser: OptimiserName = "proximal"
+    step: Step | float = "auto"
     also: tuple[tuple[str, ...], ...] = ()
     total: float | None = None
     tolerance: float = 1e-3
@@ -88,6 +89,19 @@ class GraphicalSettings:
         ):
             if value not in choices:
                 raise DeclarationError(f"the {option} is {value!r}; choose one of {', '.join(choices)}")
+        if isinstance(self.step, str):
+            if self.step not in get_args(Step):
+                raise DeclarationError(
+                    f"the step is {self.step!r}; choose one of {', '.join(get_args(Step))}, or a number"
+                )
+        elif not (np.isfinite(self.step) and self.step > 0):
+            raise DeclarationError(
+                f"the step is {self.step!r}; give a number above 0, or one of {', '.join(get_args(Step))}"
+            )
+        if self.step != "auto" and self.optimiser != "mirror-descent":
+            raise DeclarationError(
+                f'a step is for optimiser="mirror-descent", and the optimiser is {self.optimiser!r}; leave one out'
+            )
         Loss.named("elastic", alpha=self.alpha)
         if not 0.0 < self.tolerance < 1.0:
             raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-3")
@@ -101,6 +115,7 @@ class GraphicalSettings:
         loss = "custom" if isinstance(self.loss, MarginalLoss) else self.loss
         settings: dict[str, Any] = {"method": self.name, "loss": loss, "stop": self.stop}
         settings |= {"optimiser": self.optimiser, "tolerance": self.tolerance}
+        settings |= {} if self.step == "auto" else {"step": self.step}
         return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
 
 
@@ -271,7 +286,7 @@ class Fitting:
                 oracle,
                 rows,
                 self._costs,
-                optimiser=OPTIMISERS[self.settings.optimiser](),
+                optimiser=self._optimiser(kinks=bool(self._costs.slope.any())),
                 stop="noise" if self._stop == "noise" else "converged",
                 tolerance=self.settings.tolerance,
                 max_steps=self.settings.max_steps,
@@ -292,13 +307,12 @@ class Fitting:
                 f"a loss of marginals cannot keep exact facts beyond the total, found {names}; leave them out, or make "
                 "them part of the loss"
             )
-        name = self.settings.optimiser
         return self._described(
             fit_model(
                 oracle,
                 None,
                 loss.of_layout(oracle.layout, self.problem.domain),
-                optimiser=None if name == "proximal" else OPTIMISERS[name](),
+                optimiser=None if self.settings.optimiser == "proximal" else self._optimiser(kinks=False),
                 tolerance=self.settings.tolerance,
                 max_steps=self.settings.max_steps,
                 time_limit=self.settings.time_limit,
@@ -306,6 +320,12 @@ class Fitting:
                 progress=report,
             )
         )
+
+    def _optimiser(self, *, kinks: bool) -> Optimiser:
+        if self.settings.optimiser != "mirror-descent":
+            return OPTIMISERS[self.settings.optimiser]
+        by_itself = "decreasing" if kinks else "line-search"
+        return MirrorDescent(by_itself if self.settings.step == "auto" else self.settings.step)
 
     def _described(self, fit: ModelFit) -> Found:
         noisy = fit.stats.get("stop") == "noise level"

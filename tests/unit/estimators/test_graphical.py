@@ -16,6 +16,7 @@ from consilience.estimators.base import SavedModel
 from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
+from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Infeasible, Status
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 2, "e": 3}
@@ -200,9 +201,12 @@ def test_a_loss_of_ones_own_is_minimised() -> None:
         return float(np.sum((table - target) ** 2)), [2.0 * (table - target)]
 
     loss = MarginalLoss((("c", "a"),), evaluate)
-    fit = Graphical(loss=loss, total=100.0).fit(measured())
+    fit = Graphical(loss=loss, total=100.0, max_steps=500).fit(measured())
     assert fit.marginal("c", "a") == pytest.approx(target, abs=0.3)
     assert fit.method["loss"] == "custom"
+    alone = MarginalLoss((("c", "a"),), lambda tables: evaluate(tables)[0])
+    slowly = Graphical(loss=alone, total=100.0, max_steps=200).fit(measured())
+    assert slowly.marginal("c", "a") == pytest.approx(target, abs=0.5)
     bad = MarginalLoss((("c", "a"),), lambda tables: (float("nan"), list(tables)))
     with pytest.raises(DeclarationError, match="finite"):
         Graphical(loss=bad).fit(measured())
@@ -322,3 +326,45 @@ def test_auto_does_not_make_people_wait_for_what_residuals_say_at_once():
     assert "would take some" in choice.reason
     few = {names: triples[names] for names in itertools.islice(triples, 0, None, 60)}
     assert choose(MeasurementSet.from_marginals(domain, few, noise=Gaussian(10.0))).estimator.name == "graphical"
+
+
+def test_gradients_by_differences_are_those_of_the_loss_at_zero_too() -> None:
+    layout = TableLayout((4, 2), ((0, 1),))
+    counts = np.array([[0.0, 3.0], [40.0, 500.0], [1e-7, 2.0], [7.0, 0.0]])
+
+    def evaluate(tables):
+        return float(np.sum(np.log1p(tables[0]) ** 2) + 0.01 * np.sum(tables[0]) ** 2)
+
+    domain = Domain.from_sizes({"c": 4, "a": 2})
+    flat = MarginalLoss((("c", "a"),), evaluate).of_layout(layout, domain)
+    _, found = flat.value_and_gradient(counts.ravel())
+    expected = 2.0 * np.log1p(counts) / (1.0 + counts) + 0.02 * counts.sum()
+    assert found == pytest.approx(expected.ravel(), rel=1e-6)
+
+
+def test_decreasing_steps_go_on_where_a_line_search_under_absolute_values_stalls() -> None:
+    """Both by the best model met: the line search ends at a kink, far above the optimum."""
+    rng = np.random.default_rng(0)
+    tables = {pair: rng.gamma(0.3, 300.0, (4, 4)) for pair in (("a", "b"), ("b", "c"), ("a", "c"))}
+    domain = Domain.from_sizes({"a": 4, "b": 4, "c": 4})
+    noisy = MeasurementSet.from_marginals(domain, tables, noise=Laplace(100.0), private=False)
+    settings = {"loss": "l1", "stop": "converged", "optimiser": "mirror-descent", "max_steps": 1500}
+    stalled = Graphical(**settings, step="line-search").fit(noisy)
+    fitted = Graphical(**settings).fit(noisy)
+    best = float(Graphical(loss="l1", stop="converged").fit(noisy).stats["objective"])
+    assert best <= fitted.stats["objective"] < 1.1 * best
+    assert fitted.stats["objective"] < stalled.stats["objective"]
+    assert Graphical(**settings, step=1e-3).fit(noisy).method["step"] == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"step": "newton", "optimiser": "mirror-descent"}, "line-search, decreasing"),
+        ({"step": -1.0, "optimiser": "mirror-descent"}, "above 0"),
+        ({"step": "decreasing"}, "the optimiser is 'proximal'"),
+    ],
+)
+def test_steps_that_mean_nothing_are_refused(settings: dict, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        Graphical(**settings)

@@ -2,11 +2,14 @@
 
     θ ← θ − η·∇L(μ(θ)),    which is μ ← argmin over models of η·∇L(μ)·m + KL(m, μ)  (Beck & Teboulle 2003).
 
-The step η is found by Armijo's rule: it is halved until the loss falls by half of what its gradient promises, and grows
-again after every success.
+The step η is fixed, falls like 1/√t, or is found by Armijo's rule: it is halved until the loss falls by half of what
+its gradient promises, and grows again after every success. Next to a kink no step may keep such a promise, so that
+Armijo's rule can end far above the least loss; steps that fall like 1/√t converge there too, at the rate 1/√t.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +28,37 @@ SMALLEST = 1e-30
 
 @dataclass(frozen=True)
 class MirrorDescent:
-    """Algorithm 1 with a line search; it has no options."""
+    """Algorithm 1. `step` is "line-search", "decreasing", or the η of every step.
+
+    A decreasing step is √(2·ln n/t)/G in step t, for n cells in all and half the range G of the first gradient over
+    cells: the step of the smallest bound on the error (Beck & Teboulle 2003, Theorem 4.2), for no model is farther than
+    ln n from the uniform one.
+    """
+
+    step: Literal["line-search", "decreasing"] | float = "line-search"
 
     name = "mirror descent"
 
     def run(self, search: SmoothSearch) -> Status:
         """Steps until the monitor says why to stop."""
+        return self._by_line_search(search) if self.step == "line-search" else self._by_rule(search)
+
+    def _by_rule(self, search: SmoothSearch) -> Status:
+        potentials, steps, size = search.start.copy(), 0, self.step
+        while True:
+            marginals = search.oracle.marginals(potentials).values
+            objective, gradient = search.loss.value_and_gradient(marginals)
+            status = search.note(potentials, marginals, objective)
+            if status is not None:
+                return status
+            if isinstance(size, str):
+                reach = (search.oracle.largest(gradient) + search.oracle.largest(-gradient)) / 2.0
+                log_cells = sum(math.log(each) for each in search.oracle.layout.sizes)
+                size = math.sqrt(2.0 * log_cells) / max(reach, SMALLEST)
+            steps += 1
+            potentials = potentials - (size / math.sqrt(steps) if self.step == "decreasing" else size) * gradient
+
+    def _by_line_search(self, search: SmoothSearch) -> Status:
         potentials = search.start.copy()
         marginals = search.oracle.marginals(potentials).values
         objective, gradient = search.loss.value_and_gradient(marginals)
