@@ -100,12 +100,8 @@ def determines_every_cell(gram: Array) -> bool:
     return bool(pivots.min(initial=np.inf) > np.sqrt(CONDITION) * pivots.max(initial=0.0))
 
 
-def exact_nonnegative_fit(
-    gram: Array, linear: Array, *, total: float | None = None, guess: NDArray[np.bool_] | None = None
-) -> tuple[Array, int] | None:
+def exact_nonnegative_fit(gram: Array, linear: Array, *, total: float | None = None) -> tuple[Array, int] | None:
     """The cells x ≥ 0 that minimise ½xᵀGx − gᵀx, and how many linear systems it took; None where rounding wins.
-
-    `guess` marks the cells that are probably not empty.
 
     >>> cells, _ = exact_nonnegative_fit(np.eye(3), np.array([2.0, -1.0, 1.0])) or (None, 0)
     >>> cells.tolist()
@@ -113,7 +109,7 @@ def exact_nonnegative_fit(
     """
     if total is not None and total <= 0.0:
         return np.zeros(linear.size), 0
-    free = np.ones(linear.size, dtype=np.bool_) if guess is None or not guess.any() else guess.copy()
+    free = np.ones(linear.size, dtype=np.bool_)
     fewest, tries = linear.size + 1, BLOCK_TRIES
     for systems in range(1, MOST_SYSTEMS + 1):
         solved = _solved(gram, linear, free, total)

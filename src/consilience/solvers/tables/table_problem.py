@@ -8,8 +8,8 @@ of the proof is in `RowCosts.gap`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -40,11 +40,6 @@ class Operator(Protocol):
     def adjoint(self, r: Array, /) -> Array:
         """Bᵀr, of shape `shape_in`."""
         ...
-
-
-@runtime_checkable
-class SquaringOperator(Protocol):
-    """An operator that can also apply its entrywise square, from which solvers make a better preconditioner."""
 
     def apply_squared(self, x: Array, /) -> Array:
         """(B∘B)x, one number per row."""
@@ -190,8 +185,6 @@ ROUGH = 1e-2
 SMALL_SHARE = 0.1
 """The energy of an error, in units of twice the divergence over ρ, that does not harm a stage's first direction."""
 
-PROBES = 32
-
 SMALLEST = float(np.finfo(np.float64).tiny)
 
 ROUNDING = float(np.finfo(np.float64).eps)
@@ -210,7 +203,6 @@ class NewtonEquations:
     products: RowProducts | None
     expired: Callable[[], bool] = never
     """Whether it is time to end an iteration early."""
-    _probed: tuple[Array, Array, float] | None = field(default=None, init=False)
 
     def solve(self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array) -> Array:
         """d for the table `counts`, whose rows have the values `fitted`, as accurate as it can be had."""
@@ -293,44 +285,12 @@ class NewtonEquations:
         return conjugate_gradients(product, residual, precondition, stop, most_steps=limit, start=guess).solution
 
     def _squares(self, counts: Array, fitted: Array) -> Array:
-        """The diagonal of B(diag x − xxᵀ/T)Bᵀ, or of what is known of it."""
-        operator = self.problem.operator
-        if not isinstance(operator, SquaringOperator):
-            return self._guessed_squares(counts, fitted)
+        """The diagonal of B(diag x − xxᵀ/T)Bᵀ."""
         self.problem.applies += 1
-        squares = operator.apply_squared(counts)
+        squares = self.problem.operator.apply_squared(counts)
         if self.problem.total is None:
             return squares
         return np.maximum(squares - fitted**2 / self.problem.total, 0.0)
-
-    def _guessed_squares(self, counts: Array, fitted: Array) -> Array:
-        """Σⱼ Bᵢⱼ²xⱼ, estimated at the first table and scaled from then on.
-
-        The estimate is the mean square of B(√x·signs) (Hutchinson 1990, Commun. Stat. 19). It grows with the row's
-        fitted value, which is right for rows of equal entries.
-        """
-        mass = float(counts.sum())
-        if self._probed is None:
-            root = np.sqrt(counts)
-            probes = [self.problem.apply(root * _signs(root.shape, probe)) ** 2 for probe in range(PROBES)]
-            squares = np.sum(probes, axis=0) / PROBES
-            known = np.abs(fitted)
-            known[known <= 1e-3 * np.sqrt(squares * mass)] = 0.0
-            self._probed = squares, known, mass
-        squares, known, first_mass = self._probed
-        growth = np.full(fitted.shape, mass / first_mass if first_mass > 0 else 1.0)
-        np.divide(np.abs(fitted), known, out=growth, where=known > 0)
-        return growth * squares
-
-
-def _signs(shape: tuple[int, ...], probe: int) -> Array:
-    """±1 per cell, balanced and unrelated between probes: the top bit of a multiplicative hash of the index."""
-    index = np.arange(int(np.prod(shape)), dtype=np.uint64)
-    index += np.uint64((probe + 1) * 0x9E3779B97F4A7C15 % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        index ^= index >> np.uint64(shift)
-        index *= np.uint64(factor)
-    return np.where(index >> np.uint64(63), 1.0, -1.0).reshape(shape)
 
 
 def factored_solution(
