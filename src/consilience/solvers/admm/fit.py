@@ -352,7 +352,8 @@ def admm(
     Sets without a common point raise `Infeasible`. Where cells that were neither measured nor bounded leave no
     certificate, `gap` is loose, up to the whole loss, and `stats["rule"]` says that the residuals stopped the steps.
 
-    >>> from consilience.solvers.projections import NonNegative, TreeConsistency
+    >>> from consilience.solvers.projections.cells import NonNegative
+    >>> from consilience.solvers.projections.sums import TreeConsistency
     >>> fit = admm([9.0, 4.0, 2.0], [TreeConsistency(2), NonNegative()], loss="l2")
     >>> fit.counts.round(4)
     array([8., 5., 3.])

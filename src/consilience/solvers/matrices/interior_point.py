@@ -25,8 +25,8 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 import scipy.sparse as sp
-import scipy.sparse.linalg
 
+from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.matrices.problem import Array, Certifier, Equations, RowCosts
 from consilience.solvers.matrices.strategies import DenseStrategy, Factored, SparseStrategy, Strategy
 
@@ -312,35 +312,23 @@ def solve_least_squares(
         solved: Any = scipy.linalg.lstsq(weighted, right, cond=DEPENDENT, lapack_driver="gelsy", check_finite=False)
         found, steps = solved[0], 0
     else:
-        operator: Any = scipy.sparse.linalg.aslinearoperator(_Weighted(strategy.shape, strategy, size, equations))
-        limit = 20 * strategy.shape[1]
-        found, _, steps, *_ = scipy.sparse.linalg.lsmr(operator, right, atol=1e-14, btol=1e-14, maxiter=limit)
-    cells = start + np.asarray(found, dtype=np.float64)
+        free = equations.without if equations is not None else lambda cells: cells
+        found, steps = shortest_least_squares(
+            lambda cells: size * strategy.apply(free(cells)),
+            lambda answers: free(strategy.adjoint(size * answers)),
+            right,
+            strategy.shape[1],
+            precision=1e-14,
+            most_steps=20 * strategy.shape[1],
+        )
+    cells = start + found
     multipliers = 2.0 * costs.up.curvature * (strategy.apply(cells) - costs.noisy)
     if equations is not None:
         restored = equations.restored(cells, nonnegative=False)
         cells = cells if restored is None else restored
         multipliers = np.concatenate([multipliers, equations.multipliers(-strategy.adjoint(multipliers))])
     objective = costs.cost(strategy.apply(cells) - costs.noisy)
-    return Solution(cells, objective, certifier.bound(multipliers, cells), int(steps))
-
-
-@dataclass(frozen=True, eq=False)
-class _Weighted:
-    """diag(√q) A, or diag(√q) A P, with the names of its products that SciPy expects."""
-
-    shape: tuple[int, int]
-    strategy: Strategy
-    size: Array
-    equations: Equations | None
-
-    def matvec(self, cells: Array) -> Array:
-        free = np.ravel(cells) if self.equations is None else self.equations.without(np.ravel(cells))
-        return self.size * self.strategy.apply(free)
-
-    def rmatvec(self, answers: Array) -> Array:
-        slopes = self.strategy.adjoint(self.size * np.ravel(answers))
-        return slopes if self.equations is None else self.equations.without(slopes)
+    return Solution(cells, objective, certifier.bound(multipliers, cells), steps)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

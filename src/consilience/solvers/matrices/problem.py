@@ -18,10 +18,10 @@ import numpy as np
 import scipy.linalg
 import scipy.linalg.lapack
 import scipy.sparse as sp
-import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
+from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.fit import Fit, Infeasible
 from consilience.solvers.losses import Loss
 from consilience.solvers.matrices.strategies import Strategy
@@ -209,24 +209,11 @@ class Certifier:
 
 
 def lift_by_iteration(strategy: Strategy, slopes: Array) -> Array:
-    """The shortest Δ for which AᵀΔ comes nearest to the slopes, by LSMR."""
+    """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
     rows, columns = strategy.shape
-    transposed: Any = scipy.sparse.linalg.aslinearoperator(_Transposed((columns, rows), strategy))
-    return scipy.sparse.linalg.lsmr(transposed, slopes, atol=1e-14, btol=1e-14, maxiter=2 * columns)[0]
-
-
-@dataclass(frozen=True, eq=False)
-class _Transposed:
-    """Aᵀ with the names of its products that SciPy expects."""
-
-    shape: tuple[int, int]
-    strategy: Strategy
-
-    def matvec(self, answers: Array) -> Array:
-        return self.strategy.adjoint(np.ravel(answers))
-
-    def rmatvec(self, cells: Array) -> Array:
-        return self.strategy.apply(np.ravel(cells))
+    return shortest_least_squares(
+        strategy.adjoint, strategy.apply, slopes, rows, precision=1e-14, most_steps=2 * columns
+    )[0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

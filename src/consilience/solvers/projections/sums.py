@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
+from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.fit import Infeasible
 from consilience.solvers.marginal_sums import MarginalSums
 from consilience.solvers.projections.cells import Array, lies_in_subspace, require_cells
@@ -122,7 +122,7 @@ class MarginalsEqual:
         )
 
     def _least_squares(self, marginals: MarginalSums) -> Array:
-        """The cells, in a row, whose marginals are nearest to the given ones, by LSQR (Paige and Saunders 1982)."""
+        """The cells, in a row, whose marginals are nearest to the given ones."""
         sizes = [values.size for values in self._given.values()]
         shapes = [values.shape for values in self._given.values()]
 
@@ -133,11 +133,9 @@ class MarginalsEqual:
             pieces = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, strict=True)
             return marginals.spread([piece.reshape(shape) for piece, shape in pieces]).ravel()
 
-        linear_operator: Any = scipy.sparse.linalg.LinearOperator
-        shape = sum(sizes), int(np.prod(self.shape))
-        operator = linear_operator(shape, matvec=sums, rmatvec=spread, dtype=np.float64)
         wanted = np.concatenate([values.ravel() for values in self._given.values()])
-        return scipy.sparse.linalg.lsqr(operator, wanted, atol=1e-14, btol=1e-14)[0]
+        cells = int(np.prod(self.shape))
+        return shortest_least_squares(sums, spread, wanted, cells, precision=1e-14, most_steps=2 * cells)[0]
 
 
 def _averaged_places(given: list[Axes]) -> list[list[Axes]]:
