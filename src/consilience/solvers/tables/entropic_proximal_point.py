@@ -174,7 +174,28 @@ class Search(ProximalPoint):
         return self.soft and self.costs.value(self.residual) > self.centre_cost
 
     def judge(self) -> Status | None:
-        return _judge(self)
+        """Compares the table with what its duals prove; a status if it is time to stop."""
+        best, residual = self.best, self.residual
+        own_gap = _prove(self, residual)
+        objective = self.costs.value(residual)
+        good = self.soft and own_gap <= self.enough_for(objective)
+        if (good or objective < best.objective) and _worth_restoring(self, residual, objective):
+            table = self.counts
+            if self.costs.exact.any():
+                table, own_gap = self.restore(table), np.inf
+                residual = self.problem.apply(table) - self.problem.observed
+                objective = self.costs.value(residual)
+            if (good or objective < best.objective) and _misfit(self, residual) <= self.settings.met:
+                best.counts, best.objective, best.own_gap = table, objective, own_gap
+        if self.progress is not None:
+            self.progress(self.problem.adjoints, best.objective, best.gap)
+        if best.gap <= self.enough:
+            return Status.CONVERGED
+        if not best.certified and best.restricted_gap <= self.enough and best.counts is not None:
+            return Status.UNCERTIFIED
+        if self.problem.adjoints >= self.max_steps:
+            return Status.STEP_LIMIT
+        return Status.TIME_LIMIT if time.monotonic() >= self.deadline else None
 
     def end_stage(self) -> Status | None:
         """Nothing: every table is judged, with what its duals prove."""
@@ -204,7 +225,7 @@ class Search(ProximalPoint):
             softness[self.unmeasured] = UNMEASURED * (1.0 + float(softness.max()))
             target = np.where(self.unmeasured, 0.0, target)
         least = self.settings.share_of_gap * self.enough
-        found = self.equations.solve_from(self.counts, self.fitted, self.rho, softness, target, guess, least)
+        found = self.equations.solve(self.counts, self.fitted, self.rho, softness, target, rough=least, guess=guess)
         return self.of_parts(found) - self.duals
 
     def newton_step(self) -> Step:
@@ -225,8 +246,8 @@ class Search(ProximalPoint):
         return Step.TAKEN
 
     def solve(self, stiffness: Array, target: Array, room: float) -> Array:
-        system = (self.counts, self.fitted, self.rho, stiffness, target)
-        return self.equations.solve_roughly(*system, 0.4 * room) if self.soft else self.equations.solve(*system)
+        rough = 0.4 * room if self.soft else None
+        return self.equations.solve(self.counts, self.fitted, self.rho, stiffness, target, rough=rough)
 
     def _evaluate(self) -> None:
         """The table that the duals lead to from the centre."""
@@ -308,31 +329,6 @@ def _divergence(search: Search) -> float:
     np.abs(change, out=change)
     change *= change / (change + 2.0)
     return inner(change, search.counts)
-
-
-def _judge(search: Search) -> Status | None:
-    """Compares the table with what its duals prove; a status if it is time to stop."""
-    best, residual = search.best, search.residual
-    own_gap = _prove(search, residual)
-    objective = search.costs.value(residual)
-    good = search.soft and own_gap <= search.enough_for(objective)
-    if (good or objective < best.objective) and _worth_restoring(search, residual, objective):
-        table = search.counts
-        if search.costs.exact.any():
-            table, own_gap = search.restore(table), np.inf
-            residual = search.problem.apply(table) - search.problem.observed
-            objective = search.costs.value(residual)
-        if (good or objective < best.objective) and _misfit(search, residual) <= search.settings.met:
-            best.counts, best.objective, best.own_gap = table, objective, own_gap
-    if search.progress is not None:
-        search.progress(search.problem.adjoints, best.objective, best.gap)
-    if best.gap <= search.enough:
-        return Status.CONVERGED
-    if not best.certified and best.restricted_gap <= search.enough and best.counts is not None:
-        return Status.UNCERTIFIED
-    if search.problem.adjoints >= search.max_steps:
-        return Status.STEP_LIMIT
-    return Status.TIME_LIMIT if time.monotonic() >= search.deadline else None
 
 
 def _misfit(search: Search, residual: Array) -> float:

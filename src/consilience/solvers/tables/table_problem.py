@@ -190,86 +190,40 @@ SMALLEST = float(np.finfo(np.float64).tiny)
 ROUNDING = float(np.finfo(np.float64).eps)
 
 
-def never() -> bool:
-    """No limit has been reached."""
-    return False
-
-
 @dataclass
 class NewtonEquations:
     """Solves the equations at any table; counts what that takes in the problem's own counters."""
 
     problem: Problem
     products: RowProducts | None
-    expired: Callable[[], bool] = never
+    expired: Callable[[], bool] = lambda: False
     """Whether it is time to end an iteration early."""
 
-    def solve(self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array) -> Array:
-        """d for the table `counts`, whose rows have the values `fitted`, as accurate as it can be had."""
-        if self.products is not None:
-            return self._factored(self.products, counts, fitted, rho, stiffness, target)
-        scale = self._scale(counts, fitted, rho, stiffness)
-
-        def close(at: Iterate) -> bool:
-            return at.energy <= CLOSE**2 * at.first_energy
-
-        return self._iterated(counts, rho, stiffness, scale, target, close, CONJUGATE_GRADIENT_LIMIT)
-
-    def solve_roughly(
-        self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, enough: float
-    ) -> Array:
-        """d with a tenth of the error that 0 has, or with one whose energy is at most `enough`."""
-        if self.products is not None:
-            return self._factored(self.products, counts, fitted, rho, stiffness, target)
-        goal = max(ROUGH * inner(target, target / stiffness), enough)
-        scale = self._scale(counts, fitted, rho, stiffness)
-
-        def close(at: Iterate) -> bool:
-            return inner(at.residual, at.residual / stiffness) <= goal
-
-        return self._iterated(counts, rho, stiffness, scale, target, close, ROUGH_LIMIT)
-
-    def solve_from(
-        self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, guess: Array, enough: float
-    ) -> Array:
-        """d with an error that is small against ρdᵀB(diag x − xxᵀ/T)Bᵀd, which is dᵀ(target − error − stiffness·d).
-
-        That is twice the divergence, over ρ, of the table to which d is about to lead.
-        """
-        if self.products is not None:
-            return self._factored(self.products, counts, fitted, rho, stiffness, target)
-        remainder = target - stiffness * guess - rho * self.problem.curvature(counts, guess)
-        least = max(enough, ROUNDING**2 * inner(target, target / stiffness))
-        scale = self._scale(counts, fitted, rho, stiffness)
-
-        def close(at: Iterate) -> bool:
-            divergence = inner(at.solution, target - at.residual - stiffness * at.solution)
-            return inner(at.residual, at.residual / stiffness) <= max(SMALL_SHARE * divergence, least)
-
-        return self._iterated(counts, rho, stiffness, scale, remainder, close, ROUGH_LIMIT, guess)
-
-    def _factored(
-        self, products: RowProducts, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array
-    ) -> Array:
-        self.problem.adjoints += 1
-        return factored_solution(products.of(counts), fitted, rho, stiffness, target, self.problem.total)
-
-    def _scale(self, counts: Array, fitted: Array, rho: float, stiffness: Array) -> Array:
-        """The diagonal of the matrix, which preconditions it."""
-        return np.maximum(stiffness + rho * self._squares(counts, fitted), SMALLEST)
-
-    def _iterated(
+    def solve(
         self,
         counts: Array,
+        fitted: Array,
         rho: float,
         stiffness: Array,
-        scale: Array,
-        residual: Array,
-        close: Callable[[Iterate], bool],
-        limit: int,
+        target: Array,
+        *,
+        rough: float | None = None,
         guess: Array | None = None,
     ) -> Array:
-        """The guess, whose residual is given, improved until it is close."""
+        """d for the table `counts`, whose rows have the values `fitted`, as accurate as it can be had.
+
+        With `rough`, d has a tenth of the error that 0 has, or one whose energy is at most `rough`. With a guess too,
+        it has an error that is small against ρdᵀB(diag x − xxᵀ/T)Bᵀd, which is dᵀ(target − error − stiffness·d): twice
+        the divergence, over ρ, of the table to which d is about to lead.
+        """
+        if self.products is not None:
+            self.problem.adjoints += 1
+            return factored_solution(self.products.of(counts), fitted, rho, stiffness, target, self.problem.total)
+        scale = np.maximum(stiffness + rho * self._squares(counts, fitted), SMALLEST)  # the diagonal of the matrix
+        residual = target
+        if guess is not None:
+            residual = target - stiffness * guess - rho * self.problem.curvature(counts, guess)
+        close = _closeness(stiffness, target, rough, guessed=guess is not None)
 
         def product(direction: Array, out: Array) -> float:
             np.multiply(stiffness, direction, out=out)
@@ -282,6 +236,7 @@ class NewtonEquations:
         def stop(at: Iterate) -> bool:
             return close(at) or self.expired()
 
+        limit = CONJUGATE_GRADIENT_LIMIT if rough is None else ROUGH_LIMIT
         return conjugate_gradients(product, residual, precondition, stop, most_steps=limit, start=guess).solution
 
     def _squares(self, counts: Array, fitted: Array) -> Array:
@@ -291,6 +246,19 @@ class NewtonEquations:
         if self.problem.total is None:
             return squares
         return np.maximum(squares - fitted**2 / self.problem.total, 0.0)
+
+
+def _closeness(stiffness: Array, target: Array, rough: float | None, *, guessed: bool) -> Callable[[Iterate], bool]:
+    """When a solution by conjugate gradients is accurate enough (see `NewtonEquations.solve`)."""
+    if rough is None:
+        return lambda at: at.energy <= CLOSE**2 * at.first_energy
+    goal = max((ROUNDING**2 if guessed else ROUGH) * inner(target, target / stiffness), rough)
+
+    def close(at: Iterate) -> bool:
+        divergence = inner(at.solution, target - at.residual - stiffness * at.solution) if guessed else 0.0
+        return inner(at.residual, at.residual / stiffness) <= max(SMALL_SHARE * divergence, goal)
+
+    return close
 
 
 def factored_solution(
