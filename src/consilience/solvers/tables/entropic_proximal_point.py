@@ -17,6 +17,7 @@ accurate a system has to be for that.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -257,15 +258,15 @@ class Search(ProximalPoint):
 
 def _shorten(search: Search) -> None:
     """Goes back along the ray from 0 to the duals, where they overshoot."""
-    nothing = np.zeros_like(search.duals)
-    start, end = (_slope(search, nothing, search.duals, None, search.image, at) for at in (RAY_START, 1.0))
+    slope = partial(_slope, search, np.zeros_like(search.duals), search.duals, None, search.image)
+    share = RAY_START
+    start, end = slope(share), slope(1.0)
     if end <= search.settings.accepted_slope * abs(start) < np.inf:
         return
-    share = RAY_START
     while not -np.inf < start < 0 and share > SHORTEST_RAY:
         share *= RAY_START
-        start = _slope(search, nothing, search.duals, None, search.image, share)
-    share = _bisect(search, nothing, search.duals, None, search.image, (share, 1.0), start)
+        start = slope(share)
+    share = _bisect(search, slope, share, 1.0, start)
     search.duals = share * search.duals
     search.image *= share
 
@@ -273,14 +274,15 @@ def _shorten(search: Search) -> None:
 def _line_search(search: Search, direction: Array, first_slope: float) -> None:
     """A step along the direction to where the dual is nearly smallest."""
     image = search.problem.adjoint(search.of_rows(direction))
+    slope = partial(_slope, search, search.duals, direction, search.image, image)
     end = search.parts.longest_step(search.duals, direction) if search.confined else np.inf
     low, step = 0.0, search.step_inside(search.duals, direction)
     while True:
-        slope = _slope(search, search.duals, direction, search.image, image, step)
-        if abs(slope) <= search.settings.accepted_slope * abs(first_slope) or step > 1e12:
+        here = slope(step)
+        if abs(here) <= search.settings.accepted_slope * abs(first_slope) or step > 1e12:
             break
-        if not slope < 0:
-            step = _bisect(search, search.duals, direction, search.image, image, (low, step), first_slope)
+        if not here < 0:
+            step = _bisect(search, slope, low, step, first_slope)
             break
         farther = min(2.0 * step, 0.5 * (step + end))
         if farther <= step * 1.001:
@@ -291,23 +293,14 @@ def _line_search(search: Search, direction: Array, first_slope: float) -> None:
     search.image += image
 
 
-def _bisect(
-    search: Search,
-    duals: Array,
-    direction: Array,
-    base: Array | None,
-    image: Array,
-    bracket: tuple[float, float],
-    first_slope: float,
-) -> float:
-    """The step in the bracket where the dual's slope along the direction nearly vanishes."""
-    low, high = bracket
+def _bisect(search: Search, slope: Callable[[float], float], low: float, high: float, first_slope: float) -> float:
+    """The step between low and high where the dual's slope nearly vanishes."""
     for _ in range(search.settings.line_search_limit):
         step = 0.5 * (low + high)
-        slope = _slope(search, duals, direction, base, image, step)
-        if abs(slope) <= search.settings.accepted_slope * abs(first_slope):
+        here = slope(step)
+        if abs(here) <= search.settings.accepted_slope * abs(first_slope):
             return step
-        low, high = (step, high) if slope < 0 else (low, step)
+        low, high = (step, high) if here < 0 else (low, step)
     return low
 
 
