@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from consilience.errors import TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
 from consilience.solvers.matrices.interior_point import Solution
-from consilience.solvers.matrices.problem import Array, Certifier, RowCosts
+from consilience.solvers.matrices.problem import SIGNS, Array, Certifier, RowCosts
 from consilience.solvers.matrices.strategies import ByColumns, Factored, FactoredMatrix, Refined
 
 LARGEST_FACTOR = 4096
@@ -177,7 +177,7 @@ def solve_by_admm(
 
 def _first_penalty(costs: RowCosts) -> float:
     """A penalty that moves a residual of one noise by one noise: slope over noise, where the noise is 1/weight."""
-    weight = float(np.mean(costs.up.slope + np.sqrt(costs.up.curvature)))
+    weight = float(np.mean(costs.slope[0] + np.sqrt(costs.curvature[0])))
     return max(weight, 1e-300) ** 2
 
 
@@ -191,6 +191,5 @@ def _balance(primal: float, dual: float, steps: int) -> float:
 
 def _proximal(costs: RowCosts, point: Array, rho: float) -> Array:
     """argmin over t of cost(t) + ρ/2·(t − point)²."""
-    rise = np.maximum(point - costs.up.slope / rho, 0.0) * (rho / (2.0 * costs.up.curvature + rho))
-    fall = np.maximum(-point - costs.down.slope / rho, 0.0) * (rho / (2.0 * costs.down.curvature + rho))
+    rise, fall = np.maximum(SIGNS * point - costs.slope / rho, 0.0) * (rho / (2.0 * costs.curvature + rho))
     return rise - fall
