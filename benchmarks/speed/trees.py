@@ -29,7 +29,7 @@ WORKER = """
 import json, sys, time
 from benchmarks.speed.timing import best_time, peak_megabytes
 from benchmarks.speed.trees import noisy_tree, weights_of
-from consilience.solvers.trees import fit_tree
+from consilience.solvers.trees.fit import fit_tree
 options, height = json.loads(sys.argv[1])
 fit_tree(noisy_tree(4), 2, weights=weights_of(4), **options)
 noisy, weights = noisy_tree(height), weights_of(height)

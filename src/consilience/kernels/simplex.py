@@ -14,27 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.errors import DeclarationError, MeasurementError
 
 
-def project_to_simplex(
-    point: ArrayLike, total: float, *, allowed: NDArray[np.bool_] | None = None
-) -> NDArray[np.float64]:
-    """The non-negative array of the given total that is nearest to `point` in the Euclidean norm.
-
-    Cells outside `allowed` are exactly zero. The result has the shape of `point`.
+def project_to_simplex(point: ArrayLike, total: float) -> NDArray[np.float64]:
+    """The non-negative array of the given total, in the shape of `point`, nearest to it in the Euclidean norm.
 
     >>> project_to_simplex([3.0, 1.0, -5.0], 2.0)
     array([2., 0., 0.])
     """
     values = np.asarray(point, dtype=np.float64)
-    _check(values, total, allowed)
-    result = np.zeros(values.shape)
-    if total == 0:
-        return result
-    inside = values.ravel() if allowed is None else values[allowed]
-    shifted = _project_flat(inside, float(total))
-    if allowed is None:
-        return shifted.reshape(values.shape)
-    result[allowed] = shifted
-    return result
+    if not np.isfinite(total) or total < 0:
+        raise DeclarationError(f"the total must be finite and at least 0, got {total}; give the total of the table")
+    if total > 0 and values.size == 0:
+        raise DeclarationError(f"there is no cell, but the total is {total}; give a cell or declare a total of 0")
+    if not np.all(np.isfinite(values)):
+        raise MeasurementError("the point to project holds NaN or infinite values; every cell needs a number")
+    return _project_flat(values.ravel(), float(total)).reshape(values.shape) if total > 0 else np.zeros(values.shape)
 
 
 def _project_flat(values: NDArray[np.float64], total: float) -> NDArray[np.float64]:
@@ -58,19 +51,3 @@ def _project_flat(values: NDArray[np.float64], total: float) -> NDArray[np.float
     support = shifted > 0
     np.add(shifted, (total - shifted.sum()) / max(1, np.count_nonzero(support)), out=shifted, where=support)
     return np.maximum(shifted, 0.0, out=shifted)
-
-
-def _check(values: NDArray[np.float64], total: float, allowed: NDArray[np.bool_] | None) -> None:
-    if not np.isfinite(total) or total < 0:
-        raise DeclarationError(f"the total must be finite and at least 0, got {total}; give the total of the table")
-    if allowed is not None and (allowed.dtype != np.bool_ or allowed.shape != values.shape):
-        raise DeclarationError(
-            f"the allowed cells are {allowed.dtype} of shape {allowed.shape}, the point has shape {values.shape}; "
-            "give one boolean per cell"
-        )
-    cells = values.size if allowed is None else int(np.count_nonzero(allowed))
-    if total > 0 and cells == 0:
-        raise DeclarationError(f"no cell is allowed, but the total is {total}; allow a cell or declare a total of 0")
-    finite = np.isfinite(values)
-    if not np.all(finite if allowed is None else finite | ~allowed):
-        raise MeasurementError("the point to project holds NaN or infinite values; every allowed cell needs a number")

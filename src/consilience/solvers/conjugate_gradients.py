@@ -11,14 +11,17 @@ pᵀAp is not a positive number, as it happens when rounding has taken over or A
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Apply = Callable[[Array, Array], float]
 """Writes the product of a matrix with the first vector into the second one, and returns the vectors' inner product."""
+Map = Callable[[Array], Array]
 
 
 @dataclass
@@ -74,6 +77,19 @@ def unpreconditioned(residual: Array, out: Array) -> float:
     """The identity as a preconditioner."""
     np.copyto(out, residual)
     return float(np.einsum("i,i->", residual, residual))
+
+
+def shortest_least_squares(
+    apply: Map, adjoint: Map, target: Array, columns: int, *, precision: float, most_steps: int
+) -> tuple[Array, int]:
+    """The shortest x of least ‖Bx − target‖, by LSMR (Fong and Saunders 2011, SIAM J. Sci. Comput. 33), and its steps.
+
+    It is conjugate gradients for BᵀBx = Bᵀtarget, in an order of computing that squares no condition number.
+    """
+    linear_operator: Any = scipy.sparse.linalg.LinearOperator
+    operator = linear_operator((target.size, columns), matvec=apply, rmatvec=adjoint, dtype=np.float64)
+    found, _, steps, *_ = scipy.sparse.linalg.lsmr(operator, target, atol=precision, btol=precision, maxiter=most_steps)
+    return np.asarray(found, dtype=np.float64), int(steps)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -59,71 +59,30 @@ class Loss:
         """The factors a of |r| and q of r² for values with these weights."""
         return self.linear * weights, self.square * weights**2
 
-    def value(self, counts: Array, noisy: Array, weights: Array, *, clipped: NDArray[np.bool_] | None = None) -> float:
+    def value(self, counts: Array, noisy: Array, weights: Array) -> float:
         """The sum of all losses.
 
         >>> Loss.named("l1").value(np.array([3.0, 1.0]), np.array([1.0, 1.5]), np.array([1.0, 2.0]))
         3.0
         """
         a, q = self.coefficients(weights)
-        residual = np.abs(_felt(counts - noisy, clipped))
+        residual = np.abs(counts - noisy)
         return float(np.sum(a * residual) + np.sum(q * residual**2))
 
-    # The minimiser of a·|r| + q·r² + (r − u)²/2t is r = S(u, a·t) / (1 + 2·q·t), where S(u, c) draws u towards 0 by c.
-    # A convex function of one variable is least on x ≥ 0 at its free minimiser, or at 0 if that is negative.
-    def prox(
-        self,
-        points: Array,
-        noisy: Array,
-        weights: Array,
-        *,
-        step: float | Array,
-        nonnegative: bool = False,
-        clipped: NDArray[np.bool_] | None = None,
-    ) -> Array:
+    def prox(self, points: Array, noisy: Array, weights: Array, *, step: float) -> Array:
         """The x that minimises loss(x) + (x − point)²/(2·step), for each value.
+
+        The minimiser of a·|r| + q·r² + (r − u)²/2t is S(u, a·t) / (1 + 2·q·t), where S(u, c) draws u towards 0 by c.
 
         >>> Loss.named("l1").prox(np.array([5.0, 1.5]), np.array([1.0, 1.0]), np.ones(2), step=1.0)
         array([4., 1.])
         """
         a, q = self.coefficients(weights)
-        shift = points - noisy
-        best = noisy + _drawn_to_zero(shift, a * step) / (1.0 + 2.0 * q * step)
-        if clipped is not None:
-            best = np.where(clipped & (shift <= 0), points, best)
-        return np.maximum(best, 0.0) if nonnegative else best
-
-    # With curvature the maximiser of g·x − loss(x) is x = y + S(g, a) / 2q. Without it the supremum is reached at y for
-    # |g| ≤ a, and is infinite beyond, unless x ≥ 0 stops the count on its way down.
-    def conjugate(
-        self,
-        slopes: Array,
-        noisy: Array,
-        weights: Array,
-        *,
-        nonnegative: bool = False,
-        clipped: NDArray[np.bool_] | None = None,
-    ) -> Array:
-        """sup over x of slope·x − loss(x), for each value; infinite where the slope outgrows the loss."""
-        a, q = self.coefficients(weights)
-        down = clipped & (slopes < 0) if clipped is not None else np.zeros(np.shape(slopes), dtype=np.bool_)
-        beyond = np.where(down, slopes, _drawn_to_zero(slopes, a))
-        curvature = np.where(down, 0.0, 2.0 * q)
-        away = np.where(beyond == 0, 0.0, np.copysign(np.inf, beyond))
-        np.divide(beyond, curvature, out=away, where=curvature > 0)
-        best = np.maximum(noisy + away, 0.0) if nonnegative else noisy + away
-        finite = np.isfinite(best)
-        reached = np.where(finite, best, 0.0)
-        residual = np.abs(_felt(reached - noisy, clipped))
-        return np.where(finite, slopes * reached - a * residual - q * residual**2, np.inf)
+        return noisy + drawn_to_zero(points - noisy, a * step) / (1.0 + 2.0 * q * step)
 
 
-def _felt(residual: Array, clipped: NDArray[np.bool_] | None) -> Array:
-    """The residuals that cost something: those of clipped values only above 0."""
-    return residual if clipped is None else np.where(clipped, np.maximum(residual, 0.0), residual)
-
-
-def _drawn_to_zero(values: Array, amount: Array | float) -> Array:
+def drawn_to_zero(values: Array, amount: Array) -> Array:
+    """S: the values moved towards 0 by the amount, but not beyond."""
     return np.sign(values) * np.maximum(np.abs(values) - amount, 0.0)
 
 

@@ -73,16 +73,6 @@ def test_a_constant_added_everywhere_changes_nothing(point: Array, total: float,
     assert_allclose(project_to_simplex(point + constant, total), project_to_simplex(point, total), atol=1e-14 * size)
 
 
-@given(points, totals, st.integers(0, 2**32 - 1))
-def test_forbidden_cells_are_zero_and_the_others_do_not_see_them(point: Array, total: float, seed: int) -> None:
-    allowed = np.random.default_rng(seed).random(point.shape) < 0.6
-    allowed.flat[0] = True
-    spoiled = np.where(allowed, point, np.nan)
-    projected = project_to_simplex(spoiled, total, allowed=allowed)
-    assert_array_equal(projected[~allowed], 0.0)
-    assert_array_equal(projected[allowed], project_to_simplex(point[allowed], total))
-
-
 def test_millions_of_cells_keep_their_total_to_rounding() -> None:
     rng = np.random.default_rng(0)
     point = rng.normal(-0.5, 1e-7, size=2_000_000)
@@ -112,17 +102,8 @@ def test_impossible_totals_are_refused(total: float) -> None:
 
 
 def test_a_total_without_cells_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"no cell is allowed.*3\.0"):
-        project_to_simplex([1.0, 2.0], 3.0, allowed=np.zeros(2, dtype=bool))
-    with pytest.raises(DeclarationError, match="no cell is allowed"):
+    with pytest.raises(DeclarationError, match=r"no cell.*3\.0"):
         project_to_simplex([], 3.0)
-
-
-def test_a_mask_of_another_shape_or_type_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"\(3,\).*\(2,\)"):
-        project_to_simplex([1.0, 2.0], 3.0, allowed=np.ones(3, dtype=bool))
-    with pytest.raises(DeclarationError, match="boolean"):
-        project_to_simplex([1.0, 2.0], 3.0, allowed=np.ones(2))  # pyright: ignore[reportArgumentType]
 
 
 def test_missing_numbers_are_refused() -> None:

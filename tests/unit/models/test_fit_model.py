@@ -193,6 +193,7 @@ def test_the_model_is_the_one_of_greatest_entropy(scopes: list[tuple[int, ...]])
         shape_in = (problem.truth.size,)
         apply = staticmethod(lambda table: problem.matrix @ table)
         adjoint = staticmethod(lambda rows: problem.matrix.T @ rows)
+        apply_squared = staticmethod(lambda table: problem.matrix**2 @ table)
 
     fit = fit_model(problem.oracle, problem.rows, problem.costs(curvature=1.0), tolerance=1e-9)
     uniform = np.full(problem.truth.size, TOTAL / problem.truth.size)

@@ -4,19 +4,17 @@ import numpy as np
 import pytest
 
 from consilience.errors import DeclarationError, MeasurementError
+from consilience.solvers.admm.problem import Problem
 from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
 
 GRID = np.linspace(-40, 40, 160_001)
 NAMES = ("l1", "l2", "elastic")
 
 
-def on_grid(loss, noisy, weight, *, nonnegative, clipped):
-    """The loss of one value at every point of the grid, infinite where a count may not be."""
+def on_grid(loss, noisy, weight):
+    """The loss of one value at every point of the grid."""
     residual = GRID - noisy
-    if clipped:
-        residual = np.maximum(residual, 0)
-    values = loss.linear * weight * np.abs(residual) + loss.square * weight**2 * residual**2
-    return np.where(GRID < 0, np.inf, values) if nonnegative else values
+    return loss.linear * weight * np.abs(residual) + loss.square * weight**2 * residual**2
 
 
 @pytest.fixture(params=NAMES)
@@ -38,57 +36,49 @@ def test_values_sum_over_measured_values_in_units_of_the_noise(loss):
     assert loss.value(7 * counts, 7 * noisy, weights / 7) == pytest.approx(expected)
 
 
-def test_clipped_values_cost_only_above_zero(loss):
-    noisy, weights, clipped = np.zeros(2), np.ones(2), np.array([True, True])
-    assert loss.value(np.array([-5.0, 0.0]), noisy, weights, clipped=clipped) == 0.0
-    assert loss.value(np.array([2.0, -1.0]), noisy, weights, clipped=clipped) == pytest.approx(
-        2 * loss.linear + 4 * loss.square
-    )
-
-
-@pytest.mark.parametrize("nonnegative", [True, False])
-@pytest.mark.parametrize("clipped", [True, False])
-def test_the_proximal_map_minimises_on_the_grid(loss, nonnegative, clipped):
+def test_the_proximal_map_minimises_on_the_grid(loss):
     rng = np.random.default_rng(0)
     for _ in range(20):
         point, step, weight = rng.uniform(-8, 8), rng.uniform(0.1, 3), rng.uniform(0, 2)
-        noisy = 0.0 if clipped else float(rng.integers(-5, 6))
-        values = on_grid(loss, noisy, weight, nonnegative=nonnegative, clipped=clipped)
-        best = GRID[np.argmin(values + (GRID - point) ** 2 / (2 * step))]
-        found = loss.prox(
-            np.array([point]), np.array([noisy]), np.array([weight]),
-            step=step, nonnegative=nonnegative, clipped=np.array([clipped]),
-        )  # fmt: skip
+        noisy = float(rng.integers(-5, 6))
+        best = GRID[np.argmin(on_grid(loss, noisy, weight) + (GRID - point) ** 2 / (2 * step))]
+        found = loss.prox(np.array([point]), np.array([noisy]), np.array([weight]), step=step)
         assert found[0] == pytest.approx(best, abs=1e-3)
 
 
+def within(loss, noisy, weights, *, nonnegative):
+    """The problem of counts that nothing but their sign confines."""
+    noisy = np.asarray(noisy)
+    low = np.full(noisy.shape, 0.0 if nonnegative else -np.inf)
+    return Problem(noisy, np.asarray(weights), loss, low, np.full(noisy.shape, np.inf), ())
+
+
 @pytest.mark.parametrize("nonnegative", [True, False])
-@pytest.mark.parametrize("clipped", [True, False])
-def test_the_conjugate_is_the_supremum_over_the_grid(loss, nonnegative, clipped):
+def test_the_conjugate_is_the_supremum_over_the_grid(loss, nonnegative):
     rng = np.random.default_rng(1)
     for _ in range(20):
         weight = rng.uniform(0.5, 2)
-        slope = rng.uniform(-2, 2) * weight
-        noisy = 0.0 if clipped else float(rng.integers(-5, 6))
-        values = slope * GRID - on_grid(loss, noisy, weight, nonnegative=nonnegative, clipped=clipped)
-        found = loss.conjugate(
-            np.array([slope]), np.array([noisy]), np.array([weight]),
-            nonnegative=nonnegative, clipped=np.array([clipped]),
-        )[0]  # fmt: skip
+        slope, noisy = rng.uniform(-2, 2) * weight, float(rng.integers(-5, 6))
+        problem = within(loss, [noisy], [weight], nonnegative=nonnegative)
+        values = slope * GRID - on_grid(loss, noisy, weight)
+        values[problem.low[0] > GRID] = -np.inf
+        low, high = (float(end[0]) for end in problem.slopes)
         if np.argmax(values) in (0, len(GRID) - 1):
-            assert found == np.inf
+            assert not low <= slope <= high
         else:
-            assert found == pytest.approx(values.max(), abs=1e-6)
+            assert low <= slope <= high
+            assert problem.conjugate(np.array([slope])) == pytest.approx(values.max(), abs=1e-6)
 
 
 def test_a_value_and_its_conjugate_are_never_less_than_the_product(loss):
     rng = np.random.default_rng(2)
     counts, noisy, weights = rng.uniform(0, 9, 50), rng.normal(3, 5, 50), rng.uniform(0, 2, 50)
     slopes = rng.uniform(-1, 1, 50) * weights
-    each = np.array([loss.value(*(part[i : i + 1] for part in (counts, noisy, weights))) for i in range(50)])
     for nonnegative in (True, False):
-        conjugate = loss.conjugate(slopes, noisy, weights, nonnegative=nonnegative)
-        assert np.all(each + conjugate >= slopes * counts - 1e-12)
+        for i in range(50):
+            problem = within(loss, noisy[i : i + 1], weights[i : i + 1], nonnegative=nonnegative)
+            reached = problem.value(counts[i : i + 1]) + problem.conjugate(slopes[i : i + 1])
+            assert reached >= slopes[i] * counts[i] - 1e-12
 
 
 def test_no_weights_are_ones_and_one_weight_is_for_all():

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.solvers.admm.problem import Setting, lower_bound, plain_setting, strategy_setting
-from consilience.solvers.admm.steps import MEMORY_BYTES, AsPrinted, Iteration, TwoBlocks
+from consilience.solvers.admm.steps import MEMORY_BYTES, AsPrinted, TwoBlocks
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import Loss, checked_noisy, checked_weights
 from consilience.solvers.projections.cells import Array, Box, ConvexSet, SeparableSet, as_convex_sets
@@ -109,6 +109,8 @@ class DisjointnessSearch:
 # Running an ADMM iteration: when to stop, when to change the penalty, when to give up, and what to report.
 
 
+Iteration = TwoBlocks | AsPrinted
+
 CHECK_EVERY = 10
 FIRST_SEARCH = 128
 """The step at which it is first asked whether the sets meet at all; then at each fourfold."""
@@ -183,7 +185,6 @@ class Run:
 
 def iterate(run: Run, iteration: Iteration) -> AdmmFit:
     """Advance until a rule stops the iteration, the steps run out, or the sets prove to be disjoint."""
-    printed = run.options.preset == "paper"
     disjointness, balance = _Disjointness(run), _Balance(iteration.rho)
     step = 0
     while step < run.options.max_steps:
@@ -192,9 +193,10 @@ def iterate(run: Run, iteration: Iteration) -> AdmmFit:
         if run.options.history:
             objective = run.setting.problem.value(iteration.point)
             run.history.append(HistoryEntry(step, objective, iteration.primal, iteration.dual, iteration.rho))
-        if printed and _rule_22_holds(run, iteration):
-            return finished(run, iteration.point, iteration, Status.CONVERGED, step)
-        if not printed and step % CHECK_EVERY == 0:
+        if isinstance(iteration, AsPrinted):
+            if _rule_22_holds(run, iteration):
+                return finished(run, iteration.point, iteration, Status.CONVERGED, step)
+        elif step % CHECK_EVERY == 0:
             status = _scale_free_rule(run, iteration)
             if status is not None:
                 return finished(run, iteration.point, iteration, status, step)
@@ -204,7 +206,7 @@ def iterate(run: Run, iteration: Iteration) -> AdmmFit:
     return finished(run, iteration.point, iteration, Status.STEP_LIMIT, step)
 
 
-def _rule_22_holds(run: Run, iteration: Iteration) -> bool:
+def _rule_22_holds(run: Run, iteration: AsPrinted) -> bool:
     """Lee et al., (22), with τ₁ = τ₂ = the tolerance: every ‖r_i‖₂ ≤ τ₁ and ‖ρ(xᵏ⁺¹ − xᵏ)‖₂ ≤ τ₂, in absolute norms."""
     if max(iteration.primal, iteration.dual) > run.options.tolerance:
         return False
@@ -215,7 +217,7 @@ def _rule_22_holds(run: Run, iteration: Iteration) -> bool:
 # (22) without units: what the copies of x differ by is measured in the size of the noise, what the dual variables
 # change by in the slope of the loss at residuals of that size, and both per cell. They decide alone only where there
 # is no certificate.
-def _scale_free_rule(run: Run, iteration: Iteration) -> Status | None:
+def _scale_free_rule(run: Run, iteration: TwoBlocks) -> Status | None:
     """Why to stop now, if there is a reason."""
     problem, tolerance = run.setting.problem, run.options.tolerance
     bound = lower_bound(problem, iteration.normals(), iteration.point)
@@ -247,7 +249,7 @@ class _Balance:
     def __init__(self, rho: float) -> None:
         self._first, self._next, self._pause = rho, CHECK_EVERY, float(CHECK_EVERY)
 
-    def apply(self, run: Run, iteration: Iteration, step: int) -> None:
+    def apply(self, run: Run, iteration: TwoBlocks, step: int) -> None:
         if step < self._next or iteration.primal == 0 or iteration.dual == 0:
             return
         noise = run.setting.problem.noise_at(iteration.point, run.options.tolerance)
@@ -352,7 +354,8 @@ def admm(
     Sets without a common point raise `Infeasible`. Where cells that were neither measured nor bounded leave no
     certificate, `gap` is loose, up to the whole loss, and `stats["rule"]` says that the residuals stopped the steps.
 
-    >>> from consilience.solvers.projections import NonNegative, TreeConsistency
+    >>> from consilience.solvers.projections.cells import NonNegative
+    >>> from consilience.solvers.projections.sums import TreeConsistency
     >>> fit = admm([9.0, 4.0, 2.0], [TreeConsistency(2), NonNegative()], loss="l2")
     >>> fit.counts.round(4)
     array([8., 5., 3.])

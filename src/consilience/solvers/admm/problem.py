@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.solvers.fit import Infeasible
-from consilience.solvers.losses import Loss
+from consilience.solvers.losses import Loss, drawn_to_zero
 from consilience.solvers.projections.affine import Graph, OnCells
 from consilience.solvers.projections.cells import AffineOrCone, Array, ConvexSet, SeparableSet, SupportedSet
 
@@ -52,8 +52,8 @@ class Problem:
     def conjugate(self, slope: Array) -> float:
         """F*(slope), for a slope within `slopes`."""
         linear, quadratic = self._coefficients
-        beyond = np.sign(slope) * np.maximum(np.abs(slope) - linear, 0.0)
-        away = np.where(beyond > 0, np.inf, np.where(beyond < 0, -np.inf, 0.0))
+        beyond = drawn_to_zero(slope, linear)
+        away = np.where(beyond == 0, 0.0, np.copysign(np.inf, beyond))
         np.divide(beyond, 2.0 * quadratic, out=away, where=quadratic > 0)
         best = np.clip(self.noisy + away, self.low, self.high)
         return float(np.vdot(slope, best)) - self.value(best)

@@ -1,7 +1,7 @@
 """The two iterations: splitting in two blocks with over-relaxation, and the algorithms as Lee et al. printed them."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -70,29 +70,8 @@ class Extrapolation:
 # The two iterations: splitting in two blocks with over-relaxation, and the algorithms as Lee et al. printed them.
 
 
-class Iteration(Protocol):
-    """An ADMM iteration: a state that advances, and what can be read off it."""
-
-    rho: float
-    primal: float
-    dual: float
-
-    @property
-    def point(self) -> Array:
-        """Where the iteration stands."""
-        ...
-
-    def advance(self) -> None:
-        """Take one step; `primal` and `dual` are then the norms of its residuals."""
-        ...
-
-    def normals(self) -> list[Normal]:
-        """A normal of each set that is not a bound on single cells, from the last step."""
-        ...
-
-    def change_rho(self, rho: float) -> None:
-        """Go on with another penalty from the same point and the same (unscaled) dual variables."""
-        ...
+# An iteration has a penalty `rho`, stands at `point`, and advances by a step; `primal` and `dual` are then the norms of
+# its residuals, and `normals` a normal of each set that is not a bound on single cells, from the last step.
 
 
 # The loss with the bounds has one copy of the cells, each set but the first has one more, and the first set holds the
@@ -177,6 +156,7 @@ class TwoBlocks:
         return found
 
     def change_rho(self, rho: float) -> None:
+        """Go on with another penalty from the same point and the same (unscaled) dual variables."""
         self.state = self.centre + (self.rho / rho) * (self.state - self.centre)
         self.rho = rho
         self._forget()
@@ -275,11 +255,6 @@ class AsPrinted:
             return Normal(of, direction, support)
         beside_answers = np.concatenate([direction, np.zeros_like(self.noisy)])
         return Normal(OnCells(of, direction.size, 1.0), beside_answers, support)
-
-    def change_rho(self, rho: float) -> None:
-        for dual in [self.mu, *self.nus, *self.etas]:
-            dual *= self.rho / rho
-        self.rho = rho
 
 
 def _dense_stack(matrices: Sequence[Any]) -> Array:

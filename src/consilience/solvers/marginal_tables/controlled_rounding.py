@@ -41,12 +41,10 @@ def check_whole(known: KnownMarginals) -> None:
             )
 
 
-def round_cells(
-    cells: Vector, known: KnownMarginals, costs: CellCosts, *, free: NDArray[np.bool_], floor: bool
-) -> Vector:
+def round_cells(cells: Vector, known: KnownMarginals, costs: CellCosts) -> Vector:
     """Whole cells with the same marginals, each next to its fitted value where such a table exists."""
     below = _floor(cells)
-    fractional = np.flatnonzero(free & (cells - below > 0.0))
+    fractional = np.flatnonzero(known.free & (cells - below > 0.0))
     widest = known.widest()
     if not known.each:
         return _nearest(cells, below, costs)
@@ -61,7 +59,7 @@ def round_cells(
             return below
     elif not missing.any():
         return below
-    return _round_further(below, known, marginals, missing, costs, free=free, floor=floor)
+    return _round_further(below, known, marginals, missing, costs)
 
 
 def _floor(cells: Vector) -> Vector:
@@ -169,18 +167,11 @@ def _solve(
 
 
 def _round_further(
-    below: Vector,
-    known: KnownMarginals,
-    marginals: list[KnownMarginal],
-    missing: Vector,
-    costs: CellCosts,
-    *,
-    free: NDArray[np.bool_],
-    floor: bool,
+    below: Vector, known: KnownMarginals, marginals: list[KnownMarginal], missing: Vector, costs: CellCosts
 ) -> Vector:
     """The whole table found when cells may move further than to the next whole number."""
-    chosen = np.flatnonzero(free)
-    limit = below[chosen] if floor else np.full(chosen.size, np.inf)
+    chosen = np.flatnonzero(known.free)
+    limit = below[chosen] if known.floor else np.full(chosen.size, np.inf)
     rise, fall = _rise(below, costs)[chosen], _rise(below, costs, -1.0)[chosen]
     # Where rising and falling both gain, a programme without limits would do both for ever.
     smallest = 1e-6 * max(float(np.abs(rise).max(initial=0.0)), 1e-300)

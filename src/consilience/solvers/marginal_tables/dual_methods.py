@@ -9,7 +9,7 @@ Newton's method with the matrix Φ diag(dδ/ds) Φᵀ, damped while far away and
 piece and is then exact but for rounding (Qi and Sun 1993; Zhao, Sun and Toh 2010).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numba
@@ -18,10 +18,11 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.marginal_tables.marginal_basis import CellLayout, Vector
+from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import (
     CellCosts,
     KnownMarginal,
+    KnownMarginals,
     TableProblem,
     best_responses,
     sum_of_least_costs,
@@ -146,23 +147,14 @@ class Convexity:
 
 @dataclass(frozen=True, eq=False)
 class NewtonPoint:
-    """Moves that are the best responses to duals, and by how much they miss the marginals."""
-
-    moves: Vector
-    softness: Vector
-    duals: Vector
-    misfit: float
-    steps: int
-
-
-@dataclass
-class _Responses:
-    """Moves, their softness dδ/ds, and g at some duals."""
+    """Moves that are the best responses to duals, their softness dδ/ds, g, and by how much they miss the marginals."""
 
     duals: Vector
     moves: Vector
     softness: Vector
     value: float
+    misfit: float = np.inf
+    steps: int = 0
 
 
 def solve_by_newton(
@@ -177,14 +169,13 @@ def solve_by_newton(
     """The moves where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
     announce(best_responses)
     now = _respond(problem, convexity, np.zeros(problem.basis.rows) if start is None else start)
-    best = NewtonPoint(now.moves, now.softness, now.duals, np.inf, 0)
-    idle = 0
+    best, idle = now, 0
     for steps in range(max_steps + 1):
         gradient = problem.target - problem.basis.apply(now.moves)
         misfit = float(np.abs(gradient).max(initial=0.0)) / problem.largest_target
         idle = 0 if misfit < 0.5 * best.misfit else idle + 1
         if misfit < best.misfit:
-            best = NewtonPoint(now.moves, now.softness, now.duals, misfit, steps)
+            best = replace(now, misfit=misfit, steps=steps)
         if misfit <= tolerance or steps == max_steps or (best.misfit <= acceptable and idle >= 3):
             break
         following = _step(problem, convexity, now, gradient)
@@ -194,17 +185,17 @@ def solve_by_newton(
     return best
 
 
-def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> _Responses:
+def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> NewtonPoint:
     image = problem.basis.adjoint(duals)
     moves, softness = np.empty_like(image), np.empty_like(image)
     high = np.where(problem.fixed, problem.high, np.inf)
     least = best_responses(
         problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, image, moves, softness
     )
-    return _Responses(duals, moves, softness, float(problem.target @ duals + least))
+    return NewtonPoint(duals, moves, softness, float(problem.target @ duals + least))
 
 
-def _step(problem: TableProblem, convexity: Convexity, now: _Responses, gradient: Vector) -> _Responses | None:
+def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradient: Vector) -> NewtonPoint | None:
     """The responses after one Newton step, or None when no step raises g."""
     distance = float(np.abs(gradient).max()) / np.sqrt(problem.basis.layout.cells)
     damping = DAMPING * min(1.0, distance)
@@ -268,39 +259,13 @@ SAME_PRICE = 1e-12
 """Slopes that differ by this share count as equal."""
 
 
-@dataclass(frozen=True, eq=False)
-class GroupedFit:
-    """Cells, the dual of each group's total, and the same for each cell."""
-
-    cells: Vector
-    duals: Vector
-    image: Vector
-
-    def bound(self, layout: CellLayout, known: KnownMarginal, costs: CellCosts, ceiling: Vector, floor: bool) -> float:
-        """A number that no table with these totals falls below."""
-        free = ceiling > 0.0
-        held = costs.of_moves(np.where(free, 0.0, costs.noisy))
-        costs = costs.limited_to(free)
-        missing = known.values - layout.marginal(costs.noisy, known.places)
-        low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
-        high = np.where(free, ceiling - costs.noisy, 0.0)
-        least = sum_of_least_costs(costs.slope, costs.curvature, low, high, self.image)
-        return held + float(missing.reshape(-1) @ self.duals + least)
-
-
-def fit_groups(
-    layout: CellLayout,
-    known: KnownMarginal,
-    costs: CellCosts,
-    *,
-    free: NDArray[np.bool_],
-    floor: bool,
-) -> GroupedFit:
-    """The optimal table that has this marginal."""
+def fit_groups(known: KnownMarginals, widest: KnownMarginal, costs: CellCosts) -> tuple[Vector, float]:
+    """The optimal table that has this marginal, and a number that no such table falls below."""
     announce(_fit_groups)
-    totals = known.values
-    others = tuple(place for place in range(len(layout.sizes)) if place not in known.places)
-    order = (*known.places, *others)
+    layout, totals, ceiling = known.layout, widest.values, known.ceilings()
+    free = ceiling > 0.0
+    others = tuple(place for place in range(len(layout.sizes)) if place not in widest.places)
+    order = (*widest.places, *others)
 
     def grouped(values: NDArray[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(values.reshape(layout.sizes).transpose(order)).reshape(totals.size, -1)
@@ -312,9 +277,15 @@ def fit_groups(
     noisy = grouped(costs.noisy)
     cells, duals = np.zeros_like(noisy), np.zeros(totals.size)
     parts = (noisy, grouped(costs.slope), grouped(costs.curvature), grouped(free))
-    _fit_groups(*parts, totals.reshape(-1), floor, cells, duals)
-    image = np.repeat(duals, noisy.shape[1]).reshape(noisy.shape)
-    return GroupedFit(ungrouped(cells), duals, ungrouped(image))
+    _fit_groups(*parts, totals.reshape(-1), known.floor, cells, duals)
+    image = ungrouped(np.repeat(duals, noisy.shape[1]).reshape(noisy.shape))
+    held = costs.of_moves(np.where(free, 0.0, costs.noisy))
+    costs = costs.limited_to(free)
+    missing = totals - layout.marginal(costs.noisy, widest.places)
+    low = np.where(free, -costs.noisy if known.floor else -np.inf, 0.0)
+    high = np.where(free, ceiling - costs.noisy, 0.0)
+    least = sum_of_least_costs(costs.slope, costs.curvature, low, high, image)
+    return ungrouped(cells), held + float(missing.reshape(-1) @ duals + least)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -56,15 +56,24 @@ class KnownMarginal:
 
 @dataclass(frozen=True, eq=False)
 class KnownMarginals:
-    """All known marginals of one table."""
+    """What is known of a table for certain: its marginals, which cells can occur, and whether counts are negative."""
 
     layout: CellLayout
     each: tuple[KnownMarginal, ...]
+    free: NDArray[np.bool_]
+    """The cells that are no structural zeros."""
+    floor: bool
+    """Whether no count is negative."""
 
     @cached_property
     def largest(self) -> float:
         """The largest absolute value in any marginal."""
         return max((float(np.abs(known.values).max(initial=0.0)) for known in self.each), default=0.0)
+
+    @property
+    def basis(self) -> MarginalBasis:
+        """The rows Φ that the marginals fix."""
+        return MarginalBasis(self.layout, self.coordinates.frequencies)
 
     @cached_property
     def coordinates(self) -> "Coordinates":
@@ -96,12 +105,18 @@ class KnownMarginals:
             result.append(marginal - known.values)
         return result
 
+    def violation(self, cells: Vector) -> float:
+        """The largest error of a marginal value."""
+        if not self.each:
+            return 0.0
+        return max(float(np.abs(misfit).max(initial=0.0)) for misfit in self.misfits(self.basis.apply(cells)))
+
     def ceilings(self) -> Vector:
-        """For each cell of a non-negative table the least marginal that contains it."""
+        """The most that each cell can hold: the least marginal around it, 0 for structural zeros, ∞ without a floor."""
         ceiling = np.full(self.layout.sizes, np.inf)
-        for known in self.each:
+        for known in self.each if self.floor else ():
             np.minimum(ceiling, self.layout.spread(known.values, known.places), out=ceiling)
-        return ceiling.reshape(-1)
+        return np.where(self.free, ceiling.reshape(-1), 0.0)
 
     def widest(self) -> KnownMarginal | None:
         """The marginal that contains all the others, if there is one."""
@@ -125,13 +140,20 @@ class Coordinates:
     """For each marginal, which coordinates it fixes, in the order of its cells."""
 
 
-def read_marginals(marginals: Mapping[tuple[int, ...], ArrayLike], layout: CellLayout) -> KnownMarginals:
+def read_marginals(
+    marginals: Mapping[tuple[int, ...], ArrayLike],
+    layout: CellLayout,
+    *,
+    free: NDArray[np.bool_] | None = None,
+    floor: bool = True,
+) -> KnownMarginals:
     """The marginals with their axes in the solvers' order, each of the right shape and finite."""
     if not isinstance(marginals, Mapping):
         raise DeclarationError(
             f"the marginals are a {type(marginals).__name__}; give a mapping from tuples of axes to arrays"
         )
-    return KnownMarginals(layout, tuple(_read(key, values, layout) for key, values in marginals.items()))
+    each = tuple(_read(key, values, layout) for key, values in marginals.items())
+    return KnownMarginals(layout, each, np.ones(layout.cells, dtype=np.bool_) if free is None else free, floor)
 
 
 def _read(key: Sequence[int], values: ArrayLike, layout: CellLayout) -> KnownMarginal:
@@ -405,24 +427,18 @@ class TableProblem:
 
 
 def build_problem(
-    known: KnownMarginals,
-    costs: CellCosts,
-    *,
-    ceiling: Vector,
-    floor: bool,
-    left_out: NDArray[np.bool_] | None = None,
+    known: KnownMarginals, costs: CellCosts, *, left_out: NDArray[np.bool_] | None = None
 ) -> TableProblem:
     """The problem in its own units, without the cells whose ceiling is 0, and with independent rows.
 
     Cells that are `left_out` are held at 0 too, and only what does not depend on them is asked for.
     """
-    coordinates = known.coordinates
-    basis: Basis = MarginalBasis(known.layout, coordinates.frequencies)
-    target = coordinates.target
+    basis: Basis = known.basis
+    target, ceiling = known.coordinates.target, known.ceilings()
     free = ceiling > 0.0
     if left_out is not None:
         free &= ~left_out
-        basis = without_cells(basis, left_out)
+        basis = without_cells(known.basis, left_out)
         target = basis.combinations.T @ target
     if not free.all() and basis.rows:
         kept = independent_rows(basis.gram(free.astype(np.float64)))
@@ -435,7 +451,7 @@ def build_problem(
     loss_unit = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
     loss_unit = loss_unit if loss_unit > 0.0 else 1.0
     costs = costs.scaled(unit, loss_unit)
-    low = np.where(free, -costs.noisy if floor else -np.inf, 0.0)
+    low = np.where(free, -costs.noisy if known.floor else -np.inf, 0.0)
     high = np.where(free, ceiling / unit - costs.noisy, 0.0)
     return TableProblem(basis, target / unit, costs, low, high, unit, loss_unit, rounding / unit)
 

@@ -30,7 +30,7 @@ from consilience.solvers.marginal_tables.dual_methods import (
     solve_by_newton,
 )
 from consilience.solvers.marginal_tables.interior_point import InteriorPoint, solve_by_interior_point
-from consilience.solvers.marginal_tables.marginal_basis import CellLayout, MarginalBasis, Vector
+from consilience.solvers.marginal_tables.marginal_basis import CellLayout, Vector
 from consilience.solvers.marginal_tables.problem import (
     CellCosts,
     KnownMarginals,
@@ -183,66 +183,51 @@ TOLERATED = 1e-8
 """Marginals that are missed by this share of the largest value are met."""
 
 
-@dataclass(frozen=True, eq=False)
-class NearestMarginals:
-    """The least-squares violation: its largest entry, and for each marginal the largest of its own."""
-
-    violation: float
-    each: tuple[float, ...]
-
-
-def nearest_marginals(known: KnownMarginals, *, free: NDArray[np.bool_], floor: bool) -> NearestMarginals:
-    """How far the marginals of a table must stay from the known ones."""
-    coordinates = known.coordinates
-    basis = MarginalBasis(known.layout, coordinates.frequencies)
-    unit = max(known.largest / max(known.layout.cells, 1), np.finfo(float).tiny) * 10.0
-    if floor:
-        zeros = np.zeros(known.layout.cells)
-        high = np.where(free, np.inf, 0.0)
+def nearest_marginals(known: KnownMarginals) -> list[float]:
+    """How far each marginal of a table must stay from the known ones, at its largest entry, in least squares."""
+    coordinates, basis, cells = known.coordinates, known.basis, known.layout.cells
+    unit = max(known.largest / max(cells, 1), np.finfo(float).tiny) * 10.0
+    if known.floor:
+        zeros = np.zeros(cells)
+        high = np.where(known.free, np.inf, 0.0)
         problem = TableProblem(basis, coordinates.target / unit, CellCosts(zeros, zeros, zeros), zeros, high)
-        slack = 1.0 / (coordinates.weight * known.layout.cells)
-        inner = solve_by_interior_point(problem, tolerance=1e-10, slack=slack)
+        inner = solve_by_interior_point(problem, tolerance=1e-10, slack=1.0 / (coordinates.weight * cells))
         reached = basis.apply(inner.moves) * unit
     else:
-        reachable, size = basis.gram(free.astype(np.float64)), np.sqrt(coordinates.weight)
+        reachable, size = basis.gram(known.free.astype(np.float64)), np.sqrt(coordinates.weight)
         best = np.linalg.lstsq(size[:, None] * reachable, size * coordinates.target, rcond=1e-10)[0]
         reached = reachable @ best
-    misfits = known.misfits(reached)
-    each = tuple(float(np.abs(misfit).max(initial=0.0)) for misfit in misfits)
-    return NearestMarginals(max(each, default=0.0), each)
+    return [float(np.abs(misfit).max(initial=0.0)) for misfit in known.misfits(reached)]
 
 
-def refuse_impossible(known: KnownMarginals, *, free: NDArray[np.bool_], floor: bool) -> None:
+def refuse_impossible(known: KnownMarginals) -> None:
     """Raise `Infeasible` where a glance shows that no table has these marginals."""
     if not known.each:
         return
-    if any(known.coordinates.contradicted):
-        pairs = zip(known.each, known.coordinates.contradicted, strict=True)
-        involved = [each.name for each, bad in pairs if bad]
-        _refuse(known, involved, "contradict each other where they overlap", free=free, floor=floor)
+    contradicted = known.coordinates.contradicted
+    if any(contradicted):
+        involved = [each.name for each, bad in zip(known.each, contradicted, strict=True) if bad]
+        raise _infeasible(involved, "contradict each other where they overlap", max(nearest_marginals(known)))
     for each in known.each:
-        if floor and each.values.min(initial=0.0) < 0.0:
-            _refuse(known, [each.name], "hold a negative value, and counts are not negative", free=free, floor=floor)
-        if free.all():
-            continue
-        room = known.layout.marginal(free.astype(np.float64), each.places)
-        if np.any((room == 0.0) & (each.values != 0.0)):
-            _refuse(known, [each.name], "are not 0 where all cells are structural zeros", free=free, floor=floor)
+        reason = ""
+        if known.floor and each.values.min(initial=0.0) < 0.0:
+            reason = "hold a negative value, and counts are not negative"
+        elif not known.free.all():
+            room = known.layout.marginal(known.free.astype(np.float64), each.places)
+            if np.any((room == 0.0) & (each.values != 0.0)):
+                reason = "are not 0 where all cells are structural zeros"
+        if reason:
+            raise _infeasible([each.name], reason, max(nearest_marginals(known)))
 
 
-def refuse_if_infeasible(known: KnownMarginals, *, free: NDArray[np.bool_], floor: bool) -> None:
+def refuse_if_infeasible(known: KnownMarginals) -> None:
     """Raise `Infeasible` if the nearest marginals are not the known ones."""
-    nearest = nearest_marginals(known, free=free, floor=floor)
-    if nearest.violation <= TOLERATED * max(known.largest, np.finfo(float).tiny):
-        return
-    pairs = zip(known.each, nearest.each, strict=True)
-    involved = [each.name for each, amount in pairs if amount > 0.01 * nearest.violation]
-    raise _infeasible(involved, "belong to no table of non-negative counts", nearest.violation)
-
-
-def _refuse(known: KnownMarginals, involved: list[str], reason: str, *, free: NDArray[np.bool_], floor: bool) -> None:
-    nearest = nearest_marginals(known, free=free, floor=floor)
-    raise _infeasible(involved, reason, nearest.violation)
+    nearest = nearest_marginals(known)
+    violation = max(nearest, default=0.0)
+    if violation > TOLERATED * max(known.largest, np.finfo(float).tiny):
+        pairs = zip(known.each, nearest, strict=True)
+        involved = [each.name for each, amount in pairs if amount > 0.01 * violation]
+        raise _infeasible(involved, "belong to no table of non-negative counts", violation)
 
 
 def _infeasible(involved: list[str], reason: str, violation: float) -> Infeasible:
@@ -296,60 +281,34 @@ def fit_table(
     array([[3., 1.],
            [0., 5.]])
     """
-    table = _read(
-        noisy, marginals, loss=loss, alpha=alpha, weights=weights, clipped=clipped, nonnegative=nonnegative, zeros=zeros
-    )
+    shape = np.shape(noisy)
+    layout, weight = CellLayout(shape), checked_weights(weights, shape)
+    values = checked_noisy(noisy, weights=weight).reshape(shape)
+    _check_values(values, clipped, nonnegative=nonnegative)
+    costs = CellCosts(layout.flat(values), *Loss.named(loss, alpha=alpha).coefficients(layout.flat(weight)))
+    free = ~layout.flat(_structural_zeros(zeros, shape))
+    known = read_marginals(marginals, layout, free=free, floor=nonnegative)
     if not 0.0 < tolerance < 1.0:
         raise DeclarationError(f"the tolerance is {tolerance!r}; give a relative gap between 0 and 1, such as 1e-9")
     if integers:
-        check_whole(table.known)
-    refuse_impossible(table.known, free=table.free, floor=table.floor)
-    optimum = _fitted(table, tolerance, memory_limit)
-    violation = _violation(table, optimum.cells)
-    met = violation <= TOLERATED * max(table.known.largest, float(np.abs(table.costs.noisy).max()))
+        check_whole(known)
+    refuse_impossible(known)
+    optimum = _fitted(known, costs, tolerance, memory_limit)
+    violation = known.violation(optimum.cells)
+    met = violation <= TOLERATED * max(known.largest, float(np.abs(costs.noisy).max()))
     if optimum.contradiction or not met:
-        refuse_if_infeasible(table.known, free=table.free, floor=table.floor)
-    return _report(table, optimum, violation, tolerance=tolerance, met=met, integers=integers)
+        refuse_if_infeasible(known)
+    return _report(known, costs, optimum, violation, tolerance=tolerance, met=met, integers=integers)
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """What was asked, in the solvers' order of cells."""
-
-    layout: CellLayout
-    known: KnownMarginals
-    costs: CellCosts
-    free: NDArray[np.bool_]
-    floor: bool
-
-
-def _read(
-    noisy: ArrayLike,
-    marginals: Marginals,
-    *,
-    loss: str,
-    alpha: float,
-    weights: ArrayLike | None,
-    clipped: ArrayLike | None,
-    nonnegative: bool,
-    zeros: ArrayLike | None,
-) -> _Table:
-    measure = Loss.named(loss, alpha=alpha)
-    shape = np.shape(noisy)
-    weight = checked_weights(weights, shape)
-    values = checked_noisy(noisy, weights=weight).reshape(shape)
+def _check_values(values: Vector, clipped: ArrayLike | None, *, nonnegative: bool) -> None:
     if values.size == 0:
-        raise DeclarationError(f"the noisy table has shape {shape} and no cell; give a table with at least one")
+        raise DeclarationError(f"the noisy table has shape {values.shape} and no cell; give a table with at least one")
     if checked_clipped(clipped, values) is not None and not nonnegative:
         raise DeclarationError(
             "clipped values are at most 0 before clipping, which a table with negative counts would need to know; use "
             "nonnegative=True, or weight 0 for clipped values"
         )
-    layout = CellLayout(shape)
-    slope, curvature = measure.coefficients(layout.flat(weight))
-    known = read_marginals(marginals, layout)
-    costs = CellCosts(layout.flat(values), slope, curvature)
-    return _Table(layout, known, costs, ~layout.flat(_structural_zeros(zeros, shape)), nonnegative)
 
 
 def _structural_zeros(zeros: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -368,32 +327,20 @@ class _Fitted:
 
     cells: Vector
     bound: float
-    solver: str
-    ties: str
-    steps: int
-    contradiction: bool
+    solver: str = "closed form"
+    ties: str = "min-l2"
+    steps: int = 0
+    contradiction: bool = False
 
 
-def _fitted(table: _Table, tolerance: float, memory_limit: int) -> _Fitted:
-    costs = table.costs
-    if not table.known.each:
-        cells = np.maximum(costs.noisy, 0.0) if table.floor else costs.noisy.copy()
-        cells[~table.free] = 0.0
-        return _Fitted(cells, costs.of_moves(cells - costs.noisy), "closed form", "min-l2", 0, False)
-    widest = table.known.widest()
+def _fitted(known: KnownMarginals, costs: CellCosts, tolerance: float, memory_limit: int) -> _Fitted:
+    if not known.each:
+        cells = np.where(known.free, np.maximum(costs.noisy, 0.0) if known.floor else costs.noisy, 0.0)
+        return _Fitted(cells, costs.of_moves(cells - costs.noisy))
+    widest = known.widest()
     if widest is None:
-        return _by_iteration(table, tolerance, memory_limit)
-    ceiling = _ceilings(table)
-    grouped = fit_groups(table.layout, widest, costs, free=ceiling > 0.0, floor=table.floor)
-    bound = grouped.bound(table.layout, widest, costs, ceiling, table.floor)
-    return _Fitted(grouped.cells, bound, "closed form", "min-l2", 0, False)
-
-
-def _ceilings(table: _Table) -> Vector:
-    """The most that each cell can hold: the least marginal around it, 0 for structural zeros, ∞ without a floor."""
-    ceiling = table.known.ceilings() if table.floor else np.full(table.layout.cells, np.inf)
-    ceiling[~table.free] = 0.0
-    return ceiling
+        return _by_iteration(known, costs, tolerance, memory_limit)
+    return _Fitted(*fit_groups(known, widest, costs))
 
 
 def predicted_table_bytes(cells: int, rows: int) -> int:
@@ -401,59 +348,55 @@ def predicted_table_bytes(cells: int, rows: int) -> int:
     return 8 * (28 * cells + 5 * rows * rows)
 
 
-def _by_iteration(table: _Table, tolerance: float, memory_limit: int) -> _Fitted:
-    rows = table.known.coordinates.frequencies.size
-    need = predicted_table_bytes(table.layout.cells, rows)
+def _by_iteration(known: KnownMarginals, costs: CellCosts, tolerance: float, memory_limit: int) -> _Fitted:
+    rows, size = known.coordinates.frequencies.size, known.layout.cells
+    need = predicted_table_bytes(size, rows)
     if need > memory_limit:
         raise TooLarge(
-            f"fitting {table.layout.cells:,} cells to {rows:,} independent marginal values needs {need / 1e9:.1f} GB, "
-            f"the limit is {memory_limit / 1e9:.1f} GB; fix fewer marginals, merge values, or raise memory_limit"
+            f"fitting {size:,} cells to {rows:,} independent marginal values needs {need / 1e9:.1f} GB, the limit is "
+            f"{memory_limit / 1e9:.1f} GB; fix fewer marginals, merge values, or raise memory_limit"
         )
-    ceiling = _ceilings(table)
-    unmeasured = (table.costs.slope == 0.0) & (table.costs.curvature == 0.0) & table.free
-    left_out = unmeasured if not table.floor and unmeasured.any() else None
-    problem = build_problem(table.known, table.costs, ceiling=ceiling, floor=table.floor, left_out=left_out)
+    unmeasured = (costs.slope == 0.0) & (costs.curvature == 0.0) & known.free
+    left_out = unmeasured if not known.floor and unmeasured.any() else None
+    problem = build_problem(known, costs, left_out=left_out)
     found = find_optimum(problem, tolerance=tolerance)
     # Cells that moved to their lower end are exactly 0, and cells that did not move keep their noisy value exactly.
-    cells = np.where(problem.fixed, 0.0, table.costs.noisy + found.moves * problem.unit)
-    if table.floor:
+    cells = np.where(problem.fixed, 0.0, costs.noisy + found.moves * problem.unit)
+    if known.floor:
         cells[found.moves <= problem.low] = 0.0
         np.maximum(cells, 0.0, out=cells)
-    held = table.costs.of_moves(np.where(problem.fixed, table.costs.noisy, 0.0))
+    held = costs.of_moves(np.where(problem.fixed, costs.noisy, 0.0))
     if left_out is not None:
-        coordinates = table.known.coordinates
-        basis = MarginalBasis(table.layout, coordinates.frequencies)
-        cells = fill_cells(basis, coordinates.target, cells, left_out)
+        cells = fill_cells(known.basis, known.coordinates.target, cells, left_out)
     bound = held + found.bound * problem.loss_unit
     return _Fitted(cells, bound, found.solver, found.ties, found.steps, found.contradiction)
 
 
-def _violation(table: _Table, cells: Vector) -> float:
-    """The largest error of a marginal value."""
-    if not table.known.each:
-        return 0.0
-    basis = MarginalBasis(table.layout, table.known.coordinates.frequencies)
-    misfits = table.known.misfits(basis.apply(cells))
-    return max(float(np.abs(misfit).max(initial=0.0)) for misfit in misfits)
-
-
-def _report(table: _Table, optimum: _Fitted, violation: float, *, tolerance: float, met: bool, integers: bool) -> Fit:
-    cells, objective = optimum.cells, table.costs.of_moves(optimum.cells - table.costs.noisy)
-    rounding = table.costs.of_rounding(cells)
-    proven = objective - optimum.bound <= tolerance * table.costs.gap_unit(objective) + rounding
+def _report(
+    known: KnownMarginals,
+    costs: CellCosts,
+    optimum: _Fitted,
+    violation: float,
+    *,
+    tolerance: float,
+    met: bool,
+    integers: bool,
+) -> Fit:
+    cells, objective = optimum.cells, costs.of_moves(optimum.cells - costs.noisy)
+    proven = objective - optimum.bound <= tolerance * costs.gap_unit(objective) + costs.of_rounding(cells)
     stats: dict[str, float | int | str] = {
         "solver": optimum.solver,
         "ties": optimum.ties,
         "steps": optimum.steps,
-        "constraints": table.known.coordinates.frequencies.size if table.known.each else 0,
+        "constraints": known.coordinates.frequencies.size if known.each else 0,
     }
     if integers:
-        cells = round_cells(cells, table.known, table.costs, free=table.free, floor=table.floor)
-        stats["rounding_cost"] = table.costs.of_moves(cells - table.costs.noisy) - objective
-        objective, violation = table.costs.of_moves(cells - table.costs.noisy), _violation(table, cells)
+        cells = round_cells(cells, known, costs)
+        before, objective = objective, costs.of_moves(cells - costs.noisy)
+        stats["rounding_cost"], violation = objective - before, known.violation(cells)
     stats["violation"] = violation
     return Fit(
-        counts=np.asarray(table.layout.table(cells), dtype=np.float64),
+        counts=np.asarray(known.layout.table(cells), dtype=np.float64),
         objective=objective,
         gap=max(objective - optimum.bound, 0.0),
         status=Status.CONVERGED if proven and met else Status.STALLED,

@@ -7,6 +7,8 @@ optimum is where
     a + 2q·p − l = z_p    p·z_p = 0
     ā + 2q̄·m + l = z_m    m·z_m = 0.
 
+p and m are the two lines of one array t.
+
 Newton's method, with right-hand sides κ in place of the products, leads to one system for the changes of x and l,
 
     Θ dx + Aᵀdl = f,   A dx − W⁻¹dl = h,
@@ -25,9 +27,9 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 import scipy.sparse as sp
-import scipy.sparse.linalg
 
-from consilience.solvers.matrices.problem import Array, Certifier, Equations, RowCosts
+from consilience.solvers.conjugate_gradients import shortest_least_squares
+from consilience.solvers.matrices.problem import SIGNS, Array, Certifier, Equations, RowCosts
 from consilience.solvers.matrices.strategies import DenseStrategy, Factored, SparseStrategy, Strategy
 
 TO_THE_END = 0.995
@@ -53,22 +55,18 @@ class _Point:
     """An iterate, or a direction: the parts and their multipliers."""
 
     x: Array
-    p: Array
-    m: Array
+    t: Array
     l: Array
     zx: Array
-    zp: Array
-    zm: Array
+    zt: Array
 
     def moved(self, by: "_Point", primal: float, dual: float) -> "_Point":
         return _Point(
             self.x + primal * by.x,
-            self.p + primal * by.p,
-            self.m + primal * by.m,
+            self.t + primal * by.t,
             self.l + dual * by.l,
             self.zx + dual * by.zx,
-            self.zp + dual * by.zp,
-            self.zm + dual * by.zm,
+            self.zt + dual * by.zt,
         )
 
 
@@ -157,31 +155,26 @@ def _start(problem: _Problem) -> _Point:
         cells = np.maximum(cells, 0.0) + 0.1 * float(np.mean(np.abs(cells))) + 1e-8
     residual = strategy.apply(cells)[: problem.rows] - costs.noisy
     room = float(np.mean(np.abs(residual))) + 1e-8
-    p, m = np.maximum(residual, 0.0) + room, np.maximum(-residual, 0.0) + room
-    zp = costs.up.slope + 2.0 * costs.up.curvature * p
-    zm = costs.down.slope + 2.0 * costs.down.curvature * m
-    least = 0.1 * float(np.mean(np.concatenate([zp, zm])))
-    zp, zm = np.maximum(zp, least), np.maximum(zm, least)
-    centre = float(np.mean(np.concatenate([p * zp, m * zm])))
-    zx = centre / cells if problem.nonnegative else np.zeros(columns)
-    return _Point(cells, p, m, np.zeros(rows), zx, zp, zm)
+    t = np.maximum(SIGNS * residual, 0.0) + room
+    zt = costs.slope + 2.0 * costs.curvature * t
+    zt = np.maximum(zt, 0.1 * float(np.mean(zt)))
+    zx = float(np.mean(t * zt)) / cells if problem.nonnegative else np.zeros(columns)
+    return _Point(cells, t, np.zeros(rows), zx, zt)
 
 
 def _step(problem: _Problem, point: _Point) -> _Point | None:
     """One predictor–corrector step; None when rounding has made it meaningless."""
     costs = problem.costs
-    up = 1.0 / (2.0 * costs.up.curvature + point.zp / point.p)
-    down = 1.0 / (2.0 * costs.down.curvature + point.zm / point.m)
-    soft, (rows, columns) = problem.rows, problem.strategy.shape
-    theta = point.zx / point.x if problem.nonnegative else np.zeros(columns)
-    factored = problem.strategy.factored(problem.padded(1.0 / (up + down), np.inf), theta)
-    nothing = _Point(*(np.zeros(size) for size in (columns, soft, soft, rows, columns, soft, soft)))
+    soft = 1.0 / (2.0 * costs.curvature + point.zt / point.t)
+    theta = point.zx / point.x if problem.nonnegative else np.zeros_like(point.x)
+    factored = problem.strategy.factored(problem.padded(1.0 / soft.sum(axis=0), np.inf), theta)
+    nothing = _Point(*(np.zeros_like(part) for part in (point.x, point.t, point.l, point.x, point.t)))
     centre = _products(problem, point) / problem.pairs
-    predicted = _direction(problem, point, factored, nothing, 0.0, up, down)
+    predicted = _direction(problem, point, factored, nothing, 0.0, soft)
     primal, dual = _longest(problem, point, predicted)
     ahead = _products(problem, point.moved(predicted, min(primal, 1.0), min(dual, 1.0))) / problem.pairs
     share = max((ahead / centre) ** 3, CENTRING * (1.0 - min(primal, dual, 1.0)) ** 3, 1e-6)
-    step = _direction(problem, point, factored, predicted, min(share, 1.0) * centre, up, down)
+    step = _direction(problem, point, factored, predicted, min(share, 1.0) * centre, soft)
     if not (np.all(np.isfinite(step.x)) and np.all(np.isfinite(step.l))):
         return None
     primal, dual = (min(1.0, TO_THE_END * length) for length in _longest(problem, point, step))
@@ -191,37 +184,32 @@ def _step(problem: _Problem, point: _Point) -> _Point | None:
 
 
 def _direction(
-    problem: _Problem, point: _Point, factored: Factored, predicted: _Point, centre: float, up: Array, down: Array
+    problem: _Problem, point: _Point, factored: Factored, predicted: _Point, centre: float, soft: Array
 ) -> _Point:
     """The Newton step towards products of `centre`, less what the predictor showed it to overlook."""
-    costs, strategy, soft = problem.costs, problem.strategy, problem.rows
-    kappa_p = centre - point.p * point.zp - predicted.p * predicted.zp
-    kappa_m = centre - point.m * point.zm - predicted.m * predicted.zm
-    residual_p = costs.up.slope + 2.0 * costs.up.curvature * point.p - point.l[:soft] - point.zp
-    residual_m = costs.down.slope + 2.0 * costs.down.curvature * point.m + point.l[:soft] - point.zm
-    rise = up * (kappa_p / point.p - residual_p)
-    fall = down * (kappa_m / point.m - residual_m)
-    missing = problem.noisy - strategy.apply(point.x) + problem.padded(point.p - point.m)
+    costs, strategy, rows = problem.costs, problem.strategy, problem.rows
+    kappa_t = centre - point.t * point.zt - predicted.t * predicted.zt
+    residual = costs.slope + 2.0 * costs.curvature * point.t - SIGNS * point.l[:rows] - point.zt
+    moved = soft * (kappa_t / point.t - residual)
+    missing = problem.noisy - strategy.apply(point.x) + problem.padded(point.t[0] - point.t[1])
     wanted = point.zx - strategy.adjoint(point.l)
     kappa_x = centre - point.x * point.zx - predicted.x * predicted.zx
     if problem.nonnegative:
         wanted += kappa_x / point.x
-    dx, dl = factored.solve(wanted, missing + problem.padded(rise - fall))
-    dp, dm = rise + up * dl[:soft], fall - down * dl[:soft]
-    dzp, dzm = (kappa_p - point.zp * dp) / point.p, (kappa_m - point.zm * dm) / point.m
+    dx, dl = factored.solve(wanted, missing + problem.padded(moved[0] - moved[1]))
+    dt = moved + soft * SIGNS * dl[:rows]
     dzx = (kappa_x - point.zx * dx) / point.x if problem.nonnegative else np.zeros_like(dx)
-    return _Point(dx, dp, dm, dl, dzx, dzp, dzm)
+    return _Point(dx, dt, dl, dzx, (kappa_t - point.zt * dt) / point.t)
 
 
 def _products(problem: _Problem, point: _Point) -> float:
-    total = float(point.p @ point.zp + point.m @ point.zm)
+    total = float(np.vdot(point.t, point.zt))
     return total + float(point.x @ point.zx) if problem.nonnegative else total
 
 
 def _longest(problem: _Problem, point: _Point, by: _Point) -> tuple[float, float]:
     """How far parts and multipliers can go before one of them reaches 0."""
-    primal = min(reach(point.p, by.p), reach(point.m, by.m))
-    dual = min(reach(point.zp, by.zp), reach(point.zm, by.zm))
+    primal, dual = reach(point.t, by.t), reach(point.zt, by.zt)
     if problem.nonnegative:
         primal, dual = min(primal, reach(point.x, by.x)), min(dual, reach(point.zx, by.zx))
     return primal, dual
@@ -250,7 +238,7 @@ def solve_nonnegative_least_squares(
     strategy: Strategy, costs: RowCosts, certifier: Certifier, *, tolerance: float, max_steps: int = 100
 ) -> Solution:
     """Non-negative cells whose gap is at most `tolerance` of the objective, or the best ones found."""
-    weights = 2.0 * costs.up.curvature
+    weights = 2.0 * costs.curvature[0]
     x, z = _first_point(strategy, costs, weights)
     best, smallest, bound, least, idle, steps = x, np.inf, 0.0, np.inf, 0, 0
     while True:
@@ -302,7 +290,7 @@ def solve_least_squares(
 
     The rows of the equations are not among those of the strategy; they are the last ones of the certifier's.
     """
-    size = np.sqrt(costs.up.curvature)
+    size = np.sqrt(costs.curvature[0])
     start = np.zeros(strategy.shape[1]) if equations is None else equations.shortest()
     right = size * (costs.noisy - strategy.apply(start))
     if isinstance(strategy, DenseStrategy):
@@ -312,35 +300,23 @@ def solve_least_squares(
         solved: Any = scipy.linalg.lstsq(weighted, right, cond=DEPENDENT, lapack_driver="gelsy", check_finite=False)
         found, steps = solved[0], 0
     else:
-        operator: Any = scipy.sparse.linalg.aslinearoperator(_Weighted(strategy.shape, strategy, size, equations))
-        limit = 20 * strategy.shape[1]
-        found, _, steps, *_ = scipy.sparse.linalg.lsmr(operator, right, atol=1e-14, btol=1e-14, maxiter=limit)
-    cells = start + np.asarray(found, dtype=np.float64)
-    multipliers = 2.0 * costs.up.curvature * (strategy.apply(cells) - costs.noisy)
+        free = equations.without if equations is not None else lambda cells: cells
+        found, steps = shortest_least_squares(
+            lambda cells: size * strategy.apply(free(cells)),
+            lambda answers: free(strategy.adjoint(size * answers)),
+            right,
+            strategy.shape[1],
+            precision=1e-14,
+            most_steps=20 * strategy.shape[1],
+        )
+    cells = start + found
+    multipliers = 2.0 * costs.curvature[0] * (strategy.apply(cells) - costs.noisy)
     if equations is not None:
         restored = equations.restored(cells, nonnegative=False)
         cells = cells if restored is None else restored
         multipliers = np.concatenate([multipliers, equations.multipliers(-strategy.adjoint(multipliers))])
     objective = costs.cost(strategy.apply(cells) - costs.noisy)
-    return Solution(cells, objective, certifier.bound(multipliers, cells), int(steps))
-
-
-@dataclass(frozen=True, eq=False)
-class _Weighted:
-    """diag(√q) A, or diag(√q) A P, with the names of its products that SciPy expects."""
-
-    shape: tuple[int, int]
-    strategy: Strategy
-    size: Array
-    equations: Equations | None
-
-    def matvec(self, cells: Array) -> Array:
-        free = np.ravel(cells) if self.equations is None else self.equations.without(np.ravel(cells))
-        return self.size * self.strategy.apply(free)
-
-    def rmatvec(self, answers: Array) -> Array:
-        slopes = self.strategy.adjoint(self.size * np.ravel(answers))
-        return slopes if self.equations is None else self.equations.without(slopes)
+    return Solution(cells, objective, certifier.bound(multipliers, cells), steps)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -371,7 +347,7 @@ def solve_by_linear_programme(
     ones = sp.eye_array(strategy.shape[0], rows)
     system = sp.csc_array(sp.hstack([strategy.matrix, -ones, ones]))
     right = costs.noisy if equations is None else np.concatenate([costs.noisy, equations.values])
-    cost = np.concatenate([np.zeros(columns), costs.up.slope, costs.down.slope])
+    cost = np.concatenate([np.zeros(columns), *costs.slope])
     lower = np.concatenate([np.full(columns, 0.0 if nonnegative else -np.inf), np.zeros(2 * rows)])
     found = scipy.optimize.linprog(
         cost,

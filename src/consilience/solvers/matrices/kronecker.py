@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from consilience.errors import TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
 from consilience.solvers.matrices.interior_point import Solution
-from consilience.solvers.matrices.problem import Array, Certifier, RowCosts
+from consilience.solvers.matrices.problem import SIGNS, Array, Certifier, RowCosts
 from consilience.solvers.matrices.strategies import ByColumns, Factored, FactoredMatrix, Refined
 
 LARGEST_FACTOR = 4096
@@ -83,10 +83,6 @@ class KroneckerStrategy:
     def adjoint(self, answers: Array) -> Array:
         return self.product.adjoint(answers.reshape(self.product.shape_out)).reshape(-1) / self.scale
 
-    def shifted_inverse(self, shift: float) -> "InEigenbasis":
-        """(BᵀB + shift·I)⁻¹."""
-        return InEigenbasis(self, 1.0 / (self.eigenvalues + shift))
-
     def factored(self, weights: Array, diagonal: Array) -> Factored:
         """The system by elimination, with Θ + BᵀWB written out."""
         table = weights.reshape(self.product.shape_out) / self.scale**2
@@ -105,9 +101,13 @@ class KroneckerStrategy:
         """The shortest Δ for which BᵀΔ comes nearest to the slopes: B(BᵀB)⁺ times them."""
         present = self.eigenvalues > 1e-13 * float(self.eigenvalues.max())
         inverse = np.where(present, 1.0, 0.0) / np.where(present, self.eigenvalues, 1.0)
-        return self.apply(InEigenbasis(self, inverse).solve(slopes))
+        return self.apply(self.diagonal_product(inverse, slopes))
 
-    def along_axes(self, flat: Array, *, transposed: bool) -> Array:
+    def diagonal_product(self, diagonal: Array, cells: Array) -> Array:
+        """The product with the matrix that has this diagonal in the eigenbasis."""
+        return self._along_axes(diagonal * self._along_axes(cells, transposed=True), transposed=False)
+
+    def _along_axes(self, flat: Array, *, transposed: bool) -> Array:
         """The product with all eigenbases, or with their transposes."""
         table: NDArray[np.float64] = flat.reshape(self.product.shape_in)
         for axis, (_, vectors) in enumerate(self.bases):
@@ -115,17 +115,6 @@ class KroneckerStrategy:
                 matrix = vectors.T if transposed else vectors
                 table = np.moveaxis(np.tensordot(matrix, table, axes=(1, axis)), 0, axis)
         return np.ascontiguousarray(table).reshape(-1)
-
-
-class InEigenbasis:
-    """A matrix that is diagonal in the eigenbasis of a strategy."""
-
-    def __init__(self, strategy: KroneckerStrategy, diagonal: Array) -> None:
-        self._strategy, self._diagonal = strategy, diagonal
-
-    def solve(self, right: Array) -> Array:
-        inner = self._strategy.along_axes(right, transposed=True)
-        return self._strategy.along_axes(inner * self._diagonal, transposed=False)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -157,13 +146,13 @@ def solve_by_admm(
     """Cells of B whose gap is at most `tolerance` of the objective, or the best ones found in so many steps."""
     rows, columns = strategy.shape
     copies = 1.0 if nonnegative else 0.0
-    inverse = strategy.shifted_inverse(max(copies, 1e-12))
+    inverse = 1.0 / (strategy.eigenvalues + max(copies, 1e-12))
     z, mu = costs.noisy.copy(), np.zeros(rows)
     v, nu = np.zeros(columns), np.zeros(columns)
     rho = _first_penalty(costs)
     best, smallest, bound, steps = v, np.inf, 0.0, 0
     for steps in range(1, max_steps + 1):
-        u = inverse.solve(strategy.adjoint(z - mu) + copies * (v - nu))
+        u = strategy.diagonal_product(inverse, strategy.adjoint(z - mu) + copies * (v - nu))
         answers = strategy.apply(u)
         relaxed = RELAXATION * answers + (1.0 - RELAXATION) * z
         relaxed_cells = RELAXATION * u + (1.0 - RELAXATION) * v
@@ -188,7 +177,7 @@ def solve_by_admm(
 
 def _first_penalty(costs: RowCosts) -> float:
     """A penalty that moves a residual of one noise by one noise: slope over noise, where the noise is 1/weight."""
-    weight = float(np.mean(costs.up.slope + np.sqrt(costs.up.curvature)))
+    weight = float(np.mean(costs.slope[0] + np.sqrt(costs.curvature[0])))
     return max(weight, 1e-300) ** 2
 
 
@@ -202,6 +191,5 @@ def _balance(primal: float, dual: float, steps: int) -> float:
 
 def _proximal(costs: RowCosts, point: Array, rho: float) -> Array:
     """argmin over t of cost(t) + ρ/2·(t − point)²."""
-    rise = np.maximum(point - costs.up.slope / rho, 0.0) * (rho / (2.0 * costs.up.curvature + rho))
-    fall = np.maximum(-point - costs.down.slope / rho, 0.0) * (rho / (2.0 * costs.down.curvature + rho))
+    rise, fall = np.maximum(SIGNS * point - costs.slope / rho, 0.0) * (rho / (2.0 * costs.curvature + rho))
     return rise - fall

@@ -250,7 +250,7 @@ def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options, facts: Equ
     """Rows that were not measured and columns that none of the others touches are left out."""
     _check_memory(matrix, options.memory_limit)
     columns = matrix.shape[1]
-    measured = np.flatnonzero((costs.up.slope > 0.0) | (costs.up.curvature > 0.0))
+    measured = np.flatnonzero(costs.measured)
     if measured.size < costs.noisy.size:
         matrix, costs = matrix[measured], costs.kept(measured)
     lengths = np.asarray((matrix**2).sum(axis=0)).reshape(-1)
@@ -300,7 +300,7 @@ def _check_memory(matrix: Any, limit: int) -> None:
 def _units(costs: RowCosts) -> tuple[float, float]:
     """The mean answer and what a residual of that size costs, so that answers scale with the data."""
     unit = float(np.mean(np.abs(costs.noisy))) or 1.0
-    loss_unit = float(np.mean(costs.up.slope * unit + costs.up.curvature * (unit * unit))) or 1.0
+    loss_unit = float(np.mean(costs.slope[0] * unit + costs.curvature[0] * (unit * unit))) or 1.0
     return unit, loss_unit
 
 

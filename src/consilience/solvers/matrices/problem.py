@@ -18,10 +18,10 @@ import numpy as np
 import scipy.linalg
 import scipy.linalg.lapack
 import scipy.sparse as sp
-import scipy.sparse.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
+from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.fit import Fit, Infeasible
 from consilience.solvers.losses import Loss
 from consilience.solvers.matrices.strategies import Strategy
@@ -34,75 +34,51 @@ UNNOTICED = 1e-12
 """A residual of this share of an answer is lost in the rounding of the data."""
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """Slope and curvature of one side of all rows."""
-
-    slope: Array
-    curvature: Array
-
-    def cost(self, size: Array) -> float:
-        """The costs of all rows but those that must be met."""
-        slope = np.where(np.isfinite(self.slope), self.slope, 0.0)
-        return float(np.sum(size * (slope + self.curvature * size)))
-
-    def conjugate(self, multipliers: Array) -> float:
-        """Σ (l − a)₊² / 4q; the multiplier l of a side without curvature is within its slope, up to rounding."""
-        excess = np.maximum(multipliers - self.slope, 0.0)
-        curved = self.curvature > 0.0
-        return float(np.sum(excess[curved] ** 2 / (4.0 * self.curvature[curved])))
-
-    def excess(self, multipliers: Array) -> float:
-        """The largest multiplier of a side without curvature over its slope; ∞ where that slope is 0."""
-        straight = (self.curvature == 0.0) & (multipliers > 0.0)
-        if not straight.any():
-            return 0.0
-        multipliers, slope = multipliers[straight], self.slope[straight]
-        return float(np.max(multipliers / slope)) if slope.min() > 0.0 else np.inf
-
-    def limit(self) -> Array:
-        """How large a multiplier may be."""
-        return np.where(self.curvature > 0.0, np.inf, self.slope)
-
-    def followed_by(self, other: "Side") -> "Side":
-        return Side(np.concatenate([self.slope, other.slope]), np.concatenate([self.curvature, other.curvature]))
-
-    def scaled(self, unit: float, loss_unit: float) -> "Side":
-        return Side(self.slope * (unit / loss_unit), self.curvature * (unit * unit / loss_unit))
+SIGNS = np.array([[1.0], [-1.0]])
+"""Of the way up and the way down of a residual."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowCosts:
-    """The costs of all measured rows; `noisy` is y."""
+    """The costs of all measured rows; `noisy` is y. Slopes and curvatures have a line for the way up and one down."""
 
     noisy: Array
-    up: Side
-    down: Side
+    slope: Array
+    curvature: Array
 
     @staticmethod
     def of(loss: Loss, noisy: Array, weights: Array, clipped: NDArray[np.bool_] | None) -> "RowCosts":
         slope, curvature = loss.coefficients(weights)
-        felt = np.ones_like(slope) if clipped is None else np.where(clipped, 0.0, 1.0)
-        return RowCosts(noisy, Side(slope, curvature), Side(slope * felt, curvature * felt))
+        felt = np.ones((2, noisy.size))
+        if clipped is not None:
+            felt[1, clipped] = 0.0
+        return RowCosts(noisy, slope * felt, curvature * felt)
 
     def with_equations(self, values: Array) -> "RowCosts":
         """The costs with rows after them that must be met."""
-        hard = Side(np.full(values.size, np.inf), np.zeros(values.size))
-        return RowCosts(np.concatenate([self.noisy, values]), self.up.followed_by(hard), self.down.followed_by(hard))
+        straight = np.zeros((2, values.size))
+        slope, curvature = np.hstack([self.slope, straight + np.inf]), np.hstack([self.curvature, straight])
+        return RowCosts(np.append(self.noisy, values), slope, curvature)
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """The rows that cost something."""
+        return (self.slope[0] > 0.0) | (self.curvature[0] > 0.0)
 
     @property
     def squares_alone(self) -> bool:
         """Whether every row costs q·t² on both sides."""
-        both = np.concatenate([self.up.slope, self.down.slope])
-        return not both.any() and bool(np.array_equal(self.up.curvature, self.down.curvature))
+        return not self.slope.any() and bool(np.array_equal(*self.curvature))
 
     @property
     def straight(self) -> bool:
         """Whether no row has a curvature, so that the problem is a linear programme."""
-        return not (self.up.curvature.any() or self.down.curvature.any())
+        return not self.curvature.any()
 
     def cost(self, residual: Array) -> float:
-        return self.up.cost(np.maximum(residual, 0.0)) + self.down.cost(np.maximum(-residual, 0.0))
+        """The costs of all rows but those that must be met."""
+        size, slope = np.maximum(SIGNS * residual, 0.0), np.where(np.isfinite(self.slope), self.slope, 0.0)
+        return float(np.sum(size * (slope + self.curvature * size)))
 
     @property
     def unnoticed(self) -> float:
@@ -112,25 +88,29 @@ class RowCosts:
 
     def legal(self, multipliers: Array) -> Array:
         """The multipliers moved to where the conjugate is finite."""
-        return np.clip(multipliers, -self.down.limit(), self.up.limit())
+        up, down = np.where(self.curvature > 0.0, np.inf, self.slope)
+        return np.clip(multipliers, -down, up)
 
     def excess(self, multipliers: Array) -> float:
         """By what the multipliers must be divided so that the conjugate is finite; ∞ if nothing but 0 would do."""
-        return max(self.up.excess(multipliers), self.down.excess(-multipliers))
+        signed = SIGNS * multipliers
+        straight = (self.curvature == 0.0) & (signed > 0.0)
+        with np.errstate(divide="ignore"):
+            return float(np.max(signed[straight] / self.slope[straight], initial=0.0))
 
     def conjugate(self, multipliers: Array) -> float:
-        return self.up.conjugate(multipliers) + self.down.conjugate(-multipliers)
+        """Σ φ*(l); the multiplier of a side without curvature is within its slope, up to rounding."""
+        curved = self.curvature > 0.0
+        beyond = np.maximum((SIGNS * multipliers)[curved] - self.slope[curved], 0.0)
+        return float(np.sum(beyond**2 / (4.0 * self.curvature[curved])))
 
     def scaled(self, unit: float, loss_unit: float) -> "RowCosts":
         """The same costs, divided by `loss_unit`, of answers divided by `unit`."""
-        return RowCosts(self.noisy / unit, self.up.scaled(unit, loss_unit), self.down.scaled(unit, loss_unit))
+        return RowCosts(self.noisy / unit, self.slope * (unit / loss_unit), self.curvature * (unit * unit / loss_unit))
 
-    def kept(self, rows: Any) -> "RowCosts":
+    def kept(self, rows: NDArray[np.intp]) -> "RowCosts":
         """The costs of these rows alone."""
-        up, down = self.up, self.down
-        return RowCosts(
-            self.noisy[rows], Side(up.slope[rows], up.curvature[rows]), Side(down.slope[rows], down.curvature[rows])
-        )
+        return RowCosts(self.noisy[rows], self.slope[:, rows], self.curvature[:, rows])
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -184,12 +164,12 @@ class Certifier:
     @cached_property
     def _cover(self) -> tuple[Array, Array] | None:
         """A vector v on the measured rows with Aᵀv > 0 in all columns, and Aᵀv."""
-        measured = (self.costs.up.slope > 0.0) | (self.costs.up.curvature > 0.0)
         rows, columns = self.strategy.shape
         for vector in (self.lift(np.ones(columns)), np.ones(rows)):
-            reached = self.strategy.adjoint(vector * measured)
+            vector = vector * self.costs.measured
+            reached = self.strategy.adjoint(vector)
             if reached.min() > 1e-6 * reached.max():
-                return vector * measured, reached
+                return vector, reached
         return None
 
     def _covered(self, multipliers: Array) -> float:
@@ -209,24 +189,11 @@ class Certifier:
 
 
 def lift_by_iteration(strategy: Strategy, slopes: Array) -> Array:
-    """The shortest Δ for which AᵀΔ comes nearest to the slopes, by LSMR."""
+    """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
     rows, columns = strategy.shape
-    transposed: Any = scipy.sparse.linalg.aslinearoperator(_Transposed((columns, rows), strategy))
-    return scipy.sparse.linalg.lsmr(transposed, slopes, atol=1e-14, btol=1e-14, maxiter=2 * columns)[0]
-
-
-@dataclass(frozen=True, eq=False)
-class _Transposed:
-    """Aᵀ with the names of its products that SciPy expects."""
-
-    shape: tuple[int, int]
-    strategy: Strategy
-
-    def matvec(self, answers: Array) -> Array:
-        return self.strategy.adjoint(np.ravel(answers))
-
-    def rmatvec(self, cells: Array) -> Array:
-        return self.strategy.apply(np.ravel(cells))
+    return shortest_least_squares(
+        strategy.adjoint, strategy.apply, slopes, rows, precision=1e-14, most_steps=2 * columns
+    )[0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

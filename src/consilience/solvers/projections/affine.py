@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -36,7 +36,7 @@ class Affine:
     matrix: Any
     values: Any
     name: str = "Affine"
-    _rows: "RowSpace" = field(init=False, repr=False)
+    _rows: "_DenseRows | _SparseRows" = field(init=False, repr=False)
     _offset: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,18 +72,6 @@ class Affine:
     def _flat(self, point: Array) -> Array:
         require_cells(self.name, self.matrix.shape[1], point)
         return point.ravel()
-
-
-class RowSpace(Protocol):
-    """The span of a matrix' rows."""
-
-    def component(self, point: Array) -> Array:
-        """The part of the point that lies in the span."""
-        ...
-
-    def solve(self, values: Array) -> Array:
-        """The shortest x with A x = values, where there is one."""
-        ...
 
 
 # Aᵀ P = Q R with pivoting: the first `rank` columns of Q are an orthonormal basis of the row space, and
@@ -150,8 +138,11 @@ def symmetric_solver(matrix: Any) -> Callable[[Array], Array]:
     ).solve
 
 
-def row_space(matrix: Any, name: str) -> RowSpace:
-    """The span of the rows; refuses when its factors would not fit."""
+def row_space(matrix: Any, name: str) -> _DenseRows | _SparseRows:
+    """The span of the rows; refuses when its factors would not fit.
+
+    `component` is the part of a point that lies in it, and `solve` the shortest x with A x = values, where there is one.
+    """
     rows, columns = matrix.shape
     scale = _unit_rows(matrix)
     if not sp.issparse(matrix) or rows * columns <= SMALL:

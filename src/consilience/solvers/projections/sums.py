@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
+from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.fit import Infeasible
 from consilience.solvers.marginal_sums import MarginalSums
 from consilience.solvers.projections.cells import Array, lies_in_subspace, require_cells
+from consilience.solvers.trees.layout import Layout, forest
 
 Axes = tuple[int, ...]
 
@@ -121,7 +122,7 @@ class MarginalsEqual:
         )
 
     def _least_squares(self, marginals: MarginalSums) -> Array:
-        """The cells, in a row, whose marginals are nearest to the given ones, by LSQR (Paige and Saunders 1982)."""
+        """The cells, in a row, whose marginals are nearest to the given ones."""
         sizes = [values.size for values in self._given.values()]
         shapes = [values.shape for values in self._given.values()]
 
@@ -132,11 +133,9 @@ class MarginalsEqual:
             pieces = zip(np.split(flat, np.cumsum(sizes)[:-1]), shapes, strict=True)
             return marginals.spread([piece.reshape(shape) for piece, shape in pieces]).ravel()
 
-        linear_operator: Any = scipy.sparse.linalg.LinearOperator
-        shape = sum(sizes), int(np.prod(self.shape))
-        operator = linear_operator(shape, matvec=sums, rmatvec=spread, dtype=np.float64)
         wanted = np.concatenate([values.ravel() for values in self._given.values()])
-        return scipy.sparse.linalg.lsqr(operator, wanted, atol=1e-14, btol=1e-14)[0]
+        cells = int(np.prod(self.shape))
+        return shortest_least_squares(sums, spread, wanted, cells, precision=1e-14, most_steps=2 * cells)[0]
 
 
 def _averaged_places(given: list[Axes]) -> list[list[Axes]]:
@@ -173,16 +172,21 @@ def _checked(axes: Any, values: Any, shape: Sequence[int], name: str) -> tuple[A
 # Counts on trees: every parent is the sum of its children.
 
 
-class _Layout(NamedTuple):
-    """A rooted forest, and what its projection needs to know of it."""
+class _Tree(NamedTuple):
+    """A rooted forest, and what its projection needs to know of it, in breadth-first order."""
 
-    parent: NDArray[np.int64]
-    order: NDArray[np.int64]
-    """Every parent before its children."""
+    layout: Layout
+    inner: NDArray[np.intp]
+    """The nodes that have children."""
     variance: Array
     """That of a node's best estimate from its own subtree."""
     spread: Array
     """The sum of the children's variances; 0 for leaves."""
+
+    @staticmethod
+    def of(parent: NDArray[Any]) -> "_Tree":
+        layout = forest(parent, parent.size) if parent.size else Layout(np.zeros(1, dtype=np.int64), 0, 0, 0)
+        return _Tree(layout, np.flatnonzero(~layout.is_leaf), *_variances(layout.first))
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,34 +204,28 @@ class TreeConsistency:
 
     tree: Any
     name: str = "TreeConsistency"
-    _declared: _Layout | None = field(init=False, repr=False, default=None)
+    _declared: _Tree | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if np.ndim(self.tree) == 0:
             if int(self.tree) != self.tree or self.tree < 1:
                 raise DeclarationError(f"the branching of {self.name!r} is {self.tree}; give a whole number from 1")
             object.__setattr__(self, "tree", int(self.tree))
-            return
-        parent = np.ascontiguousarray(self.tree)
-        if parent.ndim != 1 or (parent.size and not np.issubdtype(parent.dtype, np.integer)):
-            raise DeclarationError(
-                f"the parents of {self.name!r} are {parent.dtype} values of shape {parent.shape}; "
-                "give one whole number for each node, −1 for roots"
-            )
-        object.__setattr__(self, "_declared", _layout(parent.astype(np.int64), self.name))
+        else:
+            object.__setattr__(self, "_declared", _Tree.of(np.asarray(self.tree)))
 
     def project(self, point: Array) -> Array:
-        layout = self._layout(point)
-        flat = np.ascontiguousarray(point, dtype=np.float64).ravel()
+        layout, _, variance, spread = self._tree(point)
+        flat = layout.arranged(np.ascontiguousarray(point, dtype=np.float64).ravel())
         announce(_project)
-        return _project(flat, *layout).reshape(point.shape)
+        return layout.returned(_project(flat, layout.first, variance, spread)).reshape(point.shape)
 
     def violation(self, point: Array) -> float:
-        layout, flat = self._layout(point), point.ravel()
-        inner = layout.spread > 0
-        children = layout.parent >= 0
-        sums = np.bincount(layout.parent[children], weights=flat[children], minlength=flat.size)
-        return float(np.abs(flat - sums)[inner].max(initial=0.0))
+        layout, inner, _, _ = self._tree(point)
+        flat = layout.arranged(point.ravel())
+        # Siblings lie side by side, and so do families.
+        sums = np.add.reduceat(flat, layout.first[inner])
+        return float(np.abs(flat[inner] - sums).max(initial=0.0))
 
     def support(self, direction: Array) -> float:
         return 0.0 if lies_in_subspace(self.project(direction), direction) else float("inf")
@@ -235,15 +233,15 @@ class TreeConsistency:
     def polar(self, direction: Array) -> Array:
         return direction - self.project(direction)
 
-    def _layout(self, point: Array) -> _Layout:
+    def _tree(self, point: Array) -> _Tree:
         if self._declared is None:
             return _complete_tree(self.tree, point.size, self.name)
-        require_cells(self.name, self._declared.parent.size, point)
+        require_cells(self.name, self._declared.layout.nodes, point)
         return self._declared
 
 
 @lru_cache(maxsize=16)
-def _complete_tree(branching: int, size: int, name: str) -> _Layout:
+def _complete_tree(branching: int, size: int, name: str) -> _Tree:
     nodes, level = 0, 1
     while nodes < size:
         nodes += level
@@ -253,63 +251,19 @@ def _complete_tree(branching: int, size: int, name: str) -> _Layout:
             f"{name!r} is a complete tree of branching {branching} with {nodes - level // branching} or {nodes} nodes; "
             f"it was given {size} numbers: pad the last level, or name each node's parent"
         )
-    parent = (np.arange(size, dtype=np.int64) - 1) // branching
-    return _layout(parent, name)
-
-
-def _layout(parent: NDArray[np.int64], name: str) -> _Layout:
-    if parent.size and (parent.min() < -1 or parent.max() >= parent.size):
-        raise DeclarationError(
-            f"a parent in {name!r} is node {parent.max()} of {parent.size} (or below −1); "
-            "name nodes by their position, and roots by −1"
-        )
-    order = _parents_first(parent)
-    if np.any(order < 0):
-        raise DeclarationError(f"following the parents in {name!r} leads in a circle; every node must reach a root")
-    variance, spread = _variances(parent, order)
-    return _Layout(parent, order, variance, spread)
+    return _Tree.of((np.arange(size, dtype=np.int64) - 1) // branching)
 
 
 @numba.njit(nogil=True, cache=True)
-def _parents_first(parent):  # pragma: no cover - compiled
-    """The nodes with every parent before its children; −1 in the places that a circle leaves empty."""
-    size = parent.shape[0]
-    children = np.zeros(size + 1, dtype=np.int64)
-    for node in range(size):
-        children[parent[node] + 1] += 1
-    begin = np.cumsum(children)
-    listed = np.empty(size, dtype=np.int64)
-    free = begin - children
-    for node in range(size):
-        listed[free[parent[node] + 1]] = node
-        free[parent[node] + 1] += 1
-    order = np.full(size, -1, dtype=np.int64)
-    found = 0
-    for at in range(children[0]):
-        order[found] = listed[at]
-        found += 1
-    at = 0
-    while at < found:
-        slot = order[at] + 1
-        for child in range(begin[slot] - children[slot], begin[slot]):
-            order[found] = listed[child]
-            found += 1
-        at += 1
-    return order
-
-
-@numba.njit(nogil=True, cache=True)
-def _variances(parent, order):  # pragma: no cover - compiled
+def _variances(first):  # pragma: no cover - compiled
     """Var v = V/(1 + V) where V is the sum of the children's; a leaf has 1."""
-    size = parent.shape[0]
-    variance = np.ones(size)
-    spread = np.zeros(size)
-    for at in range(size - 1, -1, -1):
-        node = order[at]
-        if spread[node] > 0:
-            variance[node] = spread[node] / (1.0 + spread[node])
-        if parent[node] >= 0:
-            spread[parent[node]] += variance[node]
+    size = first.shape[0] - 1
+    variance, spread = np.ones(size), np.zeros(size)
+    for v in range(size - 1, -1, -1):
+        for child in range(first[v], first[v + 1]):
+            spread[v] += variance[child]
+        if spread[v] > 0:
+            variance[v] = spread[v] / (1.0 + spread[v])
     return variance, spread
 
 
@@ -319,21 +273,16 @@ def _variances(parent, order):  # pragma: no cover - compiled
 #     x_root = z_root,   x_child = z_child + (var_child / V)·(x_parent − S).
 # For complete k-ary trees these are the weights of Hay et al., equations (3) and (4).
 @numba.njit(nogil=True, cache=True)
-def _project(values, parent, order, variance, spread):  # pragma: no cover - compiled
-    size = values.shape[0]
-    best = np.empty(size)
-    below = np.zeros(size)
-    for at in range(size - 1, -1, -1):
-        node = order[at]
-        if spread[node] > 0:
-            best[node] = (spread[node] * values[node] + below[node]) / (1.0 + spread[node])
-        else:
-            best[node] = values[node]
-        if parent[node] >= 0:
-            below[parent[node]] += best[node]
-    for at in range(size):
-        node = order[at]
-        above = parent[node]
-        if above >= 0:
-            best[node] += variance[node] / spread[above] * (best[above] - below[above])
+def _project(values, first, variance, spread):  # pragma: no cover - compiled
+    best, below = values.copy(), np.zeros(values.shape[0])
+    for v in range(values.shape[0] - 1, -1, -1):
+        if spread[v] > 0:
+            for child in range(first[v], first[v + 1]):
+                below[v] += best[child]
+            best[v] = (spread[v] * values[v] + below[v]) / (1.0 + spread[v])
+    for v in range(values.shape[0]):
+        if spread[v] > 0:
+            share = (best[v] - below[v]) / spread[v]
+            for child in range(first[v], first[v + 1]):
+                best[child] += variance[child] * share
     return best

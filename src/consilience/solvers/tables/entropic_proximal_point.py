@@ -17,6 +17,7 @@ accurate a system has to be for that.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -174,7 +175,28 @@ class Search(ProximalPoint):
         return self.soft and self.costs.value(self.residual) > self.centre_cost
 
     def judge(self) -> Status | None:
-        return _judge(self)
+        """Compares the table with what its duals prove; a status if it is time to stop."""
+        best, residual = self.best, self.residual
+        own_gap = _prove(self, residual)
+        objective = self.costs.value(residual)
+        good = self.soft and own_gap <= self.enough_for(objective)
+        if (good or objective < best.objective) and _worth_restoring(self, residual, objective):
+            table = self.counts
+            if self.costs.exact.any():
+                table, own_gap = self.restore(table), np.inf
+                residual = self.problem.apply(table) - self.problem.observed
+                objective = self.costs.value(residual)
+            if (good or objective < best.objective) and _misfit(self, residual) <= self.settings.met:
+                best.counts, best.objective, best.own_gap = table, objective, own_gap
+        if self.progress is not None:
+            self.progress(self.problem.adjoints, best.objective, best.gap)
+        if best.gap <= self.enough:
+            return Status.CONVERGED
+        if not best.certified and best.restricted_gap <= self.enough and best.counts is not None:
+            return Status.UNCERTIFIED
+        if self.problem.adjoints >= self.max_steps:
+            return Status.STEP_LIMIT
+        return Status.TIME_LIMIT if time.monotonic() >= self.deadline else None
 
     def end_stage(self) -> Status | None:
         """Nothing: every table is judged, with what its duals prove."""
@@ -204,7 +226,7 @@ class Search(ProximalPoint):
             softness[self.unmeasured] = UNMEASURED * (1.0 + float(softness.max()))
             target = np.where(self.unmeasured, 0.0, target)
         least = self.settings.share_of_gap * self.enough
-        found = self.equations.solve_from(self.counts, self.fitted, self.rho, softness, target, guess, least)
+        found = self.equations.solve(self.counts, self.fitted, self.rho, softness, target, rough=least, guess=guess)
         return self.of_parts(found) - self.duals
 
     def newton_step(self) -> Step:
@@ -225,8 +247,8 @@ class Search(ProximalPoint):
         return Step.TAKEN
 
     def solve(self, stiffness: Array, target: Array, room: float) -> Array:
-        system = (self.counts, self.fitted, self.rho, stiffness, target)
-        return self.equations.solve_roughly(*system, 0.4 * room) if self.soft else self.equations.solve(*system)
+        rough = 0.4 * room if self.soft else None
+        return self.equations.solve(self.counts, self.fitted, self.rho, stiffness, target, rough=rough)
 
     def _evaluate(self) -> None:
         """The table that the duals lead to from the centre."""
@@ -236,15 +258,15 @@ class Search(ProximalPoint):
 
 def _shorten(search: Search) -> None:
     """Goes back along the ray from 0 to the duals, where they overshoot."""
-    nothing = np.zeros_like(search.duals)
-    start, end = (_slope(search, nothing, search.duals, None, search.image, at) for at in (RAY_START, 1.0))
+    slope = partial(_slope, search, np.zeros_like(search.duals), search.duals, None, search.image)
+    share = RAY_START
+    start, end = slope(share), slope(1.0)
     if end <= search.settings.accepted_slope * abs(start) < np.inf:
         return
-    share = RAY_START
     while not -np.inf < start < 0 and share > SHORTEST_RAY:
         share *= RAY_START
-        start = _slope(search, nothing, search.duals, None, search.image, share)
-    share = _bisect(search, nothing, search.duals, None, search.image, (share, 1.0), start)
+        start = slope(share)
+    share = _bisect(search, slope, share, 1.0, start)
     search.duals = share * search.duals
     search.image *= share
 
@@ -252,14 +274,15 @@ def _shorten(search: Search) -> None:
 def _line_search(search: Search, direction: Array, first_slope: float) -> None:
     """A step along the direction to where the dual is nearly smallest."""
     image = search.problem.adjoint(search.of_rows(direction))
+    slope = partial(_slope, search, search.duals, direction, search.image, image)
     end = search.parts.longest_step(search.duals, direction) if search.confined else np.inf
     low, step = 0.0, search.step_inside(search.duals, direction)
     while True:
-        slope = _slope(search, search.duals, direction, search.image, image, step)
-        if abs(slope) <= search.settings.accepted_slope * abs(first_slope) or step > 1e12:
+        here = slope(step)
+        if abs(here) <= search.settings.accepted_slope * abs(first_slope) or step > 1e12:
             break
-        if not slope < 0:
-            step = _bisect(search, search.duals, direction, search.image, image, (low, step), first_slope)
+        if not here < 0:
+            step = _bisect(search, slope, low, step, first_slope)
             break
         farther = min(2.0 * step, 0.5 * (step + end))
         if farther <= step * 1.001:
@@ -270,23 +293,14 @@ def _line_search(search: Search, direction: Array, first_slope: float) -> None:
     search.image += image
 
 
-def _bisect(
-    search: Search,
-    duals: Array,
-    direction: Array,
-    base: Array | None,
-    image: Array,
-    bracket: tuple[float, float],
-    first_slope: float,
-) -> float:
-    """The step in the bracket where the dual's slope along the direction nearly vanishes."""
-    low, high = bracket
+def _bisect(search: Search, slope: Callable[[float], float], low: float, high: float, first_slope: float) -> float:
+    """The step between low and high where the dual's slope nearly vanishes."""
     for _ in range(search.settings.line_search_limit):
         step = 0.5 * (low + high)
-        slope = _slope(search, duals, direction, base, image, step)
-        if abs(slope) <= search.settings.accepted_slope * abs(first_slope):
+        here = slope(step)
+        if abs(here) <= search.settings.accepted_slope * abs(first_slope):
             return step
-        low, high = (step, high) if slope < 0 else (low, step)
+        low, high = (step, high) if here < 0 else (low, step)
     return low
 
 
@@ -308,31 +322,6 @@ def _divergence(search: Search) -> float:
     np.abs(change, out=change)
     change *= change / (change + 2.0)
     return inner(change, search.counts)
-
-
-def _judge(search: Search) -> Status | None:
-    """Compares the table with what its duals prove; a status if it is time to stop."""
-    best, residual = search.best, search.residual
-    own_gap = _prove(search, residual)
-    objective = search.costs.value(residual)
-    good = search.soft and own_gap <= search.enough_for(objective)
-    if (good or objective < best.objective) and _worth_restoring(search, residual, objective):
-        table = search.counts
-        if search.costs.exact.any():
-            table, own_gap = search.restore(table), np.inf
-            residual = search.problem.apply(table) - search.problem.observed
-            objective = search.costs.value(residual)
-        if (good or objective < best.objective) and _misfit(search, residual) <= search.settings.met:
-            best.counts, best.objective, best.own_gap = table, objective, own_gap
-    if search.progress is not None:
-        search.progress(search.problem.adjoints, best.objective, best.gap)
-    if best.gap <= search.enough:
-        return Status.CONVERGED
-    if not best.certified and best.restricted_gap <= search.enough and best.counts is not None:
-        return Status.UNCERTIFIED
-    if search.problem.adjoints >= search.max_steps:
-        return Status.STEP_LIMIT
-    return Status.TIME_LIMIT if time.monotonic() >= search.deadline else None
 
 
 def _misfit(search: Search, residual: Array) -> float:

@@ -21,7 +21,8 @@ whose rows are nearly collinear.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,11 +80,27 @@ class Facts:
         away = np.abs(self.operator.apply(table) - self.values)
         return [float(part.max(initial=0.0)) for part in np.split(away, self.ends[:-1])]
 
+    def refuse_beyond(self, share: float, table: Array, *, kind: str, remedy: str) -> None:
+        """Raise `Infeasible` where the nearest table of its kind misses a fact by more than this share of the size."""
+        misses = self.misses(table)
+        violation = max(misses)
+        if violation <= share * self.size:
+            return
+        involved = [name for name, miss in zip(self.names, misses, strict=True) if miss > 0.01 * violation]
+        shown = "; ".join(involved[:6]) + (f" and {len(involved) - 6} more" if len(involved) > 6 else "")
+        raise Infeasible(
+            f"no {kind} agrees with {shown}; the nearest misses one of them by {violation * self.unit:.6g}. {remedy}, "
+            "or bring them as measurements with noise",
+            violation=violation * self.unit,
+            constraints=involved,
+        )
+
 
 def first_table(facts: Facts, start: Array, *, total: float | None, allowed: NDArray[np.bool_] | None) -> Array:
     """The table nearest to the start, in relative entropy, that meets the facts; `Infeasible` where none does."""
+    kind, remedy = "table of non-negative counts", "Correct them or the impossible cells"
     if not start.any():
-        _refuse_beyond(facts, start, 1.0)
+        facts.refuse_beyond(MET, start, kind=kind, remedy=remedy)
         return start
     fit = fit_measured_table(
         facts.operator,
@@ -98,64 +115,37 @@ def first_table(facts: Facts, start: Array, *, total: float | None, allowed: NDA
     )
     table = np.array(fit.counts)
     if max(facts.misses(table)) > MET * facts.size and fit.objective > 0:
-        table = _restored_from(facts, table, total=total, allowed=allowed)
-    _refuse_beyond(facts, table, max(fit.objective - fit.gap, 0.0))
+        corrected = restored(facts, total, allowed, table)
+        table = corrected if max(facts.misses(corrected)) < max(facts.misses(table)) else table
+    share = MET if fit.objective > fit.gap else 1e3 * MET
+    facts.refuse_beyond(share, table, kind=kind, remedy=remedy)
     return table
 
 
-def _restored_from(facts: Facts, table: Array, *, total: float | None, allowed: NDArray[np.bool_] | None) -> Array:
-    corrected = Restorer(facts, total, allowed)(table)
-    return corrected if max(facts.misses(corrected)) < max(facts.misses(table)) else table
-
-
-def _refuse_beyond(facts: Facts, table: Array, proven: float) -> None:
-    """Raise `Infeasible` where the nearest table misses a fact by more than rounding."""
-    misses = facts.misses(table)
-    violation = max(misses)
-    if violation <= (MET if proven > 0 else 1e3 * MET) * facts.size:
-        return
-    involved = [name for name, miss in zip(facts.names, misses, strict=True) if miss > 0.01 * violation]
-    shown = "; ".join(involved[:6]) + (f" and {len(involved) - 6} more" if len(involved) > 6 else "")
-    raise Infeasible(
-        f"no table of non-negative counts agrees with {shown}; the nearest misses one of them by "
-        f"{violation * facts.unit:.6g}. Correct them or the impossible cells, or bring them as measurements with noise",
-        violation=violation * facts.unit,
-        constraints=involved,
-    )
-
-
-@dataclass
-class Restorer:
-    """Corrects tables that nearly meet the facts."""
-
-    facts: Facts
-    total: float | None
-    allowed: NDArray[np.bool_] | None
-
-    def __call__(self, table: Array) -> Array:
-        facts = self.facts
-        problem = Problem(facts.operator, facts.values, self.total, self.allowed)
-        equations = NewtonEquations(problem, facts.products)
-        best, fitted = table, problem.apply(table)
-        least = float(np.abs(fitted - facts.values).max())
-        nothing = np.zeros_like(facts.values)
-        for _ in range(RESTORING_STEPS):
-            if least <= 1e-14 * facts.size:
-                break
-            change = problem.adjoint(equations.solve(best, fitted, 1.0, nothing, fitted - facts.values))
-            # Facts that contradict each other send the correction to infinity; it is then not taken.
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                corrected = best * np.exp(-change)
-                if self.total is not None:
-                    corrected *= np.divide(self.total, corrected.sum())
-            if not np.all(np.isfinite(corrected)):
-                break
-            fitted = problem.apply(corrected)
-            misfit = float(np.abs(fitted - facts.values).max())
-            if not misfit < least:
-                break
-            best, least = corrected, misfit
-        return best
+def restored(facts: Facts, total: float | None, allowed: NDArray[np.bool_] | None, table: Array) -> Array:
+    """The table, which nearly meets the facts, corrected."""
+    problem = Problem(facts.operator, facts.values, total, allowed)
+    equations = NewtonEquations(problem, facts.products)
+    best, fitted = table, problem.apply(table)
+    least = float(np.abs(fitted - facts.values).max())
+    nothing = np.zeros_like(facts.values)
+    for _ in range(RESTORING_STEPS):
+        if least <= 1e-14 * facts.size:
+            break
+        change = problem.adjoint(equations.solve(best, fitted, 1.0, nothing, fitted - facts.values))
+        # Facts that contradict each other send the correction to infinity; it is then not taken.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            corrected = best * np.exp(-change)
+            if total is not None:
+                corrected *= np.divide(total, corrected.sum())
+        if not np.all(np.isfinite(corrected)):
+            break
+        fitted = problem.apply(corrected)
+        misfit = float(np.abs(fitted - facts.values).max())
+        if not misfit < least:
+            break
+        best, least = corrected, misfit
+    return best
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -211,7 +201,7 @@ def fit_measured_table(
         problem,
         first_costs,
         NewtonEquations(problem, products),
-        Restorer(facts, total, problem.allowed) if facts is not None else np.copy,
+        partial(restored, facts, total, problem.allowed) if facts is not None else np.copy,
         tolerance=tolerance if costs.squares_alone else Search.settings.roughly,
         scale=first_costs.expected if noise_energy is None or not costs.squares_alone else noise_energy,
         max_steps=max_steps,
@@ -224,31 +214,18 @@ def fit_measured_table(
     search.rho = _first_rho(search)
     status = search.run()
     if not costs.squares_alone and status not in (Status.STEP_LIMIT, Status.TIME_LIMIT):
-        search = _second_leg(search, costs, tolerance, costs.expected if noise_energy is None else noise_energy)
+        search.move_centre()
+        search = replace(
+            search,
+            costs=costs,
+            tolerance=tolerance,
+            scale=costs.expected if noise_energy is None else noise_energy,
+            rho=search.settings.step_back * search.rho,
+            started_from=search.logarithms,
+        )
         status = search.run()
     best = search.best.counts
     return _report(search, costs, table if best is None else best, status, facts, started)
-
-
-def _second_leg(first: Search, costs: RowCosts, tolerance: float, scale: float) -> Search:
-    """The search for the costs themselves, from where their first approximation ended."""
-    first.move_centre()
-    return Search(
-        first.problem,
-        costs,
-        first.equations,
-        first.restore,
-        tolerance=tolerance,
-        scale=scale,
-        max_steps=first.max_steps,
-        deadline=first.deadline,
-        progress=first.progress,
-        counts=first.counts,
-        rho=first.settings.step_back * first.rho,
-        stages=first.stages,
-        newton_steps=first.newton_steps,
-        started_from=first.logarithms,
-    )
 
 
 def _start(problem: Problem, costs: RowCosts, squares: bool, facts: Facts | None, start: Array | None) -> Array:

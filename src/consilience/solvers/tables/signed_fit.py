@@ -3,21 +3,20 @@
     min over x of ½‖Bx − c‖²    with Ex = e and x = 0 outside allowed cells.
 
 Let x₀ be the shortest table with Ex₀ = e, and P the projection onto the tables z with Ez = 0. Then x = x₀ + z, where z
-is the shortest least-squares solution of BPz = c − Bx₀, by LSMR (Fong and Saunders 2011, SIAM J. Sci. Comput. 33). EEᵀ
-is the matrix of the facts' row products at a table of ones, and small.
+is the shortest least-squares solution of BPz = c − Bx₀. EEᵀ is the matrix of the facts' row products at a table of
+ones, and small.
 """
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from consilience.errors import TooLarge
-from consilience.solvers.fit import Fit, Infeasible, Status
+from consilience.solvers.conjugate_gradients import shortest_least_squares
+from consilience.solvers.fit import Fit, Status
 from consilience.solvers.tables.measured_fit import MET, Facts
 from consilience.solvers.tables.table_problem import Operator, Problem, half_square
 
@@ -100,12 +99,8 @@ def determines_every_cell(gram: Array) -> bool:
     return bool(pivots.min(initial=np.inf) > np.sqrt(CONDITION) * pivots.max(initial=0.0))
 
 
-def exact_nonnegative_fit(
-    gram: Array, linear: Array, *, total: float | None = None, guess: NDArray[np.bool_] | None = None
-) -> tuple[Array, int] | None:
+def exact_nonnegative_fit(gram: Array, linear: Array, *, total: float | None = None) -> tuple[Array, int] | None:
     """The cells x ≥ 0 that minimise ½xᵀGx − gᵀx, and how many linear systems it took; None where rounding wins.
-
-    `guess` marks the cells that are probably not empty.
 
     >>> cells, _ = exact_nonnegative_fit(np.eye(3), np.array([2.0, -1.0, 1.0])) or (None, 0)
     >>> cells.tolist()
@@ -113,14 +108,16 @@ def exact_nonnegative_fit(
     """
     if total is not None and total <= 0.0:
         return np.zeros(linear.size), 0
-    free = np.ones(linear.size, dtype=np.bool_) if guess is None or not guess.any() else guess.copy()
+    free = np.ones(linear.size, dtype=np.bool_)
     fewest, tries = linear.size + 1, BLOCK_TRIES
     for systems in range(1, MOST_SYSTEMS + 1):
         solved = _solved(gram, linear, free, total)
         if solved is None:
             return None
         cells, slack = solved
-        wrong = np.where(free, cells < -SIGN * np.abs(cells).max(), slack < -SIGN * _size(linear, slack))
+        wrong = np.where(
+            free, cells < -SIGN * np.abs(cells).max(), slack < -SIGN * max(np.abs(linear).max(), np.abs(slack).max())
+        )
         count = int(np.count_nonzero(wrong))
         if count == 0:
             return np.maximum(cells, 0.0), systems
@@ -136,10 +133,6 @@ def exact_nonnegative_fit(
         if not free.any() and total is not None:
             free[int(np.argmax(linear))] = True
     return None
-
-
-def _size(linear: Array, slack: Array) -> float:
-    return float(max(np.abs(linear).max(), np.abs(slack).max()))
 
 
 def _solved(gram: Array, linear: Array, free: NDArray[np.bool_], total: float | None) -> tuple[Array, Array] | None:
@@ -188,16 +181,27 @@ def fit_signed_table(
     problem = Problem(operator, observed, None, allowed)
     projection = _Projection.of(facts, problem)
     table = projection.shortest()
-    reduced: Any = _Reduced((observed.size, table.size), problem, projection)
+
+    def apply(cells: Array) -> Array:
+        free = cells.reshape(table.shape)
+        return problem.apply(projection(free if allowed is None else np.where(allowed, free, 0.0)))
+
+    def adjoint(answers: Array) -> Array:
+        return projection(problem.adjoint(answers)).ravel()
+
+    def solve(target: Array) -> tuple[Array, int]:
+        found, taken = shortest_least_squares(
+            apply, adjoint, target, table.size, precision=PRECISION, most_steps=max_steps
+        )
+        return found.reshape(table.shape), taken
+
     steps = 0
     for _ in range(2):  # the second round removes what the first one's rounding left
-        missing = observed - problem.apply(table)
-        change, taken = _solve(reduced, missing, max_steps)
+        change, taken = solve(observed - problem.apply(table))
         steps += taken
-        table = projection.onto_facts(table + change.reshape(table.shape))
+        table = projection(table + change, onto_facts=True)
     residual = problem.apply(table) - observed
-    rest, _ = _solve(reduced, residual, max_steps)
-    gap = 2.0 * half_square(problem.apply(projection(rest.reshape(table.shape))))
+    gap = 2.0 * half_square(problem.apply(projection(solve(residual)[0])))
     objective = half_square(residual)
     enough = tolerance * max(objective, noise_energy, 1e-12 * half_square(observed))
     stats: dict[str, float | int | str] = {
@@ -210,15 +214,9 @@ def fit_signed_table(
     return Fit(table, objective, min(gap, objective), Status.CONVERGED if gap <= enough else Status.STEP_LIMIT, stats)
 
 
-def _solve(reduced: Any, target: Array, max_steps: int) -> tuple[Array, int]:
-    linear = scipy.sparse.linalg.aslinearoperator(reduced)
-    found, _, steps, *_ = scipy.sparse.linalg.lsmr(linear, target, atol=PRECISION, btol=PRECISION, maxiter=max_steps)
-    return np.asarray(found, dtype=np.float64), int(steps)
-
-
 @dataclass(frozen=True, eq=False)
 class _Projection:
-    """The projection onto the tables on which all facts are 0."""
+    """The projection onto the tables on which all facts are 0, or onto those that meet them."""
 
     problem: Problem
     facts: Facts | None
@@ -227,6 +225,7 @@ class _Projection:
 
     @staticmethod
     def of(facts: Facts | None, problem: Problem) -> "_Projection":
+        """The projection; `Infeasible` where no table at all meets the facts."""
         if facts is None:
             return _Projection(problem, None, np.zeros((0, 0)))
         if facts.products is None:
@@ -237,67 +236,19 @@ class _Projection:
         values, vectors = np.linalg.eigh(facts.products.of(problem.allowed_table()))
         kept = values > SINGULAR * max(float(values[-1]), np.finfo(np.float64).tiny)
         projection = _Projection(problem, facts, (vectors[:, kept] / values[kept]) @ vectors[:, kept].T)
-        projection.refuse_contradictions()
+        facts.refuse_beyond(10.0 * MET, projection.shortest(), kind="table", remedy="Correct them")
         return projection
 
     def shortest(self) -> Array:
         """x₀."""
         nothing = np.zeros(self.problem.operator.shape_in)
-        return self.onto_facts(self.onto_facts(nothing))
+        return self(self(nothing, onto_facts=True), onto_facts=True)
 
-    def onto_facts(self, table: Array) -> Array:
-        """The nearest table that meets the facts."""
+    def __call__(self, table: Array, *, onto_facts: bool = False) -> Array:
         if self.facts is None:
             return table
-        return table - self._spread(self.facts.operator.apply(table) - self.facts.values)
-
-    def __call__(self, table: Array) -> Array:
-        if self.facts is None:
-            return table
-        return table - self._spread(self.facts.operator.apply(table))
-
-    def _spread(self, answers: Array) -> Array:
-        if self.facts is None:
-            return np.zeros(self.problem.operator.shape_in)
-        spread = self.facts.operator.adjoint(self.inverse @ answers)
+        answers = self.facts.operator.apply(table)
+        spread = self.facts.operator.adjoint(self.inverse @ (answers - self.facts.values if onto_facts else answers))
         if self.problem.allowed is not None:
             spread[~self.problem.allowed] = 0.0
-        return spread
-
-    def refuse_contradictions(self) -> None:
-        """Raise `Infeasible` where no table at all meets the facts."""
-        if self.facts is None:
-            return
-        misses = self.facts.misses(self.shortest())
-        violation = max(misses)
-        if violation <= 10.0 * MET * self.facts.size:
-            return
-        names = [name for name, miss in zip(self.facts.names, misses, strict=True) if miss > 0.01 * violation]
-        raise Infeasible(
-            f"no table agrees with {'; '.join(names[:6])}; the nearest misses one of them by "
-            f"{violation * self.facts.unit:.6g}. Correct them, or bring them as measurements with noise",
-            violation=violation * self.facts.unit,
-            constraints=names,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _Reduced:
-    """BP with the names of its products that SciPy expects."""
-
-    shape: tuple[int, int]
-    problem: Problem
-    projection: _Projection
-
-    @property
-    def dtype(self) -> np.dtype[np.float64]:
-        return np.dtype(np.float64)
-
-    def matvec(self, cells: Array) -> Array:
-        table = np.ravel(cells).reshape(self.problem.operator.shape_in)
-        if self.problem.allowed is not None:
-            table = np.where(self.problem.allowed, table, 0.0)
-        return self.problem.apply(self.projection(table))
-
-    def rmatvec(self, answers: Array) -> Array:
-        return self.projection(self.problem.adjoint(np.ravel(answers))).ravel()
+        return table - spread

@@ -8,8 +8,8 @@ of the proof is in `RowCosts.gap`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -40,11 +40,6 @@ class Operator(Protocol):
     def adjoint(self, r: Array, /) -> Array:
         """Bᵀr, of shape `shape_in`."""
         ...
-
-
-@runtime_checkable
-class SquaringOperator(Protocol):
-    """An operator that can also apply its entrywise square, from which solvers make a better preconditioner."""
 
     def apply_squared(self, x: Array, /) -> Array:
         """(B∘B)x, one number per row."""
@@ -190,16 +185,9 @@ ROUGH = 1e-2
 SMALL_SHARE = 0.1
 """The energy of an error, in units of twice the divergence over ρ, that does not harm a stage's first direction."""
 
-PROBES = 32
-
 SMALLEST = float(np.finfo(np.float64).tiny)
 
 ROUNDING = float(np.finfo(np.float64).eps)
-
-
-def never() -> bool:
-    """No limit has been reached."""
-    return False
 
 
 @dataclass
@@ -208,76 +196,34 @@ class NewtonEquations:
 
     problem: Problem
     products: RowProducts | None
-    expired: Callable[[], bool] = never
+    expired: Callable[[], bool] = lambda: False
     """Whether it is time to end an iteration early."""
-    _probed: tuple[Array, Array, float] | None = field(default=None, init=False)
 
-    def solve(self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array) -> Array:
-        """d for the table `counts`, whose rows have the values `fitted`, as accurate as it can be had."""
-        if self.products is not None:
-            return self._factored(self.products, counts, fitted, rho, stiffness, target)
-        scale = self._scale(counts, fitted, rho, stiffness)
-
-        def close(at: Iterate) -> bool:
-            return at.energy <= CLOSE**2 * at.first_energy
-
-        return self._iterated(counts, rho, stiffness, scale, target, close, CONJUGATE_GRADIENT_LIMIT)
-
-    def solve_roughly(
-        self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, enough: float
-    ) -> Array:
-        """d with a tenth of the error that 0 has, or with one whose energy is at most `enough`."""
-        if self.products is not None:
-            return self._factored(self.products, counts, fitted, rho, stiffness, target)
-        goal = max(ROUGH * inner(target, target / stiffness), enough)
-        scale = self._scale(counts, fitted, rho, stiffness)
-
-        def close(at: Iterate) -> bool:
-            return inner(at.residual, at.residual / stiffness) <= goal
-
-        return self._iterated(counts, rho, stiffness, scale, target, close, ROUGH_LIMIT)
-
-    def solve_from(
-        self, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array, guess: Array, enough: float
-    ) -> Array:
-        """d with an error that is small against ρdᵀB(diag x − xxᵀ/T)Bᵀd, which is dᵀ(target − error − stiffness·d).
-
-        That is twice the divergence, over ρ, of the table to which d is about to lead.
-        """
-        if self.products is not None:
-            return self._factored(self.products, counts, fitted, rho, stiffness, target)
-        remainder = target - stiffness * guess - rho * self.problem.curvature(counts, guess)
-        least = max(enough, ROUNDING**2 * inner(target, target / stiffness))
-        scale = self._scale(counts, fitted, rho, stiffness)
-
-        def close(at: Iterate) -> bool:
-            divergence = inner(at.solution, target - at.residual - stiffness * at.solution)
-            return inner(at.residual, at.residual / stiffness) <= max(SMALL_SHARE * divergence, least)
-
-        return self._iterated(counts, rho, stiffness, scale, remainder, close, ROUGH_LIMIT, guess)
-
-    def _factored(
-        self, products: RowProducts, counts: Array, fitted: Array, rho: float, stiffness: Array, target: Array
-    ) -> Array:
-        self.problem.adjoints += 1
-        return factored_solution(products.of(counts), fitted, rho, stiffness, target, self.problem.total)
-
-    def _scale(self, counts: Array, fitted: Array, rho: float, stiffness: Array) -> Array:
-        """The diagonal of the matrix, which preconditions it."""
-        return np.maximum(stiffness + rho * self._squares(counts, fitted), SMALLEST)
-
-    def _iterated(
+    def solve(
         self,
         counts: Array,
+        fitted: Array,
         rho: float,
         stiffness: Array,
-        scale: Array,
-        residual: Array,
-        close: Callable[[Iterate], bool],
-        limit: int,
+        target: Array,
+        *,
+        rough: float | None = None,
         guess: Array | None = None,
     ) -> Array:
-        """The guess, whose residual is given, improved until it is close."""
+        """d for the table `counts`, whose rows have the values `fitted`, as accurate as it can be had.
+
+        With `rough`, d has a tenth of the error that 0 has, or one whose energy is at most `rough`. With a guess too,
+        it has an error that is small against ρdᵀB(diag x − xxᵀ/T)Bᵀd, which is dᵀ(target − error − stiffness·d): twice
+        the divergence, over ρ, of the table to which d is about to lead.
+        """
+        if self.products is not None:
+            self.problem.adjoints += 1
+            return factored_solution(self.products.of(counts), fitted, rho, stiffness, target, self.problem.total)
+        scale = np.maximum(stiffness + rho * self._squares(counts, fitted), SMALLEST)  # the diagonal of the matrix
+        residual = target
+        if guess is not None:
+            residual = target - stiffness * guess - rho * self.problem.curvature(counts, guess)
+        close = _closeness(stiffness, target, rough, guessed=guess is not None)
 
         def product(direction: Array, out: Array) -> float:
             np.multiply(stiffness, direction, out=out)
@@ -290,47 +236,29 @@ class NewtonEquations:
         def stop(at: Iterate) -> bool:
             return close(at) or self.expired()
 
+        limit = CONJUGATE_GRADIENT_LIMIT if rough is None else ROUGH_LIMIT
         return conjugate_gradients(product, residual, precondition, stop, most_steps=limit, start=guess).solution
 
     def _squares(self, counts: Array, fitted: Array) -> Array:
-        """The diagonal of B(diag x − xxᵀ/T)Bᵀ, or of what is known of it."""
-        operator = self.problem.operator
-        if not isinstance(operator, SquaringOperator):
-            return self._guessed_squares(counts, fitted)
+        """The diagonal of B(diag x − xxᵀ/T)Bᵀ."""
         self.problem.applies += 1
-        squares = operator.apply_squared(counts)
+        squares = self.problem.operator.apply_squared(counts)
         if self.problem.total is None:
             return squares
         return np.maximum(squares - fitted**2 / self.problem.total, 0.0)
 
-    def _guessed_squares(self, counts: Array, fitted: Array) -> Array:
-        """Σⱼ Bᵢⱼ²xⱼ, estimated at the first table and scaled from then on.
 
-        The estimate is the mean square of B(√x·signs) (Hutchinson 1990, Commun. Stat. 19). It grows with the row's
-        fitted value, which is right for rows of equal entries.
-        """
-        mass = float(counts.sum())
-        if self._probed is None:
-            root = np.sqrt(counts)
-            probes = [self.problem.apply(root * _signs(root.shape, probe)) ** 2 for probe in range(PROBES)]
-            squares = np.sum(probes, axis=0) / PROBES
-            known = np.abs(fitted)
-            known[known <= 1e-3 * np.sqrt(squares * mass)] = 0.0
-            self._probed = squares, known, mass
-        squares, known, first_mass = self._probed
-        growth = np.full(fitted.shape, mass / first_mass if first_mass > 0 else 1.0)
-        np.divide(np.abs(fitted), known, out=growth, where=known > 0)
-        return growth * squares
+def _closeness(stiffness: Array, target: Array, rough: float | None, *, guessed: bool) -> Callable[[Iterate], bool]:
+    """When a solution by conjugate gradients is accurate enough (see `NewtonEquations.solve`)."""
+    if rough is None:
+        return lambda at: at.energy <= CLOSE**2 * at.first_energy
+    goal = max((ROUNDING**2 if guessed else ROUGH) * inner(target, target / stiffness), rough)
 
+    def close(at: Iterate) -> bool:
+        divergence = inner(at.solution, target - at.residual - stiffness * at.solution) if guessed else 0.0
+        return inner(at.residual, at.residual / stiffness) <= max(SMALL_SHARE * divergence, goal)
 
-def _signs(shape: tuple[int, ...], probe: int) -> Array:
-    """±1 per cell, balanced and unrelated between probes: the top bit of a multiplicative hash of the index."""
-    index = np.arange(int(np.prod(shape)), dtype=np.uint64)
-    index += np.uint64((probe + 1) * 0x9E3779B97F4A7C15 % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        index ^= index >> np.uint64(shift)
-        index *= np.uint64(factor)
-    return np.where(index >> np.uint64(63), 1.0, -1.0).reshape(shape)
+    return close
 
 
 def factored_solution(

@@ -12,10 +12,9 @@ from consilience.solvers.marginal_tables.table_fit import find_optimum, fit_tabl
 def fit_by_iteration(noisy, marginals, loss, weights, nonnegative):
     """The same table without the closed form; the cells and the objective."""
     layout = CellLayout(noisy.shape)
-    known = read_marginals(marginals, layout)
+    known = read_marginals(marginals, layout, floor=nonnegative)
     costs = CellCosts(layout.flat(noisy), *Loss.named(loss).coefficients(layout.flat(weights)))
-    ceiling = known.ceilings() if nonnegative else np.full(noisy.size, np.inf)
-    problem = build_problem(known, costs, ceiling=ceiling, floor=nonnegative)
+    problem = build_problem(known, costs)
     found = find_optimum(problem, tolerance=1e-9)
     return layout.table(costs.noisy + found.moves * problem.unit)
 

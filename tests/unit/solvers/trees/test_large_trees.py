@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import json, sys, time
 import numpy as np
-from consilience.solvers.trees import fit_tree
+from consilience.solvers.trees.fit import fit_tree
 
 def noisy_tree(height):
     rng = np.random.default_rng(height)
