@@ -36,7 +36,7 @@ from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.aim import Aim
 from consilience.plans.answering import AnswersWorkload
-from consilience.plans.budget_parts import PartialGate, check_share, in_two_parts
+from consilience.plans.base import PartialGate, check_share, check_whole, in_two_parts
 from consilience.plans.forest import Forest, Independent, attribute_importance
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.plans.spanning_pairs import pair_weights
@@ -83,6 +83,7 @@ class BestBuy(AnswersWorkload):
     0.06
     """
 
+    name = "best-buy"
     workload: Workload | None = None
     ways: int = 3
     most_noise: float = MOST_NOISE
@@ -96,8 +97,7 @@ class BestBuy(AnswersWorkload):
         for option in ("most_noise", "most_pair_noise"):
             if not 0 < getattr(self, option) < float("inf"):
                 raise DeclarationError(f"{option} is {getattr(self, option)}; give a part of all records, such as 0.01")
-        if not isinstance(self.ways, int) or self.ways < 1:
-            raise DeclarationError(f"marginals over {self.ways!r} attributes were asked for; give a number from 1 up")
+        check_whole(self.ways, "ways")
 
     def run(self, gate: Gate) -> None:
         considered = self.considered(gate.domain)
@@ -192,17 +192,6 @@ class BestBuy(AnswersWorkload):
         else:
             lines.append(f"the number of records is public: {known:,.0f}")
         return tuple(lines)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "best-buy",
-            "workload": None if self.workload is None else self.workload.to_json(),
-            "ways": self.ways,
-            "most_noise": self.most_noise,
-            "most_pair_noise": self.most_pair_noise,
-            "total_share": self.total_share,
-            "neighbours": self.neighbours,
-        }
 
 
 # ----------------------------------------------------------------------------------------------------------------------
