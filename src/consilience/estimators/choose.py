@@ -25,7 +25,7 @@ from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, PoorFit, TooLarge, readable_count
-from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
+from consilience.estimators.base import LARGEST_ANSWER, Estimate, Estimator, Progress, SavedModel, Suitability
 from consilience.estimators.evidence import noise_variance, refuse_record_sums
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.measurements.parquet import refusing_what_is_odd
@@ -108,18 +108,7 @@ ONCE_IN_A_MILLION = 14.0
 ROUNDING = 1e-12
 """What arithmetic may add to a residual, in units of the largest answer: its variance counts as noise."""
 
-PUBLISHED = frozenset(
-    {
-        "bayesian-network",
-        "dual-query",
-        "dual-query-model",
-        "factored-weights",
-        "fourier",
-        "learning",
-        "multiplicative-weights",
-        "uniform",
-    }
-)
+PUBLISHED = {name for name, (home, _) in _HOMES.items() if home.startswith("published.")} - {"local-squares"}
 """Mechanisms as published, which do not set out to explain all measurements: their misfit is said, and not refused."""
 
 
@@ -310,9 +299,7 @@ def check_method(measured: MeasurementSet, method: Estimator | str) -> None:
         choose(measured)
         return
     estimator = _named(method) if isinstance(method, str) else method
-    suitable = estimator.suitability(measured)
-    if not suitable.possible:
-        raise TooLarge(f"{estimator.name} cannot fit these measurements: {suitable.reason}")
+    estimator.suitability(measured).require(estimator.name)
 
 
 def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Sequence[Query]) -> None:
@@ -321,7 +308,6 @@ def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Se
     Every estimator puts together marginals of up to LARGEST_ANSWER cells. A larger one is never formed by a graphical
     model, which needs memory for the answers alone, nor by one that holds the full table.
     """
-    from consilience.estimators.marginals import LARGEST_ANSWER
     from consilience.models.elimination import MEMORY_LIMIT
     from consilience.models.elimination_plans import BYTES_PER_CELL
 

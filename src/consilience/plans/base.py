@@ -56,25 +56,6 @@ def check_share(share: float, what: str) -> None:
         )
 
 
-def check_whole(value: object, what: str, least: int = 1, *, optional: bool = False) -> None:
-    """Refuse what is no whole number from `least` up; `optional` leaves None to the plan."""
-    if optional and value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise DeclarationError(f"{what} is {value!r}; give a whole number from {least} up")
-
-
-def check_choice(value: object, what: str, choices: Sequence[str]) -> None:
-    """Refuse what is none of the choices."""
-    if value not in choices:
-        raise DeclarationError(f"{what} is {value!r}; choose one of {', '.join(choices)}")
-
-
-def named_marginals(marginals: Sequence[Sequence[str] | str]) -> tuple[tuple[str, ...], ...]:
-    """The attributes of each marginal; one that is named by a text has that attribute alone."""
-    return tuple((each,) if isinstance(each, str) else tuple(each) for each in marginals)
-
-
 def without_totals(workload: Workload) -> Workload:
     """The queries that name attributes; refused where there is none. The total is known, or measured apart."""
     kept = [(query, weight) for query, weight in workload if query.factors]

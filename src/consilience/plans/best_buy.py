@@ -28,15 +28,14 @@ from consilience.domain.queries import Query
 from consilience.domain.sensitivity import check_neighbours
 from consilience.domain.workloads import Workload, attribute_sets
 from consilience.errors import DeclarationError
-from consilience.estimators.base import Estimator
+from consilience.estimators.base import LARGEST_ANSWER, Estimator, check_whole
 from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.marginals import LARGEST_ANSWER
 from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.aim import Aim
 from consilience.plans.answering import AnswersWorkload
-from consilience.plans.base import PartialGate, check_share, check_whole, in_two_parts
+from consilience.plans.base import PartialGate, check_share, in_two_parts
 from consilience.plans.forest import Forest, Independent, attribute_importance
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.plans.spanning_pairs import pair_weights

@@ -13,7 +13,8 @@ from consilience.domain.attributes import Hierarchy
 from consilience.domain.factors import Tree
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
-from consilience.plans.base import DescribedPlan, check_choice
+from consilience.estimators.base import check_choice
+from consilience.plans.base import DescribedPlan
 from consilience.privacy.gate import Gate
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import check_choice, check_whole
 from consilience.iterates.clustering import initial_centroids, next_centroids
 from consilience.kernels.regions import REGION_KINDS, Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
-from consilience.plans.base import DescribedPlan, check_choice, check_share, check_whole
+from consilience.plans.base import DescribedPlan, check_share
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import cluster_statistics, declared_bounds
 from consilience.privacy.gate import Gate

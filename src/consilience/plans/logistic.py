@@ -21,10 +21,11 @@ import numpy as np
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
+from consilience.estimators.base import check_choice, check_whole
 from consilience.iterates.problems import next_coefficients
 from consilience.kernels.regions import REGION_KINDS, RegionKind
 from consilience.measurements import MeasurementSet
-from consilience.plans.base import DescribedPlan, check_choice, check_share, check_whole
+from consilience.plans.base import DescribedPlan, check_share
 from consilience.plans.kmeans import asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import declared_bounds

@@ -9,8 +9,9 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.workloads import attribute_sets
 from consilience.errors import DeclarationError, readable_count
+from consilience.estimators.base import named_marginals
 from consilience.measurements import MeasurementSet
-from consilience.plans.base import DescribedPlan, check_share, named_marginals
+from consilience.plans.base import DescribedPlan, check_share
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 

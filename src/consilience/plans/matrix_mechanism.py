@@ -20,7 +20,8 @@ from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Pref
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.plans.base import DescribedPlan, check_whole
+from consilience.estimators.base import check_whole
+from consilience.plans.base import DescribedPlan
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
 from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy

@@ -22,11 +22,11 @@ from consilience.domain.factors import Factor, Identity, Matrix, Total
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import check_choice
 from consilience.estimators.residual import Residual
 from consilience.marginals.table_stacks import Scope
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload
-from consilience.plans.base import check_choice
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.strategies.residual_noise import (

@@ -20,8 +20,9 @@ from consilience.coverings.weighted import weighted_covering
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import named_marginals
 from consilience.measurements import MeasurementSet
-from consilience.plans.base import DescribedPlan, check_share, in_two_parts, named_marginals
+from consilience.plans.base import DescribedPlan, check_share, in_two_parts
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, MeasurementError
+from consilience.estimators.base import check_choice
 from consilience.iterates.clustering import Negatives, clusters_of_cells, next_centroids, suggested_divisions
 from consilience.kernels.regions import CellGrid, Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.plans.base import DescribedPlan, check_choice, check_share, in_two_parts
+from consilience.plans.base import DescribedPlan, check_share, in_two_parts
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import (

@@ -23,12 +23,13 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import AnswerSets, Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.estimators.base import check_whole
 from consilience.estimators.published.dual_query import DualQuery as PublishedRecords
 from consilience.estimators.published.dual_query import selections
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload
-from consilience.plans.base import check_share, check_whole, without_totals
+from consilience.plans.base import check_share, without_totals
 from consilience.plans.published.record_search import LARGEST_TABLE, Conjunction, best_record
 from consilience.privacy.budgets import Budget, epsilon_from_rho
 from consilience.privacy.gate import Gate

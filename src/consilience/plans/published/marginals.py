@@ -30,9 +30,10 @@ from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.workloads import attribute_sets
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import check_whole, named_marginals
 from consilience.estimators.published.learning import Learning as LearningEstimator
 from consilience.estimators.published.learning import Literals
-from consilience.plans.base import DescribedPlan, check_whole, named_marginals
+from consilience.plans.base import DescribedPlan
 from consilience.privacy.gate import Gate
 
 MOST_COEFFICIENTS = 10_000

@@ -30,13 +30,13 @@ from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge, readable_count
+from consilience.estimators.base import check_choice, check_whole
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.published.multiplicative_weights import (
     LARGEST_WORK,
     FactoredWeights,
     Iterate,
     MultiplicativeWeights,
-    check_sweeps,
     components,
     follow,
     measured_total,
@@ -44,15 +44,7 @@ from consilience.estimators.published.multiplicative_weights import (
 )
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, ModelSizes
-from consilience.plans.base import (
-    DescribedPlan,
-    best_selector,
-    check_choice,
-    check_share,
-    check_whole,
-    mean_absolute_noise,
-    without_totals,
-)
+from consilience.plans.base import DescribedPlan, best_selector, check_share, mean_absolute_noise, without_totals
 from consilience.plans.forest import attribute_importance
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import Budget
@@ -95,7 +87,7 @@ class Mwem(DescribedPlan):
     def __post_init__(self) -> None:
         check_whole(self.rounds, "the number of rounds", optional=True)
         check_share(self.total_share, "the total")
-        check_sweeps(self.sweeps)
+        check_whole(self.sweeps, "the number of sweeps")
         without_totals(self.workload)
         check_choice(self.candidates, "the kind of candidates", get_args(Candidates))
         if self.candidates == "marginals":

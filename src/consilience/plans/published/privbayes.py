@@ -32,11 +32,12 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.estimators.base import check_choice, check_whole
 from consilience.estimators.published.bayesian_network import LARGEST_TREE, BayesianNetwork
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.answering import AnswersWorkload, ModelSizes
-from consilience.plans.base import check_choice, check_share, check_whole
+from consilience.plans.base import check_share
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.network_scores import LONGEST_LADDER, MOST_CELLS, Dependence, Family, FamilyDependence
