@@ -15,7 +15,6 @@ from consilience.errors import DeclarationError
 if TYPE_CHECKING:
     from consilience.domain import Domain, Workload
     from consilience.flow import Request
-    from consilience.source import Source
 
 Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
 DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
@@ -226,22 +225,6 @@ def wanted(workload: Path | None) -> "Workload | None":
 def refuse_two_plans(plan: str | None, unnamed_share: float | None) -> None:
     if plan is not None and unnamed_share is not None:
         raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
-
-
-def open_source(
-    data: str,
-    domain: "Domain",
-    *,
-    table: str | None,
-    query: str | None,
-    unit: str | None,
-    max_rows: int | None,
-    name: str | None = None,
-) -> "Source":
-    """The source that the command line names."""
-    from consilience.source import open_table
-
-    return open_table(data, domain, table=table, query=query, unit=unit, max_rows_per_unit=max_rows, name=name)
 
 
 def refuse_existing(path: Path, *, overwrite: bool = False) -> None:

@@ -265,6 +265,12 @@ def check_whole(value: object, what: str, least: int = 1, *, optional: bool = Fa
         raise DeclarationError(f"{what} is {value!r}; give a whole number from {least} up")
 
 
+def check_level(level: float) -> None:
+    """Refuse what is no probability that an interval could have."""
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise DeclarationError(f"the level is {level!r}; give a share between 0 and 1, such as 0.95")
+
+
 def check_choice(value: object, what: str, choices: Sequence[str]) -> None:
     """Refuse what is none of the choices."""
     if value not in choices:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.estimators.base import Progress
-from consilience.estimators.iterates import Iterates, Observed, SavedIterates, check_level, diagnostics, finite_or_none
+from consilience.estimators.base import Progress, check_level
+from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics, finite_or_none
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
 from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.clustering import lloyd

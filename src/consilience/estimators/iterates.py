@@ -257,12 +257,6 @@ def diagnostics(runs: ChainRuns, conditional: Kriging | None) -> dict[str, Any]:
     }
 
 
-def check_level(level: float) -> None:
-    """Refuse what is no probability that an interval could have."""
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
-
-
 def finite_or_none(number: float) -> float | None:
     """The number for a JSON file, which has no infinities."""
     return float(number) if np.isfinite(number) else None

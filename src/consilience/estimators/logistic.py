@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError
-from consilience.estimators.base import Progress
-from consilience.estimators.iterates import Iterates, Observed, SavedIterates, check_level, diagnostics
+from consilience.estimators.base import Progress, check_level
+from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics
 from consilience.iterates.kriging import Kriging
 from consilience.iterates.problems import (
     NoisyGradients,
