@@ -22,8 +22,8 @@ k-means 5 [x,y]                         rounds of noisy k-means: the counts and 
 
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
-from consilience import plans
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
@@ -62,19 +62,25 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     rest = words[1] if len(words) > 1 else ""
     ways = re.fullmatch(r"(\d+)-way", name)
     if ways and not rest:
-        return plans.Direct(ways=int(ways.group(1)))
+        return _plan("marginals.Direct")(ways=int(ways.group(1)))
     if name in FOR_WORKLOADS and (rest or workload is not None):
-        return getattr(plans, FOR_WORKLOADS[name])(workload=_asked(rest, workload))
+        return _plan(FOR_WORKLOADS[name])(workload=_asked(rest, workload))
     if workload is not None:
         raise DeclarationError(
             f"the plan {text!r} does not go by a workload; leave the workload out, or use one of "
             f"{', '.join(FOR_WORKLOADS)}"
         )
     if not rest and name in WITHOUT_WORDS:
-        return getattr(plans, WITHOUT_WORDS[name])()
+        return _plan(WITHOUT_WORDS[name])()
     if rest and name in WITH_WORDS:
         return WITH_WORDS[name](rest)
     raise DeclarationError(f"the plan {text!r} is not known; examples: {', '.join(repr(each) for each in EXAMPLES)}")
+
+
+def _plan(home: str) -> Callable[..., Plan]:
+    """The class of a plan, imported when one is made: nobody waits for the kernels of the others."""
+    module, _, name = home.rpartition(".")
+    return getattr(import_module(f"consilience.plans.{module}"), name)
 
 
 def _sets(text: str) -> list[tuple[str, ...]]:
@@ -98,7 +104,7 @@ def _views(text: str) -> Plan:
             f"the plan 'views {text}' is not known; say 'views', 'views WAYS' or 'views WAYS ATTRIBUTES', such as "
             "'views 2 8'; views of your own are the plan 'marginals'"
         )
-    return plans.Views(ways=int(words[0]), attributes_per_view=int(words[1]) if len(words) > 1 else None)
+    return _plan("views.Views")(ways=int(words[0]), attributes_per_view=int(words[1]) if len(words) > 1 else None)
 
 
 def _ways(plan: str, text: str) -> int:
@@ -111,7 +117,7 @@ def _flat(text: str) -> Plan:
     """`SHARE`: what of the budget may go to the total."""
     if not re.fullmatch(r"\d*\.?\d+", text):
         raise DeclarationError(f"the plan 'flat {text}' is not known; say 'flat', or the share of its total: 'flat 0'")
-    return plans.Flat(total_share=float(text))
+    return _plan("marginals.Flat")(total_share=float(text))
 
 
 def _histogram(text: str) -> Plan:
@@ -121,7 +127,7 @@ def _histogram(text: str) -> Plan:
     if len(words) > 1 and words[-1] in ("uniform", "geometric"):
         budgets = "geometric" if words.pop() == "geometric" else "uniform"
     branching = int(words.pop()) if len(words) > 1 and words[-1].isdigit() else None
-    return plans.Histogram(" ".join(words), branching=branching, level_budgets=budgets)
+    return _plan("histogram.Histogram")(" ".join(words), branching=branching, level_budgets=budgets)
 
 
 def _matrix(text: str) -> Plan:
@@ -130,7 +136,7 @@ def _matrix(text: str) -> Plan:
 
     words = text.split()
     strategy = words.pop() if len(words) > 1 and words[-1] in STRATEGIES else "auto"
-    return plans.MatrixMechanism(*_workload(words), strategy)
+    return _plan("matrix_mechanism.MatrixMechanism")(*_workload(words), strategy)
 
 
 def _workload(words: list[str]) -> tuple[str, str]:
@@ -145,49 +151,46 @@ def _k_means(text: str) -> Plan:
     number, _, names = text.partition(" ")
     if not number.isdigit():
         raise DeclarationError(f"the plan 'k-means {text}' is not known; say how many clusters, such as 'k-means 5'")
-    return plans.KMeans(int(number), _names(names) if names.strip() else None)
+    return _plan("kmeans.KMeans")(int(number), _names(names) if names.strip() else None)
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-# Plans are found in the package by the names of their classes, when they are made: nobody waits for the kernels of the
-# others.
-
 FOR_WORKLOADS: Mapping[str, str] = {
-    "aim": "Aim",
-    "best-buy": "BestBuy",
-    "dual-query": "DualQuery",
-    "forest": "Forest",
-    "hdmm": "Hdmm",
-    "independent": "Independent",
-    "mst": "Mst",
-    "mwem": "Mwem",
-    "mwem-graphical": "MwemModels",
-    "privbayes": "PrivBayes",
-    "residual-planner": "ResidualPlanner",
+    "aim": "aim.Aim",
+    "best-buy": "best_buy.BestBuy",
+    "dual-query": "published.dual_query.DualQuery",
+    "forest": "forest.Forest",
+    "hdmm": "hdmm.Hdmm",
+    "independent": "forest.Independent",
+    "mst": "forest.Mst",
+    "mwem": "published.mwem.Mwem",
+    "mwem-graphical": "published.mwem.MwemModels",
+    "privbayes": "published.privbayes.PrivBayes",
+    "residual-planner": "residual_planner.ResidualPlanner",
 }
 
 WITHOUT_WORDS: Mapping[str, str] = {
     **{name: FOR_WORKLOADS[name] for name in ("aim", "best-buy", "forest", "independent", "mst", "privbayes")},
-    "flat": "Flat",
-    "views": "Views",
-    "wavelet": "Wavelet",
+    "flat": "marginals.Flat",
+    "views": "views.Views",
+    "wavelet": "published.histograms.Wavelet",
 }
 
 WITH_WORDS: Mapping[str, Callable[[str], Plan]] = {
     "flat": _flat,
-    "marginals": lambda text: plans.Marginals(_sets(text)),
+    "marginals": lambda text: _plan("marginals.Marginals")(_sets(text)),
     "views": _views,
-    "fourier": lambda text: plans.Fourier(_ways("fourier", text)),
-    "data-cube": lambda text: plans.DataCube(_ways("data-cube", text)),
+    "fourier": lambda text: _plan("published.marginals.Fourier")(_ways("fourier", text)),
+    "data-cube": lambda text: _plan("published.marginals.DataCube")(_ways("data-cube", text)),
     "histogram": _histogram,
-    "wavelet": lambda text: plans.Wavelet(_names(text)),
-    "efpa": lambda text: plans.Efpa(text),
-    "php": lambda text: plans.Php(text),
-    "dawa": lambda text: plans.Dawa(text),
+    "wavelet": lambda text: _plan("published.histograms.Wavelet")(_names(text)),
+    "efpa": lambda text: _plan("published.histograms.Efpa")(text),
+    "php": lambda text: _plan("published.histograms.Php")(text),
+    "dawa": lambda text: _plan("published.histograms.Dawa")(text),
     "matrix": _matrix,
-    "low-rank": lambda text: plans.LowRank(*_workload(text.split())),
+    "low-rank": lambda text: _plan("matrix_mechanism.LowRank")(*_workload(text.split())),
     "k-means": _k_means,
 }
