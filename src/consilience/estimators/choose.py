@@ -141,7 +141,7 @@ def misfit(fitted: Estimate) -> Misfit:
 
     Answers that were clipped to zero or not released say only what they are not, and do not count.
     """
-    counted = [each for each in fitted.measurements if _counts(each)]
+    counted = [each for each in fitted.measurements if each.kind == "linear" and not isinstance(each.noise, Exact)]
     size = max((float(np.abs(each.values[_known(each)]).max(initial=0.0)) for each in counted), default=0.0)
     squares, answers = 0.0, 0
     for each, found in zip(counted, fitted.answers([each.query for each in counted]), strict=True):
@@ -150,10 +150,6 @@ def misfit(fitted: Estimate) -> Misfit:
         squares += float(residual @ residual) / (noise_variance(each) + (ROUNDING * size) ** 2)
         answers += residual.size
     return Misfit(squares / max(answers, 1), answers)
-
-
-def _counts(each: Measurement) -> bool:
-    return each.kind == "linear" and not isinstance(each.noise, Exact)
 
 
 def _known(each: Measurement) -> NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from consilience.iterates.clustering import lloyd
 from consilience.iterates.kriging import Kriging, statistics_of
 from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.regions import Region, in_original_units
-from consilience.kernels.rng import Generator, generator
+from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 
 Array = NDArray[np.float64]
@@ -128,7 +128,8 @@ def cluster(
     runs = settings.run(problem, clusters=rounds.thetas.shape[1], progress=progress)
     rng = generator(settings.seed)
     chosen = runs.pooled if settings.use == "posterior" else runs.best
-    centroids = _clustered(chosen, rounds.last_iterate, rng, restarts=settings.restarts)
+    start = rounds.last_iterate
+    centroids = lloyd(chosen.points, len(start), rng, weights=chosen.masses, start=start, restarts=settings.restarts)
     by_chain = [_cells(_sums(draw, centroids), centroids) for draw in runs.draws]
     conditional = Kriging.of(problem.target, runs.pooled, rounds.region, rng, lumps=LUMPS)
     if conditional is None:
@@ -178,10 +179,6 @@ def noisy_rounds(observed: Observed) -> NoisyRounds:
         laplace=observed.laplace,
         region=region,
     )
-
-
-def _clustered(dataset: Simulated, start: Array, rng: Generator, *, restarts: int) -> Array:
-    return lloyd(dataset.points, len(start), rng, weights=dataset.masses, start=start, restarts=restarts)
 
 
 def _cells(sums: Array, centroids: Array) -> tuple[Array, Array]:

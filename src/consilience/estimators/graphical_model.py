@@ -168,7 +168,9 @@ class MeasuredModel:
         for fact in self.known.other_facts:
             query, empty = fact.scoped, fact.values == 0
             if query.scope and empty.any() and all(each.nonnegative for each in query.maps):
-                touched = Kronecker(query.maps).adjoint(empty.astype(np.float64).reshape(_rows(query)))
+                touched = Kronecker(query.maps).adjoint(
+                    empty.astype(np.float64).reshape([each.rows for each in query.maps])
+                )
                 _forbid(found, query.scope, touched.transpose(np.argsort(query.axes)) == 0)
         return tuple(found.items())
 
@@ -248,10 +250,6 @@ class MeasuredModel:
         """Whether the noise of a query, by its place among `queries`, has the tails of the Laplace law."""
         facts = len(self.table.other_facts)
         return place >= facts and self.noisy[place - facts].measurement.noise.law not in GAUSSIAN_LAWS
-
-
-def _rows(query: QueryOnScope) -> tuple[int, ...]:
-    return tuple(each.rows for each in query.maps)
 
 
 def _forbid(found: dict[Scope, NDArray[np.bool_]], scope: Scope, table: NDArray[np.bool_]) -> None:

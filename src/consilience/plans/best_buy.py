@@ -101,7 +101,7 @@ class BestBuy(AnswersWorkload):
     def run(self, gate: Gate) -> None:
         considered = self.considered(gate.domain)
         records, rest = self._records(gate, considered)
-        direct = self._affordable(considered, rest, records)
+        direct = next((each for each in considered if self.needed_records(each, rest) <= records), None)
         if direct is not None:
             gate.measure([Query.marginal(*names) for names in direct.tables], rest)
             return
@@ -151,9 +151,6 @@ class BestBuy(AnswersWorkload):
         """From how many records on the noise of these tables is at most this part of them, by default `most_noise`."""
         sensitivity = 1.0 if self.neighbours == "add-remove" else 2.0
         return tables.needed_records(budget, most_noise or self.most_noise, sensitivity=sensitivity)
-
-    def _affordable(self, considered: Sequence[DirectTables], budget: Budget, records: float) -> DirectTables | None:
-        return next((each for each in considered if self.needed_records(each, budget) <= records), None)
 
     def _records(self, gate: Gate, considered: Sequence[DirectTables]) -> tuple[float, Budget]:
         """The number of records, public or noisy, and the budget that is left."""

@@ -348,15 +348,12 @@ def check_zeros(measurements: Sequence[Measurement]) -> NoiseCheck | None:
     memoryless = [i for i, each in enumerate(noisy) if isinstance(each.noise, DiscreteLaplace) and is_of_sums(each)]
     if memoryless:
         sizes_below = [zeros[i] + below[i] for i in memoryless]
-        chances = [-math.expm1(-_steps_in_scale(noisy[i].noise)) for i in memoryless]
+        laws = [noisy[i].noise for i in memoryless]
+        chances = [-math.expm1(-float(law.lattice_step or 0.0) / law.scale_parameter) for law in laws]
         p_values.append(_at_least(sum(zeros[i] for i in memoryless), sizes_below, chances))
     total, negative = sum(sizes), sum(below)
     words = f"{sum(zeros):,} of {total:,} values are exactly 0, and {negative:,} are below"
     return NoiseCheck("zeros", min(1.0, len(p_values) * min(p_values)), total, found=words)
-
-
-def _steps_in_scale(law: NoiseLaw) -> float:
-    return float(law.lattice_step or 0.0) / law.scale_parameter
 
 
 def _most_likely(measurement: Measurement) -> float:

@@ -239,8 +239,7 @@ class Wavelet(DescribedPlan):
 
     def run(self, gate: Gate) -> None:
         names = gate.domain.counted_names if self.attributes is None else self.attributes
-        gate.measure(Query.of({name: _wavelet_of(gate.domain[name]) for name in names}), gate.budget)
-
-
-def _wavelet_of(attribute: Attribute) -> Factor:
-    return Haar() if isinstance(attribute, Numeric) else Nominal()
+        wavelets: dict[str, Factor] = {
+            name: Haar() if isinstance(gate.domain[name], Numeric) else Nominal() for name in names
+        }
+        gate.measure(Query.of(wavelets), gate.budget)
