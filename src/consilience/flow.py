@@ -21,11 +21,10 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import BudgetExceeded, DeclarationError, LedgerError, MeasurementError
 from consilience.estimators import Estimate, estimate
-from consilience.estimators.base import Estimator, Progress
+from consilience.estimators.base import Estimator, Progress, check_level
 from consilience.estimators.choose import check_answers, check_method
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
-from consilience.estimators.iterates import check_level as check_cluster_level
 from consilience.measurements import MeasurementSet
 from consilience.plans import KMeans, chosen_plan, plan_from_text
 from consilience.plans.answering import asked_queries
@@ -35,7 +34,7 @@ from consilience.privacy.ledger_places import ledger_place
 from consilience.privacy.measure import DryRun, Plan, charged_elsewhere, measure_as_priced, price
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.clusters import publish_clusters, refuse_other_place
-from consilience.publication.intervals import check_level, check_refits
+from consilience.publication.intervals import check_refits
 from consilience.publication.release import Release
 from consilience.publication.report_page import NoPictures, check_pictures
 from consilience.source import Source, open_table
@@ -435,7 +434,7 @@ def cluster_points(
     """Clusters of what is asked for, or of rounds that were measured before, written to a folder."""
     given: dict[str, Any] = {"steps": steps, "chains": chains}
     settings = Iterates(**{name: value for name, value in given.items() if value is not None}, seed=seed)
-    check_cluster_level(level)
+    check_level(level)
     refuse_other_place(Path(out), overwrite=overwrite)
     if pictures:
         try:

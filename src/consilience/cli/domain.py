@@ -138,11 +138,12 @@ def _note_check(data: str, domain: "Domain", table: str | None, sql: str | None,
 
     from consilience.curation.draft import note_check
     from consilience.privacy.ledger_places import ledger_place
+    from consilience.source import open_table
 
     try:
         if ledger is None:
             reviewed = replace(domain, draft=False, unreviewed=())
-            source = options.open_source(data, reviewed, table=table, query=sql, unit=None, max_rows=None)
+            source = open_table(data, reviewed, table=table, query=sql)
             ledger = ledger_place(source)
         note_check(ledger.absolute(), domain)
     except ConsilienceError as error:

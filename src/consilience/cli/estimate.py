@@ -28,9 +28,10 @@ def estimate_command(
 ) -> None:
     """Turn noisy measurements into one consistent, non-negative account. Spends nothing."""
     from consilience.estimators import estimate
+    from consilience.estimators.base import check_level
     from consilience.flow import publish
     from consilience.measurements import MeasurementSet
-    from consilience.publication.intervals import check_level, check_refits
+    from consilience.publication.intervals import check_refits
 
     listen(verbose=verbose)
     if interval:

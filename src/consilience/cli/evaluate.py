@@ -28,6 +28,7 @@ def evaluate_command(
     """Tell the error of a release against the confidential table. NOT PRIVATE: do not publish what it prints."""
     from consilience.domain import Domain, Workload
     from consilience.evaluation import NOTICE, evaluate
+    from consilience.source import open_table
 
     listen()
     wanted = Workload.load(workload)
@@ -35,7 +36,7 @@ def evaluate_command(
         note(line)
     estimate = open_estimate(release)
     declared = estimate.domain if domain is None else Domain.load(domain)
-    source = options.open_source(data, declared, table=table, query=sql, unit=unit, max_rows=max_rows)
+    source = open_table(data, declared, table=table, query=sql, unit=unit, max_rows_per_unit=max_rows)
     found = evaluate(estimate, source, wanted)
     note(NOTICE)
     echo(found.to_json() if json else found.table())

@@ -46,21 +46,8 @@ def measure_command(
     json: options.AsJson = False,
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
-    from consilience.domain import Domain
-
     listen(verbose=verbose or dry_run)
-    declared = charge.written_as(Domain.load(domain))
-    options.refuse_two_plans(plan, unnamed_share)
-    asked = charge.asked(
-        data=data,
-        domain=declared,
-        plan=plan,
-        workload=options.wanted(workload),
-        unnamed_share=unnamed_share,
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-    )
+    asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
     if dry_run:
         asked.priced.check_answers()
         show_preview(asked.priced, json=json)
@@ -68,9 +55,9 @@ def measure_command(
     if out is None:
         raise typer.BadParameter("name the file to write, or use --dry-run", param_hint="--out")
     options.refuse_existing(out)
-    suggestion = charge.suggestion(domain, data, declared)
+    suggestion = charge.suggestion(domain, data, asked.domain)
     with progress() as show:
-        measured = asked.measure(before_charge=before_charge(declared, suggestion), progress=show)
+        measured = asked.measure(before_charge=before_charge(asked.domain, suggestion), progress=show)
     measured.save(out)
     summary = {"file": str(out), "measurements": len(measured), "private": measured.private}
     if json:

@@ -13,9 +13,8 @@ import typer
 from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from consilience.domain import Domain, Workload
+    from consilience.domain import Domain
     from consilience.flow import Request
-    from consilience.source import Source
 
 Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
 DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
@@ -149,6 +148,18 @@ class Charged:
         given = {each: getattr(self, each) for each in same}
         return Request(id=self.request, max_rows_per_unit=self.max_rows, query=self.sql, **given, **others)
 
+    def planned(
+        self, data: str, domain: Path, plan: str | None, workload: Path | None, share: float | None, **amount: Any
+    ) -> "Request":
+        """The request for a plan, or for the one that suits a workload, of a table that a domain file declares."""
+        from consilience.domain import Domain, Workload
+
+        declared = self.written_as(Domain.load(domain))
+        if plan is not None and share is not None:
+            raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
+        wanted = None if workload is None else Workload.load(workload)
+        return self.asked(data=data, domain=declared, plan=plan, workload=wanted, unnamed_share=share, **amount)
+
     def suggestion(self, domain: Path, data: str, declared: "Domain") -> str | None:
         """The command that compares the domain with the data, unless that was checked."""
         return None if self.checked else check_command(domain, data, self.ledger, self.table, self.sql, declared)
@@ -214,34 +225,6 @@ def check_command(
 def as_delimiter(text: str | None) -> str | None:
     """The delimiter that was typed; a tab is hard to type, and is written as in many languages."""
     return "\t" if text == "\\t" else text
-
-
-def wanted(workload: Path | None) -> "Workload | None":
-    """What is to be asked, from its file."""
-    from consilience.domain import Workload
-
-    return None if workload is None else Workload.load(workload)
-
-
-def refuse_two_plans(plan: str | None, unnamed_share: float | None) -> None:
-    if plan is not None and unnamed_share is not None:
-        raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
-
-
-def open_source(
-    data: str,
-    domain: "Domain",
-    *,
-    table: str | None,
-    query: str | None,
-    unit: str | None,
-    max_rows: int | None,
-    name: str | None = None,
-) -> "Source":
-    """The source that the command line names."""
-    from consilience.source import open_table
-
-    return open_table(data, domain, table=table, query=query, unit=unit, max_rows_per_unit=max_rows, name=name)
 
 
 def refuse_existing(path: Path, *, overwrite: bool = False) -> None:

@@ -37,28 +37,15 @@ def release_command(
     json: options.AsJson = False,
 ) -> None:
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
-    from consilience.domain import Domain
-
     listen(verbose=verbose or dry_run)
-    declared = charge.written_as(Domain.load(domain))
-    options.refuse_two_plans(plan, unnamed_share)
-    asked = charge.asked(
-        data=data,
-        domain=declared,
-        plan=plan,
-        workload=options.wanted(workload),
-        unnamed_share=unnamed_share,
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-    )
+    asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
     if dry_run:
         asked.check(method)
         show_preview(asked.priced, json=json)
         return
     if out is None:
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")
-    suggestion = charge.suggestion(domain, data, declared)
+    suggestion = charge.suggestion(domain, data, asked.domain)
     with progress() as show:
         made = asked.release(
             out,
@@ -67,7 +54,7 @@ def release_command(
             interval=level if interval else None,
             refits=refits,
             overwrite=overwrite,
-            before_charge=before_charge(declared, suggestion),
+            before_charge=before_charge(asked.domain, suggestion),
             progress=show,
         )
     show_estimate(made.estimate, out, json=json, verbose=verbose)

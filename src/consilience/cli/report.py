@@ -47,7 +47,7 @@ def report_command(
                 "noise": {
                     "as_drawn": diagnosis.noise.as_drawn,
                     "as_declared": diagnosis.noise.as_declared,
-                    "p_value": diagnosis.p_value if checks else None,
+                    "p_value": diagnosis.noise.p_value if checks else None,
                     "checks": checks,
                 },
             }
@@ -55,7 +55,7 @@ def report_command(
         return
     if made.facts.no_intervals is not None:
         echo(f"no error bars: {made.facts.no_intervals}")
-    echo(diagnosis.verdict)
+    echo(diagnosis.noise.verdict)
     if not diagnosis.noise.as_declared:
-        echo(diagnosis.next_step)
+        echo(diagnosis.noise.next_step)
     echo(f"wrote {made.path}{'' if out is not None else f' and {2 * len(made.pictures)} pictures beside it'}")

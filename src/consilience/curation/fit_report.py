@@ -197,20 +197,13 @@ def column_effects(column: ColumnFit) -> Iterable[Effect]:
         first, last = (low, high) if continuous else (attribute.ordinary_labels[0], attribute.ordinary_labels[-1])
     else:
         first = last = "" if attribute.unlisted == "drop" else attribute.unlisted
-    yield Effect(name, f"below {low}", f"counted as {first}" if first else "dropped", column.below)
-    yield Effect(name, f"{high} or above" if _open(column) else f"above {high}", _becomes(last), column.above)
+    beyond = f"{high} or above" if getattr(attribute, "integer", False) else f"above {high}"
+    for values, label, rows in ((f"below {low}", first, column.below), (beyond, last, column.above)):
+        yield Effect(name, values, f"counted as {label}" if label else "dropped", rows)
 
 
 def _rows(count: int) -> str:
     return f"{count:,} {'row' if count == 1 else 'rows'}"
-
-
-def _open(column: ColumnFit) -> bool:
-    return bool(getattr(column.attribute, "integer", False))
-
-
-def _becomes(label: str) -> str:
-    return f"counted as {label}" if label else "dropped"
 
 
 def unlisted(column: ColumnFit, domain: Domain) -> list[tuple[str, int]]:

@@ -4,8 +4,9 @@ An estimator is a small frozen configuration with a `fit`. An estimate answers a
 says how it came about: the method, a status that gives the reason when it is not "converged", and the optimality gap.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -14,16 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.domain.queries import Query
-from consilience.errors import DeclarationError, FileFormatError, MeasurementError, all_or_unanswered, refused
+from consilience.domain.queries import BoundQuery, Query
+from consilience.errors import (
+    DeclarationError,
+    FileFormatError,
+    MeasurementError,
+    TooLarge,
+    all_or_unanswered,
+    readable_count,
+    refused,
+)
 from consilience.kernels.rng import Generator
 from consilience.measurements import MeasurementSet
 from consilience.measurements.basis import Basis, basis
 from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status, shares_of_rows
 
+Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 """Told (what is going on, how much of it is done, out of how much)."""
+
+LARGEST_ANSWER = 2**26
+"""The most cells of a marginal that is put together on request: half a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,11 @@ class Suitability:
     predicted_bytes: int = 0
     predicted_seconds: float = 0.0
     """Roughly, on one core of today; 0 where nobody has to wait."""
+
+    def require(self, method: str, advice: str = "") -> None:
+        """Raise `TooLarge` with the reason where the method cannot fit the measurements."""
+        if not self.possible:
+            raise TooLarge(f"{method} cannot fit these measurements: {self.reason}{advice}")
 
 
 class Estimator(Protocol):
@@ -65,6 +83,30 @@ class SavedModel:
     arrays: Mapping[str, NDArray[np.float64]]
     origin: Mapping[str, Any] | None = None
     """What the file says of the measurements that the estimate was fitted to; None where it says nothing."""
+
+    def check_arrays(self, what: str, names: Collection[str]) -> None:
+        """Refuse a model that does not hold just these arrays."""
+        if set(self.arrays) != set(names):
+            raise FileFormatError(f"{what} holds {sorted(names)}, found {sorted(self.arrays)}; write the bundle anew")
+
+    def tables(self, what: str, kind: str, scopes: Sequence[Sequence[str]], domain: Domain) -> tuple[Array, ...]:
+        """The arrays "kind 0", "kind 1", … of a model that holds one for each scope, and the total."""
+        names = [f"{kind} {k}" for k in range(len(scopes))]
+        self.check_arrays(what, ["total", *names])
+        for name, scope in zip(names, scopes, strict=True):
+            if self.arrays[name].shape != domain.sizes(scope):
+                raise FileFormatError(
+                    f"the {kind} by {', '.join(scope)} have shape {self.arrays[name].shape}, the domain "
+                    f"{domain.sizes(scope)}; write the bundle anew"
+                )
+        return tuple(self.arrays[name] for name in names)
+
+    @property
+    def total(self) -> float:
+        """The number of records, where a model holds it by itself."""
+        if self.arrays["total"].shape != (1,):
+            raise FileFormatError(f"a model has one total, found {self.arrays['total'].size}; write the bundle anew")
+        return float(self.arrays["total"][0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +143,18 @@ class Estimate(ABC):
         """The estimated number of records."""
         return float(self.marginal())
 
-    def check_names(self, attributes: Sequence[str]) -> None:
-        """Refuse attributes that have no cells, are unknown, or are named twice."""
+    def check_names(self, attributes: Sequence[str], most_cells: int | None = None) -> None:
+        """Refuse attributes that have no cells, are unknown or named twice, and more cells than are put together."""
         for name in attributes:
             self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
             if attributes.count(name) > 1:
                 raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        cells = math.prod(self.domain.sizes(attributes))
+        if most_cells is not None and cells > most_cells:
+            raise TooLarge(
+                f"the marginal by {len(attributes)} attributes has {readable_count(cells)} cells, and {most_cells:,} "
+                "are allowed; ask for fewer attributes"
+            )
 
     @abstractmethod
     def marginal(self, *attributes: str) -> NDArray[np.float64]:
@@ -135,8 +183,12 @@ class Estimate(ABC):
         Bare numbers, for computing: `basis` says what each of them stands on, and `publication.answer_table` gives
         both with labels, and no number for what was not measured.
         """
-        bound = (Query.parse(query) if isinstance(query, str) else query).bind(self.domain)
+        bound = self.bound(query)
         return np.asarray(bound.answer(self.marginal(*bound.attributes)), dtype=np.float64)
+
+    def bound(self, query: Query | str) -> BoundQuery:
+        """A query, or a text in the query language, bound to the domain."""
+        return (Query.parse(query) if isinstance(query, str) else query).bind(self.domain)
 
     def basis(self, query: Query | str, per: Query | str | None = None) -> Basis:
         """Whether each answer is measured, modelled or not measured; of ratios the worse of both parts."""
@@ -173,6 +225,63 @@ def check_rows(rows: int) -> int:
     return int(rows)
 
 
+def drawn_cells(counts: Array, rows: int, rng: Generator) -> NDArray[np.intp]:
+    """The cells of so many rows in random order: each cell gets its share of them, rounded down or up."""
+    shares = shares_of_rows(counts.ravel(), rows, rng)
+    cells = np.repeat(np.arange(shares.size), shares)
+    rng.shuffle(cells)
+    return cells
+
+
+def independent_rows(
+    domain: Domain, tables: Mapping[tuple[str, ...], Array], rows: int, rng: Generator
+) -> NDArray[np.int64]:
+    """Codes of synthetic records of which these tables, one for each group of attributes, are independent."""
+    names = domain.counted_names
+    columns = np.empty((check_rows(rows), len(names)), dtype=np.int64)
+    for group, counts in tables.items():
+        codes = np.unravel_index(drawn_cells(counts, rows, rng), domain.sizes(group))
+        for name, column in zip(group, codes, strict=True):
+            columns[:, names.index(name)] = column
+    return columns
+
+
+def reported(progress: Progress | None, most: int) -> Callable[[int, float, float], None] | None:
+    """The progress of a solver's steps in our words."""
+    if progress is None:
+        return None
+    return lambda steps, _objective, _gap: progress("fitting", min(steps, most), most)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The checks of options, of estimators and of plans.
+
+
+def check_whole(value: object, what: str, least: int = 1, *, optional: bool = False) -> None:
+    """Refuse what is no whole number from `least` up; `optional` lets None through."""
+    if optional and value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise DeclarationError(f"{what} is {value!r}; give a whole number from {least} up")
+
+
+def check_level(level: float) -> None:
+    """Refuse what is no probability that an interval could have."""
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise DeclarationError(f"the level is {level!r}; give a share between 0 and 1, such as 0.95")
+
+
+def check_choice(value: object, what: str, choices: Sequence[str]) -> None:
+    """Refuse what is none of the choices."""
+    if value not in choices:
+        raise DeclarationError(f"{what} is {value!r}; choose one of {', '.join(choices)}")
+
+
+def named_marginals(marginals: Sequence[Sequence[str] | str]) -> tuple[tuple[str, ...], ...]:
+    """The attributes of each marginal; one that is named by a text has that attribute alone."""
+    return tuple((each,) if isinstance(each, str) else tuple(each) for each in marginals)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # An estimate as the counts of the full table, whatever estimator found them.
 
@@ -190,42 +299,28 @@ class FullTableEstimate(Estimate):
             )
 
     def marginal(self, *attributes: str) -> NDArray[np.float64]:
-        for name in attributes:
-            if attributes.count(name) > 1:
-                raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
+        self.check_names(attributes)
         names = self.domain.counted_names
-        axes = [names.index(self._counted(name)) for name in attributes]
+        axes = [names.index(name) for name in attributes]
         away = tuple(axis for axis in range(len(names)) if axis not in axes)
         kept = sorted(axes)
         return np.asarray(self.counts.sum(axis=away)).transpose([kept.index(axis) for axis in axes])
-
-    def _counted(self, name: str) -> str:
-        self.domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-        return name
 
     def arrays(self) -> Mapping[str, NDArray[np.float64]]:
         return {"counts": self.counts}
 
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "FullTableEstimate":
-        if set(saved.arrays) != {"counts"}:
-            raise FileFormatError(
-                f"a model of the full table holds 'counts', found {sorted(saved.arrays)}; write the bundle anew"
-            )
+        saved.check_arrays("a model of the full table", ["counts"])
         return cls(measured, saved.method, saved.status, saved.stats, saved.arrays["counts"])
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
-        counts = shares_of_rows(np.maximum(self.counts, 0.0).ravel(), check_rows(rows), rng)
-        cells = np.repeat(np.arange(counts.size), counts)
-        rng.shuffle(cells)
+        cells = drawn_cells(np.maximum(self.counts, 0.0), check_rows(rows), rng)
         return np.stack(np.unravel_index(cells, self.domain.shape), axis=1).astype(np.int64)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # A convex loss of marginals that the user wrote, with its gradient.
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -242,7 +337,7 @@ class MarginalLoss:
     evaluate: Callable[[Sequence[Array]], tuple[float, Sequence[Array]] | float]
 
     def __post_init__(self) -> None:
-        named = tuple((each,) if isinstance(each, str) else tuple(each) for each in self.marginals)
+        named = named_marginals(self.marginals)
         object.__setattr__(self, "marginals", named)
         if not named or not all(named):
             raise DeclarationError("a loss of marginals names at least one marginal, and an attribute in each")

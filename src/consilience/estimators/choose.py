@@ -25,7 +25,7 @@ from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, PoorFit, TooLarge, readable_count
-from consilience.estimators.base import Estimate, Estimator, Progress, SavedModel, Suitability
+from consilience.estimators.base import LARGEST_ANSWER, Estimate, Estimator, Progress, SavedModel, Suitability
 from consilience.estimators.evidence import noise_variance, refuse_record_sums
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.measurements.parquet import refusing_what_is_odd
@@ -108,18 +108,7 @@ ONCE_IN_A_MILLION = 14.0
 ROUNDING = 1e-12
 """What arithmetic may add to a residual, in units of the largest answer: its variance counts as noise."""
 
-PUBLISHED = frozenset(
-    {
-        "bayesian-network",
-        "dual-query",
-        "dual-query-model",
-        "factored-weights",
-        "fourier",
-        "learning",
-        "multiplicative-weights",
-        "uniform",
-    }
-)
+PUBLISHED = {name for name, (home, _) in _HOMES.items() if home.startswith("published.")} - {"local-squares"}
 """Mechanisms as published, which do not set out to explain all measurements: their misfit is said, and not refused."""
 
 
@@ -152,7 +141,7 @@ def misfit(fitted: Estimate) -> Misfit:
 
     Answers that were clipped to zero or not released say only what they are not, and do not count.
     """
-    counted = [each for each in fitted.measurements if _counts(each)]
+    counted = [each for each in fitted.measurements if each.kind == "linear" and not isinstance(each.noise, Exact)]
     size = max((float(np.abs(each.values[_known(each)]).max(initial=0.0)) for each in counted), default=0.0)
     squares, answers = 0.0, 0
     for each, found in zip(counted, fitted.answers([each.query for each in counted]), strict=True):
@@ -161,10 +150,6 @@ def misfit(fitted: Estimate) -> Misfit:
         squares += float(residual @ residual) / (noise_variance(each) + (ROUNDING * size) ** 2)
         answers += residual.size
     return Misfit(squares / max(answers, 1), answers)
-
-
-def _counts(each: Measurement) -> bool:
-    return each.kind == "linear" and not isinstance(each.noise, Exact)
 
 
 def _known(each: Measurement) -> NDArray[np.bool_]:
@@ -310,9 +295,7 @@ def check_method(measured: MeasurementSet, method: Estimator | str) -> None:
         choose(measured)
         return
     estimator = _named(method) if isinstance(method, str) else method
-    suitable = estimator.suitability(measured)
-    if not suitable.possible:
-        raise TooLarge(f"{estimator.name} cannot fit these measurements: {suitable.reason}")
+    estimator.suitability(measured).require(estimator.name)
 
 
 def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Sequence[Query]) -> None:
@@ -321,7 +304,6 @@ def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Se
     Every estimator puts together marginals of up to LARGEST_ANSWER cells. A larger one is never formed by a graphical
     model, which needs memory for the answers alone, nor by one that holds the full table.
     """
-    from consilience.estimators.marginals import LARGEST_ANSWER
     from consilience.models.elimination import MEMORY_LIMIT
     from consilience.models.elimination_plans import BYTES_PER_CELL
 

@@ -9,32 +9,27 @@ the law of their noise (iterates/kriging.py). Where the interval of a size reach
 nothing but noise: no interval of its centroid is given.
 """
 
-import json
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import Declaration
-from consilience.domain.files import write_atomically
-from consilience.errors import ConsilienceError, FileFormatError, MeasurementError
-from consilience.estimators.iterates import Iterates, Observed, Progress, check_level, diagnostics, finite_or_none
+from consilience.errors import ConsilienceError, MeasurementError
+from consilience.estimators.base import Progress, check_level
+from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics, finite_or_none
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
 from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.clustering import lloyd
 from consilience.iterates.kriging import Kriging, statistics_of
 from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.regions import Region, in_original_units
-from consilience.kernels.rng import Generator, generator
+from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 
 Array = NDArray[np.float64]
 
-FORMAT, VERSION = "clusters", 1
-ARRAYS = {"bounds": 2, "centroids": 2, "sizes": 1, "last_iterate": 2, "drawn_centroids": 3, "drawn_sizes": 2}
-"""The arrays that a saved estimate holds, and how many axes each has."""
 ANYWHERE_SHARE = 0.05
 LUMPS = 16.0
 """Of 12, 24, 32 and 48 lumps 32 were enough for S1, Image and the check-ins: 89 % or more of the 90 % intervals of
@@ -62,10 +57,21 @@ class ClusterInterval:
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterEstimate:
+class ClusterEstimate(SavedIterates):
     """Centroids in original units, a row each, and how many records each cluster has."""
 
-    attributes: tuple[str, ...]
+    FORMAT = "clusters"
+    ARRAYS = MappingProxyType(
+        {
+            "bounds": ("attributes", "ends"),
+            "centroids": ("clusters", "attributes"),
+            "sizes": ("clusters",),
+            "last_iterate": ("clusters", "attributes"),
+            "drawn_centroids": ("draws", "clusters", "attributes"),
+            "drawn_sizes": ("draws", "clusters"),
+        }
+    )
+
     bounds: Array
     """The declared bounds, a row of two ends for each attribute."""
     centroids: Array
@@ -75,10 +81,6 @@ class ClusterEstimate:
     drawn_centroids: Array
     """Draws of the mean of the records nearest to each centroid, with axes for draws, clusters and attributes."""
     drawn_sizes: Array
-    private: bool
-    """False where the noise was simulated, and protects nobody."""
-    method: dict[str, Any] = field(default_factory=dict)
-    diagnostics: dict[str, Any] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -99,29 +101,6 @@ class ClusterEstimate:
         low = np.where(known, np.minimum(low, self.centroids), np.nan)
         high = np.where(known, np.maximum(high, self.centroids), np.nan)
         return ClusterInterval(float(level), (low, high), (least, most))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; `save` writes it, and `load` reads it back."""
-        found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "attributes": list(self.attributes)}
-        found |= {name: getattr(self, name).tolist() for name in ARRAYS}
-        return found | {"private": self.private, "method": self.method, "diagnostics": self.diagnostics}
-
-    def save(self, path: str | Path) -> None:
-        """Write the estimate as JSON, whole or not at all."""
-        write_atomically(Path(path), (json.dumps(self.to_json(), allow_nan=False) + "\n").encode())
-
-    @staticmethod
-    def load(path: str | Path) -> "ClusterEstimate":
-        """The estimate that `save` wrote; anything else is refused."""
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise FileFormatError(f"cannot read the clusters in {path}: {reason}; give a file that was saved") from None
-        try:
-            return _restored(json.loads(content))
-        except (ValueError, TypeError, RecursionError, ConsilienceError) as error:
-            raise FileFormatError(f"{path} holds no clusters of version {VERSION}: {error}; save them anew") from None
 
 
 def cluster(
@@ -149,7 +128,8 @@ def cluster(
     runs = settings.run(problem, clusters=rounds.thetas.shape[1], progress=progress)
     rng = generator(settings.seed)
     chosen = runs.pooled if settings.use == "posterior" else runs.best
-    centroids = _clustered(chosen, rounds.last_iterate, rng, restarts=settings.restarts)
+    start = rounds.last_iterate
+    centroids = lloyd(chosen.points, len(start), rng, weights=chosen.masses, start=start, restarts=settings.restarts)
     by_chain = [_cells(_sums(draw, centroids), centroids) for draw in runs.draws]
     conditional = Kriging.of(problem.target, runs.pooled, rounds.region, rng, lumps=LUMPS)
     if conditional is None:
@@ -201,10 +181,6 @@ def noisy_rounds(observed: Observed) -> NoisyRounds:
     )
 
 
-def _clustered(dataset: Simulated, start: Array, rng: Generator, *, restarts: int) -> Array:
-    return lloyd(dataset.points, len(start), rng, weights=dataset.masses, start=start, restarts=restarts)
-
-
 def _cells(sums: Array, centroids: Array) -> tuple[Array, Array]:
     """How many records are nearest to each centroid, and their mean within the bounds: the centroid where none is."""
     counts, totals = sums[: len(centroids), None], sums[len(centroids) :].reshape(centroids.shape)
@@ -226,32 +202,3 @@ def _centroid_diagnostics(drawn: Array, runs: ChainRuns) -> dict[str, Any]:
         "centroid_median_effective_sample_size": float(np.median(sizes)),
         "centroid_rhat": finite_or_none(max(hats)),
     }
-
-
-def _restored(found: object) -> ClusterEstimate:
-    declared = Declaration(found, "clusters")
-    if declared.text("format") != FORMAT or declared.integer("version") != VERSION:
-        declared.refuse(f"expected the format {FORMAT!r} of version {VERSION}")
-    arrays = {name: np.array(declared.raw(name), dtype=np.float64) for name in ARRAYS}
-    names = declared.texts("attributes")
-    clusters = len(arrays["centroids"])
-    for name, axes in ARRAYS.items():
-        expected = _expected_shape(name, clusters, len(names))
-        if arrays[name].ndim != axes or arrays[name].shape[-len(expected) :] != expected:
-            declared.refuse(f"{name} has the shape {arrays[name].shape}, which does not fit {clusters} clusters")
-        if not np.isfinite(arrays[name]).all():
-            declared.refuse(f"{name} has values that are not finite")
-    return ClusterEstimate(
-        attributes=names,
-        private=declared.flag("private"),
-        method=dict(declared.raw("method")),
-        diagnostics=dict(declared.raw("diagnostics")),
-        **arrays,
-    )
-
-
-def _expected_shape(name: str, clusters: int, attributes: int) -> tuple[int, ...]:
-    """The last axes of a saved array."""
-    if name == "bounds":
-        return attributes, 2
-    return (clusters,) if "sizes" in name else (clusters, attributes)

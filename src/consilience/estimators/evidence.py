@@ -256,14 +256,10 @@ class MeasuredCells:
 
     def spread(self, each: Array) -> Array:
         """The full table in which every possible cell behind one of these has the count given for that."""
-        shape = [size if name in self.names else 1 for name, size in zip(self._all, self.domain.shape, strict=True)]
+        shape = [self.domain[name].size if name in self.names else 1 for name in self.domain.counted_names]
         table = np.broadcast_to(each.reshape(shape), self.domain.shape)
         allowed = self.domain.allowed_cells() if self.domain.impossible else None
         return np.array(table) if allowed is None else np.where(allowed, table, 0.0)
-
-    @property
-    def _all(self) -> tuple[str, ...]:
-        return self.domain.counted_names
 
 
 # ----------------------------------------------------------------------------------------------------------------------

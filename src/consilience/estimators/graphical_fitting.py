@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.estimators.base import MarginalLoss, Progress
+from consilience.estimators.base import MarginalLoss, Progress, check_choice, named_marginals, reported
 from consilience.estimators.evidence import OwnLoss, check_loss
 from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel
 from consilience.kernels.linear_maps import Kronecker
@@ -80,20 +80,13 @@ class GraphicalSettings:
     name: ClassVar[str] = "graphical"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "also", tuple(_as_names(each) for each in self.also))
+        object.__setattr__(self, "also", named_marginals(self.also))
         if not isinstance(self.loss, MarginalLoss):
             check_loss(self.loss, get_args(OwnLoss), was_auto="l2")
-        for option, value, choices in (
-            ("stop", self.stop, get_args(Stop)),
-            ("optimiser", self.optimiser, get_args(OptimiserName)),
-        ):
-            if value not in choices:
-                raise DeclarationError(f"the {option} is {value!r}; choose one of {', '.join(choices)}")
+        check_choice(self.stop, "the stop", get_args(Stop))
+        check_choice(self.optimiser, "the optimiser", get_args(OptimiserName))
         if isinstance(self.step, str):
-            if self.step not in get_args(Step):
-                raise DeclarationError(
-                    f"the step is {self.step!r}; choose one of {', '.join(get_args(Step))}, or a number"
-                )
+            check_choice(self.step, "the step", get_args(Step))
         elif not (np.isfinite(self.step) and self.step > 0):
             raise DeclarationError(
                 f"the step is {self.step!r}; give a number above 0, or one of {', '.join(get_args(Step))}"
@@ -144,7 +137,7 @@ class Fitting:
         oracle = self._oracle(total)
         stats["model_cells"] = oracle.layout.size
         potentials, status, found = self._search(
-            oracle, _reporter(progress, self.settings.max_steps), start, to_the_end=to_the_end
+            oracle, reported(progress, self.settings.max_steps), start, to_the_end=to_the_end
         )
         stats |= found | {"seconds": time.monotonic() - began}
         return self._estimate(measured, oracle, potentials, status, stats)
@@ -392,18 +385,3 @@ class Fitting:
         scopes = [tuple(start.places[name] for name in scope) for scope in start.scopes]
         old = TableLayout(start.domain.shape, scopes)
         return carry_potentials(old, old.pack(start.potentials), layout)
-
-
-def _reporter(progress: Progress | None, most: int) -> Report | None:
-    """The solvers' progress in the words of ours."""
-    if progress is None:
-        return None
-
-    def report(steps: int, objective: float, gap: float) -> None:  # noqa: ARG001
-        progress("fitting", min(steps, most), most)
-
-    return report
-
-
-def _as_names(marginal: Sequence[str] | str) -> tuple[str, ...]:
-    return (marginal,) if isinstance(marginal, str) else tuple(marginal)

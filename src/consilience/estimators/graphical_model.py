@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
-from consilience.errors import FileFormatError, all_or_unanswered
+from consilience.errors import all_or_unanswered
 from consilience.estimators.base import Estimate, SavedModel, check_rows
 from consilience.estimators.evidence import (
     GAUSSIAN_LAWS,
@@ -168,7 +168,9 @@ class MeasuredModel:
         for fact in self.known.other_facts:
             query, empty = fact.scoped, fact.values == 0
             if query.scope and empty.any() and all(each.nonnegative for each in query.maps):
-                touched = Kronecker(query.maps).adjoint(empty.astype(np.float64).reshape(_rows(query)))
+                touched = Kronecker(query.maps).adjoint(
+                    empty.astype(np.float64).reshape([each.rows for each in query.maps])
+                )
                 _forbid(found, query.scope, touched.transpose(np.argsort(query.axes)) == 0)
         return tuple(found.items())
 
@@ -250,10 +252,6 @@ class MeasuredModel:
         return place >= facts and self.noisy[place - facts].measurement.noise.law not in GAUSSIAN_LAWS
 
 
-def _rows(query: QueryOnScope) -> tuple[int, ...]:
-    return tuple(each.rows for each in query.maps)
-
-
 def _forbid(found: dict[Scope, NDArray[np.bool_]], scope: Scope, table: NDArray[np.bool_]) -> None:
     found[scope] = found[scope] & table if scope in found else table
 
@@ -305,12 +303,12 @@ class GraphicalEstimate(Estimate):
 
     def answer(self, query: Query | str) -> Array:
         """The estimated answers to a query, without the marginal it is about where that is the cheaper way."""
-        bound = self._bound(query)
+        bound = self.bound(query)
         return answer(self.model, self._factored(bound)).reshape(bound.shape)
 
     def answers(self, queries: Sequence[Query | str]) -> list[Array]:
         """The answers to several queries, which share the work that they have in common."""
-        bound = [self._bound(query) for query in queries]
+        bound = [self.bound(query) for query in queries]
         found = all_or_unanswered(answer_many(self.model, [self._factored(each) for each in bound]))
         return [values.reshape(each.shape) for values, each in zip(found, bound, strict=True)]
 
@@ -324,8 +322,8 @@ class GraphicalEstimate(Estimate):
         """
         return conditional(
             self.model,
-            self._factored(self._bound(query)),
-            self._factored(self._bound(given)),
+            self._factored(self.bound(query)),
+            self._factored(self.bound(given)),
             impossible=impossible,
         )
 
@@ -335,9 +333,6 @@ class GraphicalEstimate(Estimate):
         −∞ where a record is impossible. Public post-processing only for records that are themselves public.
         """
         return self.model.log_likelihood(codes)
-
-    def _bound(self, query: Query | str) -> BoundQuery:
-        return (Query.parse(query) if isinstance(query, str) else query).bind(self.domain)
 
     def _factored(self, bound: BoundQuery) -> FactoredQuery:
         return FactoredQuery(tuple(self.places[name] for name in bound.attributes), bound.maps)
@@ -375,22 +370,8 @@ class GraphicalEstimate(Estimate):
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "GraphicalEstimate":
         scopes = tuple(tuple(str(name) for name in scope) for scope in saved.method.get("scopes", ()))
-        expected = ["total", *(f"potentials {k}" for k in range(len(scopes)))]
-        if sorted(saved.arrays) != sorted(expected):
-            raise FileFormatError(
-                f"a graphical model of {len(scopes)} scopes holds {expected}, found {sorted(saved.arrays)}; write the "
-                "bundle anew"
-            )
-        tables = tuple(saved.arrays[f"potentials {k}"] for k in range(len(scopes)))
-        for scope, table in zip(scopes, tables, strict=True):
-            if table.shape != measured.domain.sizes(scope):
-                raise FileFormatError(
-                    f"the potentials by {', '.join(scope)} have shape {table.shape}, the domain "
-                    f"{measured.domain.sizes(scope)}; write the bundle anew"
-                )
-        return cls(
-            measured, saved.method, saved.status, saved.stats, scopes, tables, float(saved.arrays["total"].ravel()[0])
-        )
+        tables = saved.tables("a graphical model", "potentials", scopes, measured.domain)
+        return cls(measured, saved.method, saved.status, saved.stats, scopes, tables, saved.total)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

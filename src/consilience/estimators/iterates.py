@@ -29,20 +29,24 @@ fourth root of the proposal's density does so less.
 Post-processing: none of this sees data or spends budget. Seeds are recorded and harmless.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import suggestion
-from consilience.errors import DeclarationError, MeasurementError
+from consilience.domain.declarations import Declaration, suggestion
+from consilience.domain.files import write_atomically
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
+from consilience.estimators.base import Progress, check_choice, check_whole
 from consilience.iterates.chain import ChainProblem, ChainRuns, ChainSettings, run_chains
 from consilience.iterates.kriging import Kriging
 from consilience.measurements import Measurement, MeasurementSet
 
-Progress = Callable[[str, int, int], None]
+Array = NDArray[np.float64]
 Moves = Literal["all", "jumps"]
 Use = Literal["posterior", "best"]
 Ratio = Literal["mixture", "component"]
@@ -92,20 +96,15 @@ class Iterates:
         least |= {} if self.burn_in is None else {"burn_in": 0}
         least |= {} if self.size in (None, "records") else {"size": 1}
         for name, smallest in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
-                raise DeclarationError(f"{name} is {value!r}; give a whole number from {smallest} up")
+            check_whole(getattr(self, name), name, smallest)
         if self.burn_in_steps >= self.steps:
             raise DeclarationError(
                 f"a burn-in of {self.burn_in_steps} leaves none of {self.steps} steps; ask for more steps"
             )
         if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 < self.delta < np.inf:
             raise DeclarationError(f"delta is {self.delta!r}; it is a variance above 0, such as 0.001")
-        words = {"ratio": Ratio, "target": TargetValues, "moves": Moves, "use": Use}
-        for name, choices in words.items():
-            if getattr(self, name) not in get_args(choices):
-                said = " or ".join(map(repr, get_args(choices)))
-                raise DeclarationError(f"{name} is {getattr(self, name)!r}; say {said}")
+        for name, choices in {"ratio": Ratio, "target": TargetValues, "moves": Moves, "use": Use}.items():
+            check_choice(getattr(self, name), name, get_args(choices))
         power = 0.0 if self.prior_power is None else self.prior_power
         if isinstance(power, bool) or not isinstance(power, int | float) or not 0 <= power <= 1:
             raise DeclarationError(f"prior_power is {self.prior_power!r}; give a number from 0 to 1, or None")
@@ -165,6 +164,69 @@ class Iterates:
         return asdict(self)
 
 
+@dataclass(frozen=True, eq=False)
+class SavedIterates:
+    """What all rounds of an algorithm speak for: plain data and arrays, which `save` writes and `load` reads back."""
+
+    VERSION: ClassVar[int] = 1
+    FORMAT: ClassVar[str]
+    ARRAYS: ClassVar[Mapping[str, tuple[str, ...]]]
+    """The arrays that a file holds, and what their axes are; axes of one name have one length."""
+    TEXTS: ClassVar[Sequence[str]] = ()
+    NUMBERS: ClassVar[Sequence[str]] = ()
+
+    attributes: tuple[str, ...]
+    private: bool
+    """False where the noise was simulated, and protects nobody."""
+    method: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    diagnostics: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `save` writes it, and `load` reads it back."""
+        found: dict[str, Any] = {"format": self.FORMAT, "version": self.VERSION, "attributes": list(self.attributes)}
+        found |= {name: getattr(self, name) for name in (*self.TEXTS, *self.NUMBERS)}
+        found |= {name: getattr(self, name).tolist() for name in self.ARRAYS}
+        return found | {"private": self.private, "method": self.method, "diagnostics": self.diagnostics}
+
+    def save(self, path: str | Path) -> None:
+        """Write the estimate as JSON, whole or not at all."""
+        write_atomically(Path(path), (json.dumps(self.to_json(), allow_nan=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The estimate that `save` wrote; anything else is refused."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise FileFormatError(f"cannot read the {cls.FORMAT} in {path}: {reason}; give a saved file") from None
+        try:
+            return cls._restored(Declaration(json.loads(content), cls.FORMAT))
+        except (ValueError, TypeError, RecursionError, ConsilienceError) as error:
+            raise FileFormatError(
+                f"{path} holds no {cls.FORMAT} of version {cls.VERSION}: {error}; save anew"
+            ) from None
+
+    @classmethod
+    def _restored(cls, declared: Declaration) -> Self:
+        if declared.text("format") != cls.FORMAT or declared.integer("version") != cls.VERSION:
+            declared.refuse(f"expected the format {cls.FORMAT!r} of version {cls.VERSION}")
+        found: dict[str, Any] = {name: declared.text(name) for name in cls.TEXTS}
+        found |= {name: declared.number(name) for name in cls.NUMBERS}
+        arrays = {name: np.array(declared.raw(name), dtype=np.float64) for name in cls.ARRAYS}
+        names = declared.texts("attributes")
+        lengths = {"attributes": len(names), "terms": len(names) + 1, "ends": 2}
+        for name, axes in cls.ARRAYS.items():
+            shape = arrays[name].shape
+            expected = tuple(lengths.setdefault(axis, size) for axis, size in zip(axes, shape, strict=False))
+            if len(shape) != len(axes) or shape != expected:
+                declared.refuse(f"{name} has the shape {shape}, which does not fit {lengths}")
+            if not np.isfinite(arrays[name]).all():
+                declared.refuse(f"{name} has values that are not finite")
+        about = {name: dict(declared.raw(name)) for name in ("method", "diagnostics")}
+        return cls(attributes=names, private=declared.flag("private"), **found, **arrays, **about)
+
+
 def diagnostics(runs: ChainRuns, conditional: Kriging | None) -> dict[str, Any]:
     """How the chains went, as plain data: what to look at before trusting intervals.
 
@@ -195,12 +257,6 @@ def diagnostics(runs: ChainRuns, conditional: Kriging | None) -> dict[str, Any]:
     }
 
 
-def check_level(level: float) -> None:
-    """Refuse what is no probability that an interval could have."""
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise DeclarationError(f"the level is {level!r}; it lies between 0 and 1, such as 0.9")
-
-
 def finite_or_none(number: float) -> float | None:
     """The number for a JSON file, which has no infinities."""
     return float(number) if np.isfinite(number) else None
@@ -212,9 +268,6 @@ def finite_or_none(number: float) -> float | None:
 # Every measurement of kind "record-sums" describes what it sums: the algorithm, the part of its statistics, what all
 # rounds share (attributes, bounds, region, …), and the θ that was in force. An algorithm is known here by its parts and
 # by what its rounds share: `ALGORITHMS`.
-
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

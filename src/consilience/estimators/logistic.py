@@ -19,18 +19,15 @@ curvature.
 Nothing here sees data or spends budget.
 """
 
-import json
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience.domain.declarations import Declaration
-from consilience.domain.files import write_atomically
-from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
-from consilience.estimators.iterates import Iterates, Observed, Progress, check_level, diagnostics
+from consilience.errors import ConsilienceError, DeclarationError, MeasurementError
+from consilience.estimators.base import Progress, check_level
+from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics
 from consilience.iterates.kriging import Kriging
 from consilience.iterates.problems import (
     NoisyGradients,
@@ -46,9 +43,6 @@ from consilience.measurements import MeasurementSet
 
 Array = NDArray[np.float64]
 
-FORMAT, VERSION = "regression", 1
-ARRAYS = {"bounds": 2, "coefficients": 1, "last_iterate": 1, "drawn": 2}
-"""The arrays that a saved estimate holds, and how many axes each has."""
 RECORDS_PER_POINT = 3.0
 FEW_POINTS = 24
 """On 40 points or so, a half to three quarters of the 90 % intervals held with ε = 1; on 8, fits to
@@ -58,10 +52,21 @@ LUMPS = 8.0
 
 
 @dataclass(frozen=True, eq=False)
-class RegressionEstimate:
+class RegressionEstimate(SavedIterates):
     """Coefficients for attributes whose bounds are mapped to −1 and 1, the intercept last."""
 
-    attributes: tuple[str, ...]
+    FORMAT = "regression"
+    ARRAYS = MappingProxyType(
+        {
+            "bounds": ("attributes", "ends"),
+            "coefficients": ("terms",),
+            "last_iterate": ("terms",),
+            "drawn": ("draws", "terms"),
+        }
+    )
+    TEXTS = ("label", "region")
+    NUMBERS = ("records",)
+
     label: str
     region: RegionKind
     bounds: Array
@@ -73,10 +78,9 @@ class RegressionEstimate:
     """Draws of where the fit to the real records lies, a row each."""
     records: float
     """The noisy number of records."""
-    private: bool
-    """False where the noise was simulated, and protects nobody."""
-    method: dict[str, Any] = field(default_factory=dict)
-    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Region(self.region, len(self.attributes))
 
     def probability(self, points: ArrayLike) -> Array:
         """The probability of the label's upper half for points in original units, a column for each attribute."""
@@ -104,30 +108,6 @@ class RegressionEstimate:
         check_level(level)
         low, high = np.quantile(self.drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return np.minimum(low, self.coefficients), np.maximum(high, self.coefficients)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; `save` writes it, and `load` reads it back."""
-        found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "attributes": list(self.attributes)}
-        found |= {"label": self.label, "region": self.region, "records": self.records}
-        found |= {name: getattr(self, name).tolist() for name in ARRAYS}
-        return found | {"private": self.private, "method": self.method, "diagnostics": self.diagnostics}
-
-    def save(self, path: str | Path) -> None:
-        """Write the estimate as JSON, whole or not at all."""
-        write_atomically(Path(path), (json.dumps(self.to_json(), allow_nan=False) + "\n").encode())
-
-    @staticmethod
-    def load(path: str | Path) -> "RegressionEstimate":
-        """The estimate that `save` wrote; anything else is refused."""
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise FileFormatError(f"cannot read the regression in {path}: {reason}; give a saved one") from None
-        try:
-            return _restored(json.loads(content))
-        except (ValueError, TypeError, RecursionError, ConsilienceError) as error:
-            raise FileFormatError(f"{path} holds no regression of version {VERSION}: {error}; save it anew") from None
 
 
 def regress(
@@ -241,28 +221,3 @@ def _values(observed: Observed, part: str, size: int) -> Array:
                 "with plans.Logistic"
             )
     return observed.values(part)
-
-
-def _restored(found: object) -> RegressionEstimate:
-    declared = Declaration(found, "regression")
-    if declared.text("format") != FORMAT or declared.integer("version") != VERSION:
-        declared.refuse(f"expected the format {FORMAT!r} of version {VERSION}")
-    arrays = {name: np.array(declared.raw(name), dtype=np.float64) for name in ARRAYS}
-    names = declared.texts("attributes")
-    for name, axes in ARRAYS.items():
-        expected = (len(names), 2) if name == "bounds" else (len(names) + 1,)
-        if arrays[name].ndim != axes or arrays[name].shape[-len(expected) :] != expected:
-            declared.refuse(f"{name} has the shape {arrays[name].shape}, which does not fit {len(names)} attributes")
-        if not np.isfinite(arrays[name]).all():
-            declared.refuse(f"{name} has values that are not finite")
-    region: Any = declared.text("region")
-    return RegressionEstimate(
-        attributes=names,
-        label=declared.text("label"),
-        region=Region(region, len(names)).kind,
-        records=declared.number("records"),
-        private=declared.flag("private"),
-        method=dict(declared.raw("method")),
-        diagnostics=dict(declared.raw("diagnostics")),
-        **arrays,
-    )

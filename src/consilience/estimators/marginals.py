@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_count
-from consilience.estimators.base import Estimate, SavedModel, check_rows
+from consilience.errors import DeclarationError, FileFormatError, TooLarge
+from consilience.estimators.base import LARGEST_ANSWER, Estimate, SavedModel, check_rows
 from consilience.estimators.evidence import (
     GAUSSIAN_LAWS,
     Evidence,
@@ -227,16 +227,9 @@ def _wanted(marginals: Sequence[Sequence[str]], domain: Domain) -> list[Scope]:
 # An estimate as consistent marginals over some scopes, from which other marginals are put together.
 
 
-LARGEST_ANSWER = 2**26
-"""The most cells of a marginal that is put together on request: half a gigabyte."""
-
-
 def replace_negative(tables: LocalMarginals) -> LocalMarginals:
     """The tables with 0 for every negative count."""
     return LocalMarginals(tables.stack, np.maximum(tables.flat, 0.0), max(tables.total, 0.0))
-
-
-ARRAYS = {"counts", "scopes", "total"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +250,7 @@ class MarginalsEstimate(Estimate):
 
     @property
     def nonnegative(self) -> bool:
-        """Whether counts below 0 were ruled out."""
+        """Whether counts below 0 were ruled out; not where views were left with the negatives of the noise."""
         return bool(self.method.get("nonnegative", True))
 
     @cached_property
@@ -276,16 +269,8 @@ class MarginalsEstimate(Estimate):
 
     def places(self, *attributes: str) -> Scope:
         """The places of these attributes among the counted ones; refused where their marginal cannot be made."""
-        names = self.domain.counted_names
-        self.check_names(attributes)
-        cells = math.prod(self.domain.sizes(attributes))
-        if cells > LARGEST_ANSWER:
-            raise TooLarge(
-                f"the marginal by {len(attributes)} attributes has {readable_count(cells)} cells, and "
-                f"{LARGEST_ANSWER:,} are "
-                "allowed; ask for fewer attributes"
-            )
-        return tuple(names.index(name) for name in attributes)
+        self.check_names(attributes, LARGEST_ANSWER)
+        return tuple(map(self.domain.counted_names.index, attributes))
 
     def spread(self, found: NDArray[np.float64], known: Scope, scope: Scope) -> NDArray[np.float64]:
         """The marginal of a scope, with attributes that were never measured spread evenly."""
@@ -313,22 +298,21 @@ class MarginalsEstimate(Estimate):
 
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "MarginalsEstimate":
-        if set(saved.arrays) != ARRAYS:
-            raise FileFormatError(
-                f"a model of marginals holds {sorted(ARRAYS)}, found {sorted(saved.arrays)}; write the bundle anew"
-            )
-        scopes = tuple(decode_scopes(saved.arrays["scopes"]))
-        counts = saved.arrays["counts"]
-        shape = measured.domain.shape
-        if any(place >= len(shape) for scope in scopes for place in scope) or TableStack(shape, scopes).size != len(
-            counts
-        ):
-            raise FileFormatError(
-                f"a model of {len(scopes)} marginals with {counts.size} counts does not fit the domain "
-                f"{measured.domain.name!r}; write the bundle anew"
-            )
-        total = float(saved.arrays["total"][0])
-        return cls(measured, saved.method, saved.status, saved.stats, scopes, counts, total)
+        saved.check_arrays("a model of marginals", ["counts", "scopes", "total"])
+        scopes = restored_scopes(saved, measured.domain)
+        return cls(measured, saved.method, saved.status, saved.stats, scopes, saved.arrays["counts"], saved.total)
+
+
+def restored_scopes(saved: SavedModel, domain: Domain) -> tuple[Scope, ...]:
+    """The scopes of a saved model of marginals; refused where its counts do not fit them or the domain."""
+    scopes, counts, shape = tuple(decode_scopes(saved.arrays["scopes"])), saved.arrays["counts"], domain.shape
+    known = all(place < len(shape) for scope in scopes for place in scope)
+    if not known or TableStack(shape, scopes).size != len(counts):
+        raise FileFormatError(
+            f"a model of {len(scopes)} marginals with {counts.size} counts does not fit the domain {domain.name!r}; "
+            "write the bundle anew"
+        )
+    return scopes
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -343,11 +327,6 @@ class ViewsEstimate(MarginalsEstimate):
     with it; `reconstruction` says how well they fit together. Two such marginals need not agree with each other beyond
     what the views say.
     """
-
-    @property
-    def nonnegative(self) -> bool:
-        """Whether all counts are 0 or more: not where the views were left with the negatives of the noise."""
-        return bool(self.method.get("nonnegative", True))
 
     @property
     def way(self) -> Method:
@@ -371,7 +350,7 @@ class ViewsEstimate(MarginalsEstimate):
 
     def answers(self, queries: Sequence[Query | str]) -> list[Array]:
         """The answers to several queries; their marginals are reconstructed side by side, on all cores."""
-        bound = [(Query.parse(query) if isinstance(query, str) else query).bind(self.domain) for query in queries]
+        bound = [self.bound(query) for query in queries]
         scopes = [self.places(*each.attributes) for each in bound]
         known = [tuple(place for place in scope if place in self.tables.attributes) for scope in scopes]
         distinct = list(dict.fromkeys(known))

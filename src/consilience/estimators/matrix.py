@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from consilience.errors import TooLarge, readable_bytes, readable_count
+from consilience.errors import readable_bytes, readable_count
 from consilience.estimators.base import FullTableEstimate, Progress, Suitability
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
@@ -110,9 +110,7 @@ class Matrix:
         return Suitability(True, f"{size} fits in memory ({readable_bytes(need)})", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"Matrix cannot fit these measurements: {suitable.reason}")
+        self.suitability(measured).require("Matrix")
         problem = _Problem.of(measured)
         loss, alpha = loss_by_noise(self.loss, self.alpha, measured)
         total = problem.told_total() if self._holds_total else None

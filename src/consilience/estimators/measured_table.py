@@ -182,8 +182,9 @@ class NoisyAnswers:
     @property
     def is_full_table(self) -> bool:
         """Whether these are the cells of the full table themselves."""
-        sizes = [size for name, size in _sizes(self.query.domain) if name not in self.query.attributes]
-        return all(isinstance(each, IdentityMap) for each in self.query.maps) and math.prod(sizes) == 1
+        domain, named = self.query.domain, self.query.attributes
+        whole = all(domain[name].size == 1 for name in domain.counted_names if name not in named)
+        return whole and all(isinstance(each, IdentityMap) for each in self.query.maps)
 
     def as_table(self, values: Array) -> Array:
         """Values with one axis for each of the domain's attributes, where these are the cells of the full table."""
@@ -282,20 +283,13 @@ class MeasuredTable:
             [*weights, *(each.weights for each in self.noisy)],
         )
 
-    def exact_facts(self) -> Facts | None:
-        """The facts beyond the total, as the solvers take them; None where there are none."""
-        return self._facts(self.other_facts)
-
-    def signed_facts(self) -> Facts | None:
-        """All facts, the total among them, for solvers that do not know of totals."""
-        return self._facts(self.facts)
-
     def facts_operator(self, facts: Sequence[Evidence]) -> MeasuredOperator:
         """The rows of these facts alone."""
         weights = [np.full(fact.values.size, self.fact_weight) for fact in facts]
         return MeasuredOperator(self.domain, [fact.bound for fact in facts], weights)
 
-    def _facts(self, facts: Sequence[Evidence]) -> Facts | None:
+    def as_solvers_take(self, facts: Sequence[Evidence]) -> Facts | None:
+        """These facts in the words of the solvers; None where there are none."""
         if not facts:
             return None
         operator = self.facts_operator(facts)
@@ -340,7 +334,3 @@ def exact_answers(measured: MeasurementSet) -> tuple[Evidence, ...]:
         if not any(np.array_equal(each.values, found.values) for each in same):
             kept.append(found)
     return tuple(kept)
-
-
-def _sizes(domain: Domain) -> list[tuple[str, int]]:
-    return list(zip(domain.counted_names, domain.shape, strict=True))

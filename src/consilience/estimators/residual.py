@@ -19,15 +19,14 @@ threshold T*, not released, count as 0 with the variance σ² + T².
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
-from consilience.estimators.base import Progress, Suitability
+from consilience.errors import DeclarationError, readable_bytes, readable_count
+from consilience.estimators.base import Progress, Suitability, check_whole, named_marginals
 from consilience.estimators.marginals import (
     MarginalsEstimate,
     MeasuredMarginals,
@@ -77,11 +76,10 @@ class Residual:
     name: ClassVar[str] = "residual"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "marginals", tuple(_as_names(each) for each in self.marginals))
+        object.__setattr__(self, "marginals", named_marginals(self.marginals))
         if not 0.0 < self.tolerance < 1.0:
             raise DeclarationError(f"the tolerance is {self.tolerance!r}; give a relative gap such as 1e-3")
-        if self.max_steps < 1:
-            raise DeclarationError(f"max_steps is {self.max_steps!r}; give a whole number from 1 up")
+        check_whole(self.max_steps, "max_steps")
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         problem = MeasuredScopes.of(measured, self.marginals)
@@ -108,9 +106,7 @@ class Residual:
         return Suitability(True, f"{text} of memory, however large the joint table is", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> MarginalsEstimate:
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"residual cannot fit these measurements: {suitable.reason}. Measure smaller marginals")
+        self.suitability(measured).require(self.name, ". Measure smaller marginals")
         began = time.perf_counter()
         problem = MeasuredMarginals.of(measured, self.marginals)
         fitted = problem.least_squares()
@@ -169,10 +165,6 @@ class Residual:
         settings: dict[str, Any] = {"method": self.name, "prior": self.prior, "tolerance": self.tolerance}
         settings["nonnegative"] = self.nonnegative
         return settings | ({"marginals": [list(each) for each in self.marginals]} if self.marginals else {})
-
-
-def _as_names(marginal: Sequence[str] | str) -> tuple[str, ...]:
-    return (marginal,) if isinstance(marginal, str) else tuple(marginal)
 
 
 def _local_problem(problem: MeasuredMarginals, fitted: FittedResiduals) -> LocalProblem:

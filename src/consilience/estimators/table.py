@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
-from consilience.estimators.base import FullTableEstimate, Progress, Suitability
+from consilience.estimators.base import FullTableEstimate, Progress, Suitability, reported
 from consilience.estimators.evidence import Evidence, OwnLoss, check_loss
 from consilience.estimators.measured_table import HELD_TOTAL, MeasuredTable
 from consilience.measurements import MeasurementSet
@@ -228,7 +228,7 @@ class Table:
         if fits_as_cells(table):
             fit = solve_as_cells(table, nonnegative=self.nonnegative, integers=self.integers, tolerance=self.tolerance)
             return self._estimate(measured, table, fit)
-        fit = self._solve(table, _reporter(progress, self.max_steps))
+        fit = self._solve(table, reported(progress, self.max_steps))
         if fit.status is not Status.CONVERGED and self.nonnegative and not _is_plain(table):
             fit = self._or_least_squares(measured, table, fit)
         if self.integers:
@@ -250,7 +250,7 @@ class Table:
             operator,
             table.costs(),
             products=operator.products(squares=plain),
-            facts=table.exact_facts(),
+            facts=table.as_solvers_take(table.other_facts),
             total=table.total,
             allowed=table.allowed,
             cover=operator.cover(),
@@ -282,7 +282,7 @@ class Table:
                 f"of {table.bounded_answers} answers only a bound was released, and a table that may hold negative "
                 "counts cannot make use of it; use nonnegative=True"
             )
-        facts, costs = table.signed_facts(), table.costs()
+        facts, costs = table.as_solvers_take(table.facts), table.costs()
         operator = table.operator(facts=False)
         observed = costs.observed[~costs.exact]
         if _squares(table):
@@ -341,17 +341,6 @@ def _squares(table: MeasuredTable) -> bool:
 def _is_plain(table: MeasuredTable) -> bool:
     """Whether all costs are squares, of both sides, and no more than a total is known."""
     return _squares(table) and not table.other_facts and not table.bounded_answers
-
-
-def _reporter(progress: Progress | None, most: int) -> Callable[[int, float, float], None] | None:
-    """The solver's progress in the words of ours."""
-    if progress is None:
-        return None
-
-    def report(steps: int, objective: float, gap: float) -> None:  # noqa: ARG001
-        progress("fitting", steps, most)
-
-    return report
 
 
 def _stats(fit: Fit, table: MeasuredTable) -> Mapping[str, float | int | str]:

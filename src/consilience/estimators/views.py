@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, TooLarge, readable_bytes, readable_count
-from consilience.estimators.base import Progress, Suitability
+from consilience.errors import DeclarationError, readable_bytes, readable_count
+from consilience.estimators.base import Progress, Suitability, check_choice, check_whole
 from consilience.estimators.marginals import MeasuredMarginals, MeasuredScopes, ViewsEstimate, noisy_table
 from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
 from consilience.marginals.margins import ViewReader
@@ -69,12 +69,11 @@ class Views:
     name: ClassVar[str] = "views"
 
     def __post_init__(self) -> None:
-        _one_of("nonnegativity", self.nonnegativity, get_args(Nonnegativity))
-        _one_of("reconstruction", self.reconstruction, get_args(Reconstruction))
+        check_choice(self.nonnegativity, "nonnegativity", get_args(Nonnegativity))
+        check_choice(self.reconstruction, "reconstruction", get_args(Reconstruction))
         if not (math.isfinite(self.theta) and self.theta > 0):
             raise DeclarationError(f"theta is {self.theta!r}; give a part of the noise above 0, such as 0.2")
-        if self.rounds is not None and self.rounds < 0:
-            raise DeclarationError(f"rounds is {self.rounds!r}; give a whole number from 0 up, or None for enough")
+        check_whole(self.rounds, "rounds", 0, optional=True)
         if self.rounds is not None and self.nonnegativity == "nearest":
             raise DeclarationError(
                 f"{self.rounds} rounds were asked for, and the nearest views take the steps that they need; leave out "
@@ -107,9 +106,7 @@ class Views:
         return Suitability(True, f"{text} of memory, however large the joint table is", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> ViewsEstimate:
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"views cannot fit these measurements: {suitable.reason}")
+        self.suitability(measured).require(self.name)
         began = time.perf_counter()
         problem = MeasuredMarginals.of(measured)
         views = _noisy_views(problem)
@@ -212,11 +209,6 @@ def _largest(stack: TableStack, flat: Array, scopes: list[Scope]) -> tuple[tuple
 def _total(stack: TableStack, flat: Array) -> float:
     scope = stack.scopes[0]
     return float(stack.table(flat, scope).sum())
-
-
-def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise DeclarationError(f"{what} is {given!r}; choose one of {', '.join(known)}")
 
 
 def _refuse_negative_facts(found: NonnegativeViews, problem: MeasuredMarginals) -> None:

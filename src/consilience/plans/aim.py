@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -30,12 +30,12 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.estimators.base import Estimator
+from consilience.estimators.base import check_choice, check_whole
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.answering import AnswersWorkload, ModelSizes
-from consilience.plans.budget_parts import check_share
+from consilience.plans.base import best_selector, check_share
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
@@ -179,39 +179,28 @@ LEAST_FIRST_SHARE, MOST_FIRST_SHARE = Fraction(1, 20), Fraction(7, 10)
 FIRST_SHARE_SLOPE = 2.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundSettings:
-    """How the budget is spread over rounds, and what a round may select."""
-
-    rounds: int
-    first_share: Fraction | None
-    selection_share: Fraction
-    most_noise: float
-    largest_model: int | None
-    asked: tuple[tuple[str, ...], ...] = ()
-    """The attributes of each query that the model will be asked."""
-
-
 class AimRounds:
     """One run: what is left of the budget, what was measured, and the model so far."""
 
-    def __init__(
-        self, gate: Gate, candidates: Sequence[MarginalCandidate], estimator: Estimator, settings: RoundSettings
-    ) -> None:
-        self.gate, self.candidates, self.settings = gate, candidates, settings
+    def __init__(self, gate: Gate, plan: "Aim") -> None:
+        self.gate, self.plan, self.candidates = gate, plan, plan.candidates(gate.domain)
         self.pure = gate.budget.additive_unit == "epsilon"
-        self.singles = [each for each in candidates if len(each.names) == 1]
+        usual_share = SELECTION_SHARE_OF_EPSILON if self.pure else SELECTION_SHARE_OF_RHO
+        self.selection_share = Fraction(plan.selection_share or usual_share).limit_denominator(10**6)
+        self.singles = [each for each in self.candidates if len(each.names) == 1]
         if not self.singles:
             raise DeclarationError("no attribute is small enough to be measured by itself; raise most_cells")
-        self.running = RunningEstimate(gate.domain, estimator)
-        self.sizes = None if settings.largest_model is None else ModelSizes(gate.domain, settings.asked)
+        residual = plan.model == "residual"
+        self.running = RunningEstimate(gate.domain, Residual(tolerance=ROUGHLY) if residual else Graphical())
+        asked = () if plan.workload is None else [query.attributes for query in plan.workload.queries]
+        self.sizes = None if residual else ModelSizes(gate.domain, asked)
         self.left = Fraction(1)
         self.unit_noise = math.nan
         """E|noise| on each cell of a marginal that is measured with the whole budget."""
 
     def run(self) -> None:
         self._first()
-        part = self.left / self.settings.rounds
+        part = self.left / self.plan.most_rounds(self.gate.domain)
         while self.left > 0:
             part = self.left if self.left < 2 * part else part
             eligible = self._eligible(part)
@@ -234,8 +223,8 @@ class AimRounds:
 
     def _first(self) -> None:
         """Measure the one-way marginals with the share that is given, or that their noise asks for."""
-        if self.settings.first_share is not None:
-            self._measure_singles(self.settings.first_share)
+        if self.plan.first_share is not None:
+            self._measure_singles(Fraction(self.plan.first_share))
             return
         self._measure_singles(LEAST_FIRST_SHARE)
         shares = self._single_shares()
@@ -267,18 +256,18 @@ class AimRounds:
 
     def _eligible(self, part: Fraction) -> list[MarginalCandidate]:
         """The candidates of a round with this share: not too noisy, and small enough for the model."""
-        noise = self._noise(float(part * (1 - self.settings.selection_share)))
+        noise = self._noise(float(part * (1 - self.selection_share)))
         # A total of exactly 0 is that of a dry run, where nothing is known of the records.
-        most = self.settings.most_noise * (self.running.estimate.total or math.inf)
+        most = self.plan.most_noise * (self.running.estimate.total or math.inf)
         found = [each for each in self.candidates if noise * each.cells <= most]
-        if self.sizes is None or self.settings.largest_model is None:
+        if self.sizes is None:
             return found
-        limit = self.settings.largest_model * float(1 - self.left + part)
+        limit = self.plan.largest_model * float(1 - self.left + part)
         return [each for each in found if self.sizes.allows(each.names, limit)]
 
     def _round(self, eligible: Sequence[MarginalCandidate], part: Fraction) -> bool:
         """Select and measure one candidate; whether its estimate moved by more than noise explains."""
-        selecting = part * self.settings.selection_share
+        selecting = part * self.selection_share
         noise = self._noise(float(part - selecting))
         before = self.running.marginals([each.names for each in eligible])
         score = MarginalError(
@@ -286,7 +275,7 @@ class AimRounds:
             weights={each.names: each.weight for each in eligible},
             penalties={each.names: each.weight * noise * each.cells for each in eligible},
         )
-        selector = "permute-and-flip" if self.pure else "exponential"
+        selector = best_selector(self.gate.budget.additive_unit)
         chosen = self.gate.select(score, self.gate.budget.scaled(selecting), selector=selector)
         found = self.gate.measure(Query.marginal(*chosen), self.gate.budget.scaled(part - selecting))
         self._take(part, found)
@@ -326,6 +315,7 @@ class Aim(AnswersWorkload):
     2
     """
 
+    name = "aim"
     workload: Workload | None = None
     ways: int = 3
     rounds: int | None = None
@@ -339,12 +329,11 @@ class Aim(AnswersWorkload):
     most_candidates: int = 6_000
 
     def __post_init__(self) -> None:
-        if self.model not in get_args(ModelName):
-            raise DeclarationError(f"the model is {self.model!r}; choose one of {', '.join(get_args(ModelName))}")
-        for option in ("ways", "rounds", "largest_model", "most_attributes", "most_cells", "most_candidates"):
-            value = getattr(self, option)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise DeclarationError(f"{option} is {value!r}; give a whole number from 1 up")
+        check_choice(self.model, "the model", get_args(ModelName))
+        for option in ("ways", "largest_model", "most_cells", "most_candidates"):
+            check_whole(getattr(self, option), option)
+        for option in ("rounds", "most_attributes"):
+            check_whole(getattr(self, option), option, optional=True)
         if self.first_share is not None:
             check_share(self.first_share, "one-way marginals")
         if self.selection_share is not None:
@@ -355,9 +344,6 @@ class Aim(AnswersWorkload):
     def estimator(self) -> Graphical | Residual:
         """The estimator for what was measured; between rounds the plan fits with it too, residuals more roughly."""
         return Residual() if self.model == "residual" else Graphical()
-
-    def _between_rounds(self) -> Graphical | Residual:
-        return Residual(tolerance=ROUGHLY) if self.model == "residual" else Graphical()
 
     def candidates(self, domain: Domain) -> tuple[MarginalCandidate, ...]:
         """The marginals that may be selected, by declarations alone."""
@@ -372,54 +358,27 @@ class Aim(AnswersWorkload):
         return candidates_of_workload(self.workload, domain, limits)
 
     def run(self, gate: Gate) -> None:
-        settings = self._settings(gate.domain, gate.budget)
-        AimRounds(gate, self.candidates(gate.domain), self._between_rounds(), settings).run()
+        AimRounds(gate, self).run()
 
-    def _settings(self, domain: Domain, budget: Budget) -> RoundSettings:
-        share = self.selection_share
-        if share is None:
-            pure = budget.additive_unit == "epsilon"
-            share = SELECTION_SHARE_OF_EPSILON if pure else SELECTION_SHARE_OF_RHO
-        return RoundSettings(
-            rounds=self.rounds or min(MOST_ROUNDS, ROUNDS_PER_ATTRIBUTE * len(domain.counted)),
-            first_share=None if self.first_share is None else Fraction(self.first_share),
-            selection_share=Fraction(share).limit_denominator(10**6),
-            most_noise=self.most_noise,
-            largest_model=None if self.model == "residual" else self.largest_model,
-            asked=() if self.workload is None else tuple(query.attributes for query in self.workload.queries),
-        )
+    def most_rounds(self, domain: Domain) -> int:
+        """How many rounds there are if none is made larger."""
+        return self.rounds or min(MOST_ROUNDS, ROUNDS_PER_ATTRIBUTE * len(domain.counted))
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """What there is to select from, how the budget is used, and what the model may grow to."""
         domain = example.domain
-        found, settings = self.candidates(domain), self._settings(domain, budget)
+        found = self.candidates(domain)
         most = max(found, key=lambda each: each.cells)
         lines = [
             f"{len(found):,} candidates of 1 to {max(len(each.names) for each in found)} attributes and up to "
             f"{most.cells:,} cells",
-            f"at most {settings.rounds} rounds after the one-way marginals, fewer and more precise ones where there is "
-            "little to learn; the rounds above are an example, the whole budget is spent in any case",
+            f"at most {self.most_rounds(domain)} rounds after the one-way marginals, fewer and more precise ones where "
+            "there is little to learn; the rounds above are an example, the whole budget is spent in any case",
         ]
         alone = {each.names for each in found if len(each.names) == 1}
         left = [name for name in domain.counted_names if domain[name].size > 1 and (name,) not in alone]
         if left:
             lines.append(f"never measured by themselves: {', '.join(left)}")
-        if settings.largest_model is not None:
-            lines.append(f"the junction tree may have {settings.largest_model:,} cells when the whole budget is spent")
+        if self.model == "graphical":
+            lines.append(f"the junction tree may have {self.largest_model:,} cells when the whole budget is spent")
         return tuple(lines)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "aim",
-            "workload": None if self.workload is None else self.workload.to_json(),
-            "ways": self.ways,
-            "rounds": self.rounds,
-            "model": self.model,
-            "largest_model": self.largest_model,
-            "first_share": self.first_share,
-            "selection_share": self.selection_share,
-            "most_noise": self.most_noise,
-            "most_attributes": self.most_attributes,
-            "most_cells": self.most_cells,
-            "most_candidates": self.most_candidates,
-        }

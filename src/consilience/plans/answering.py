@@ -14,6 +14,7 @@ largest attributes and s₁ ≤ s₂ the smallest of S, all of them together hav
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from consilience.domain.domains import Domain
@@ -25,6 +26,7 @@ from consilience.measurements import MeasurementSet
 from consilience.models import elimination_plans
 from consilience.models.elimination_plans import plan_elimination
 from consilience.models.junction_trees import JunctionTree, junction_tree
+from consilience.plans.base import DescribedPlan
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How large a graphical model would become with one more marginal, known before anything of it is allocated.
@@ -134,7 +136,8 @@ CAREFUL = 10
 """How many times the bound may be exceeded by orders of summation that are found greedily."""
 
 
-class AnswersWorkload:
+@dataclass(frozen=True)
+class AnswersWorkload(DescribedPlan):
     """A plan for a workload, which `measure` refuses where the account could not answer some of it."""
 
     def check_answers(self, example: MeasurementSet) -> None:

@@ -28,15 +28,14 @@ from consilience.domain.queries import Query
 from consilience.domain.sensitivity import check_neighbours
 from consilience.domain.workloads import Workload, attribute_sets
 from consilience.errors import DeclarationError
-from consilience.estimators.base import Estimator
+from consilience.estimators.base import LARGEST_ANSWER, Estimator, check_whole
 from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
-from consilience.estimators.marginals import LARGEST_ANSWER
 from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.aim import Aim
 from consilience.plans.answering import AnswersWorkload
-from consilience.plans.budget_parts import PartialGate, check_share, in_two_parts
+from consilience.plans.base import PartialGate, check_share, in_two_parts
 from consilience.plans.forest import Forest, Independent, attribute_importance
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.plans.spanning_pairs import pair_weights
@@ -83,6 +82,7 @@ class BestBuy(AnswersWorkload):
     0.06
     """
 
+    name = "best-buy"
     workload: Workload | None = None
     ways: int = 3
     most_noise: float = MOST_NOISE
@@ -96,13 +96,12 @@ class BestBuy(AnswersWorkload):
         for option in ("most_noise", "most_pair_noise"):
             if not 0 < getattr(self, option) < float("inf"):
                 raise DeclarationError(f"{option} is {getattr(self, option)}; give a part of all records, such as 0.01")
-        if not isinstance(self.ways, int) or self.ways < 1:
-            raise DeclarationError(f"marginals over {self.ways!r} attributes were asked for; give a number from 1 up")
+        check_whole(self.ways, "ways")
 
     def run(self, gate: Gate) -> None:
         considered = self.considered(gate.domain)
         records, rest = self._records(gate, considered)
-        direct = self._affordable(considered, rest, records)
+        direct = next((each for each in considered if self.needed_records(each, rest) <= records), None)
         if direct is not None:
             gate.measure([Query.marginal(*names) for names in direct.tables], rest)
             return
@@ -153,9 +152,6 @@ class BestBuy(AnswersWorkload):
         sensitivity = 1.0 if self.neighbours == "add-remove" else 2.0
         return tables.needed_records(budget, most_noise or self.most_noise, sensitivity=sensitivity)
 
-    def _affordable(self, considered: Sequence[DirectTables], budget: Budget, records: float) -> DirectTables | None:
-        return next((each for each in considered if self.needed_records(each, budget) <= records), None)
-
     def _records(self, gate: Gate, considered: Sequence[DirectTables]) -> tuple[float, Budget]:
         """The number of records, public or noisy, and the budget that is left."""
         if gate.domain.public.total is not None:
@@ -192,17 +188,6 @@ class BestBuy(AnswersWorkload):
         else:
             lines.append(f"the number of records is public: {known:,.0f}")
         return tuple(lines)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "best-buy",
-            "workload": None if self.workload is None else self.workload.to_json(),
-            "ways": self.ways,
-            "most_noise": self.most_noise,
-            "most_pair_noise": self.most_pair_noise,
-            "total_share": self.total_share,
-            "neighbours": self.neighbours,
-        }
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from consilience.errors import DeclarationError
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, answering_sizes
-from consilience.plans.budget_parts import check_share
+from consilience.plans.base import check_share
 from consilience.plans.spanning_pairs import (
     Joining,
     OneWayCounts,
@@ -24,7 +23,6 @@ from consilience.plans.spanning_pairs import (
     grow_forest,
     joined_below,
     joined_table,
-    joined_tables,
     mean_absolute,
     pair_weights,
     separate,
@@ -54,6 +52,7 @@ class Independent(AnswersWorkload):
     {'plan': 'independent', 'workload': None}
     """
 
+    name = "independent"
     workload: Workload | None = None
 
     def run(self, gate: Gate) -> None:
@@ -72,9 +71,6 @@ class Independent(AnswersWorkload):
             f"{len(example)} one-way marginals; attributes are taken to be independent of each other",
             f"noise of a marginal, all its values together: about {noise:,.0f} records in the mean",
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return {"plan": "independent", "workload": None if self.workload is None else self.workload.to_json()}
 
 
 def attribute_importance(workload: Workload | None, domain: Domain) -> dict[str, float]:
@@ -142,6 +138,7 @@ class Mst(AnswersWorkload):
     {'plan': 'mst', 'workload': None, 'rare': 3.0}
     """
 
+    name = "mst"
     workload: Workload | None = None
     rare: float = 3.0
 
@@ -160,7 +157,8 @@ class Mst(AnswersWorkload):
         groups = self._groups(known)
         pairs = pair_weights(None, gate.domain, names)
         values = {pair: JoinedValues((groups[pair[0]], groups[pair[1]])) for pair in pairs}
-        tables = joined_tables(gate.domain, known, values, _as_scored)
+        expected = known.expected(gate.domain, values)
+        tables = {pair: JoinedTable(each, expected[pair]) for pair, each in values.items()}
         sizes = answering_sizes(self.workload, gate.domain)
         chosen, _ = grow_forest(gate, names, tables, THIRD / max(1, len(names) - 1), nothing=None, sizes=sizes)
         gate.measure([known.query(gate.domain, pair, values[pair]) for pair in chosen], gate.budget.scaled(THIRD))
@@ -178,14 +176,6 @@ class Mst(AnswersWorkload):
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """What is measured, in sentences."""
         return tree_sentences(example)
-
-    def to_json(self) -> dict[str, Any]:
-        workload = None if self.workload is None else self.workload.to_json()
-        return {"plan": "mst", "workload": workload, "rare": self.rare}
-
-
-def _as_scored(_pair: Pair, values: JoinedValues, expected: NDArray[np.float64]) -> JoinedTable:
-    return JoinedTable(values, expected)
 
 
 def tree_sentences(example: MeasurementSet) -> tuple[str, ...]:
@@ -241,6 +231,7 @@ class Forest(AnswersWorkload):
     0
     """
 
+    name = "forest"
     workload: Workload | None = None
     one_way_share: float = 0.3
     selection_share: float = 0.1
@@ -281,15 +272,15 @@ class Forest(AnswersWorkload):
         stddev = known.stddev(share)
         noise = mean_absolute(stddev, known.unit)
         most_cells = max(4.0, known.records / (CELLS_ABOVE_NOISE * stddev)) if known.told else USUAL_CELLS
-
-        def table(pair: Pair, values: JoinedValues, expected: NDArray[np.float64]) -> JoinedTable:
-            weight = pairs[pair]
-            penalty = weight * self.care * 0.5 * noise * values.cells
-            return JoinedTable(values, expected, hidden=stddev, weight=weight, penalty=penalty)
-
-        values = _joined(known, pairs, most_cells)
-        worth = {pair: each for pair, each in values.items() if min(each.shape) > 1}
-        return joined_tables(domain, known, worth, table)
+        values = {pair: each for pair, each in _joined(known, pairs, most_cells).items() if min(each.shape) > 1}
+        expected = known.expected(domain, values)
+        price = self.care * 0.5 * noise
+        return {
+            pair: JoinedTable(
+                each, expected[pair], hidden=stddev, weight=pairs[pair], penalty=pairs[pair] * price * each.cells
+            )
+            for pair, each in values.items()
+        }
 
     def _measure(
         self, gate: Gate, known: OneWayCounts, chosen: dict[Pair, JoinedTable], share: Fraction, shares: list[float]
@@ -313,15 +304,6 @@ class Forest(AnswersWorkload):
             "a pair is measured only if it is found to tell more than its noise takes from the others, and rare values "
             "are joined until its cells stand out from noise",
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "forest",
-            "workload": None if self.workload is None else self.workload.to_json(),
-            "one_way_share": self.one_way_share,
-            "selection_share": self.selection_share,
-            "care": self.care,
-        }
 
 
 def _joined(known: OneWayCounts, pairs: Iterable[Pair], most_cells: float) -> dict[Pair, JoinedValues]:

@@ -16,7 +16,6 @@ itself, `estimators.LocalSquares` (HDMM+LLS), with one graphical model of all, `
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +132,7 @@ class Hdmm(AnswersWorkload):
     24.0
     """
 
+    name = "hdmm"
     workload: Workload
     operators: tuple[Operator, ...] = OPERATORS
     most_cells: int = MOST_CELLS
@@ -195,15 +195,6 @@ class Hdmm(AnswersWorkload):
             "added or removed",
         )
         return (*said, "; ".join(others)) if others else said
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "hdmm",
-            "workload": self.workload.to_json(),
-            "operators": list(self.operators),
-            "most_cells": self.most_cells,
-            "restarts": self.restarts,
-        }
 
 
 @lru_cache(maxsize=16)

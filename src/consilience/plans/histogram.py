@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from consilience.domain.attributes import Hierarchy
 from consilience.domain.factors import Tree
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
+from consilience.estimators.base import check_choice
+from consilience.plans.base import DescribedPlan
 from consilience.privacy.gate import Gate
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def _joined(children: Sequence[_Subtree], precision: float) -> _Subtree:
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(DescribedPlan):
     """The counts of every node of a tree over the attribute's values, level by level.
 
     `branching` is the number of children of a node. By default it is the one whose consistent tree answers ranges with
@@ -163,13 +165,13 @@ class Histogram:
     which favours short ranges.
     """
 
+    name = "histogram"
     attribute: str
     branching: int | None = None
     level_budgets: LevelBudgets = "uniform"
 
     def __post_init__(self) -> None:
-        if self.level_budgets not in ("uniform", "geometric"):
-            raise DeclarationError(f"level budgets {self.level_budgets!r} are not known; use 'uniform' or 'geometric'")
+        check_choice(self.level_budgets, "the budget of levels", get_args(LevelBudgets))
         if self.branching is not None and self.branching < 2:
             raise DeclarationError(f"a branching of {self.branching} makes no tree; use 2 or more")
 
@@ -181,14 +183,6 @@ class Histogram:
         levels = Tree(branching).levels(attribute)
         queries = [Query.of({self.attribute: Tree(branching, level)}) for level in range(levels)]
         gate.measure(queries, gate.budget, shares=level_shares(levels, self.level_budgets))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "histogram",
-            "attribute": self.attribute,
-            "branching": self.branching,
-            "level_budgets": self.level_budgets,
-        }
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -251,16 +245,11 @@ class _Level:
 
 def greedy_level_shares(
     ranges: WeightedRanges, leaves: int, branching: int, *, unit: Literal["epsilon", "rho"] = "epsilon"
-) -> list[float]:
-    """The share of the budget for each level, root first, of the tree with so many leaves; they sum to 1."""
-    shares, _ = greedy_shares_and_error(ranges, leaves, branching, unit=unit)
-    return shares
-
-
-def greedy_shares_and_error(
-    ranges: WeightedRanges, leaves: int, branching: int, *, unit: Literal["epsilon", "rho"] = "epsilon"
 ) -> tuple[list[float], float]:
-    """The shares, and the ranges' total variance where a count with the whole budget has the variance 1."""
+    """The share of the budget for each level, root first, of the tree with so many leaves, and the ranges' variance.
+
+    The shares sum to 1. The variance is that of all ranges together where a count with the whole budget has 1.
+    """
     power = 2 if unit == "epsilon" else 1
     level = _leaf_level(ranges, leaves)
     shares = [1.0]

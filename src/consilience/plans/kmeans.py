@@ -11,9 +11,8 @@ that all rounds can be used afterwards, not only the last.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,11 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import check_choice, check_whole
 from consilience.iterates.clustering import initial_centroids, next_centroids
 from consilience.kernels.regions import REGION_KINDS, Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
+from consilience.plans.base import DescribedPlan, check_share
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import cluster_statistics, declared_bounds
 from consilience.privacy.gate import Gate
@@ -36,7 +37,7 @@ EXAMPLE_RECORDS = 1000
 
 
 @dataclass(frozen=True)
-class KMeans:
+class KMeans(DescribedPlan):
     """Rounds of noisy counts and sums of the clusters around the centroids of the round before.
 
     `attributes` are continuous ones, all that the domain declares by default. `region` is where points live after their
@@ -52,45 +53,25 @@ class KMeans:
     ((0.0, 0.0), (1.0, 5.0), (2.0, 9.0))
     """
 
+    name = "k-means"
     clusters: int
-    attributes: tuple[str, ...] | None = None
+    attributes: Sequence[str] | None = None
+    _: KW_ONLY
     rounds: int = USUAL_ROUNDS
     region: RegionKind = "box"
     count_share: float = 0.5
     seed: int = 0
-    initial: tuple[tuple[float, ...], ...] | None = None
+    initial: Sequence[Sequence[float]] | NDArray[np.float64] | None = None
 
-    def __init__(
-        self,
-        clusters: int,
-        attributes: Sequence[str] | None = None,
-        *,
-        rounds: int = USUAL_ROUNDS,
-        region: RegionKind = "box",
-        count_share: float = 0.5,
-        seed: int = 0,
-        initial: Sequence[Sequence[float]] | NDArray[np.float64] | None = None,
-    ) -> None:
-        if region not in REGION_KINDS:
-            raise DeclarationError(f"the region {region!r} is not known; use {', '.join(map(repr, REGION_KINDS))}")
-        _whole(clusters, "clusters", least=1)
-        _whole(rounds, "rounds", least=1)
-        _whole(seed, "a seed", least=0)
-        if isinstance(count_share, bool) or not isinstance(count_share, int | float) or not 0 < count_share < 1:
-            raise DeclarationError(
-                f"the counts were given the share {count_share!r} of the budget; it lies between 0 and 1, such as 0.5"
-            )
-        fields = {
-            "clusters": clusters,
-            "attributes": asked_names(attributes),
-            "rounds": rounds,
-            "region": region,
-            "count_share": float(count_share),
-            "seed": seed,
-            "initial": None if initial is None else _rows(initial, clusters),
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        check_choice(self.region, "the region", REGION_KINDS)
+        check_whole(self.clusters, "the number of clusters")
+        check_whole(self.rounds, "the number of rounds")
+        check_whole(self.seed, "the seed", 0)
+        check_share(self.count_share, "the counts")
+        object.__setattr__(self, "attributes", asked_names(self.attributes))
+        if self.initial is not None:
+            object.__setattr__(self, "initial", _rows(self.initial, self.clusters))
 
     def run(self, gate: Gate) -> None:
         names = self.names(gate.domain)
@@ -105,14 +86,13 @@ class KMeans:
 
     def names(self, domain: Domain) -> tuple[str, ...]:
         """The attributes whose points are clustered: those asked for, or all continuous ones."""
-        names = self.attributes
-        if names is None:
-            names = tuple(each.name for each in domain.attributes if isinstance(each, Continuous))
-            if not names:
-                raise DeclarationError(
-                    f"the domain {domain.name!r} declares no continuous attribute, and clusters need one or more; "
-                    'declare kind = "continuous" and bounds = [low, high]'
-                )
+        continuous = [each.name for each in domain.attributes if isinstance(each, Continuous)]
+        names = tuple(continuous if self.attributes is None else self.attributes)
+        if not names:
+            raise DeclarationError(
+                f"the domain {domain.name!r} declares no continuous attribute, and clusters need one or more; "
+                'declare kind = "continuous" and bounds = [low, high]'
+            )
         declared_bounds(domain, names)
         if self.clusters * len(names) > MOST_COORDINATES:
             raise TooLarge(
@@ -142,18 +122,6 @@ class KMeans:
             )
         return region.project(found)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "k-means",
-            "clusters": self.clusters,
-            "attributes": None if self.attributes is None else list(self.attributes),
-            "rounds": self.rounds,
-            "region": self.region,
-            "count_share": self.count_share,
-            "seed": self.seed,
-            "initial": None if self.initial is None else [list(row) for row in self.initial],
-        }
-
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """What each round costs, and how far the noise of one round moves a centroid."""
         counts, sums = example.measurements[:2]
@@ -168,12 +136,6 @@ class KMeans:
             f"{100 * spread[1] / EXAMPLE_RECORDS / 2:.2g} % of an attribute's bounds, and of more records by less in "
             "proportion.",
         )
-
-
-def _whole(value: object, what: str, *, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        asked = f"{value!r} {what} were asked for" if what != "a seed" else f"the seed is {value!r}"
-        raise DeclarationError(f"{asked}; give a whole number from {least} up")
 
 
 def asked_names(attributes: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -13,18 +13,19 @@ rounds share the budget equally; within a round the count gets `count_share` of 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
+from consilience.estimators.base import check_choice, check_whole
 from consilience.iterates.problems import next_coefficients
 from consilience.kernels.regions import REGION_KINDS, RegionKind
 from consilience.measurements import MeasurementSet
+from consilience.plans.base import DescribedPlan, check_share
 from consilience.plans.kmeans import asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import declared_bounds
@@ -37,7 +38,7 @@ EXAMPLE_RECORDS = 10_000
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(DescribedPlan):
     """Rounds of noisy gradient sums of a logistic regression of `label` on `attributes`.
 
     The label is a continuous attribute: the upper half of its bounds is one class, the lower half the other.
@@ -54,8 +55,10 @@ class Logistic:
     5
     """
 
+    name = "logistic"
     label: str
-    attributes: tuple[str, ...] | None = None
+    attributes: Sequence[str] | None = None
+    _: KW_ONLY
     rounds: int = USUAL_ROUNDS
     step: float = USUAL_STEP
     region: RegionKind = "box"
@@ -63,36 +66,22 @@ class Logistic:
     count_share: float = 0.1
     radius: float = 10.0
 
-    def __init__(
-        self,
-        label: str,
-        attributes: Sequence[str] | None = None,
-        *,
-        rounds: int = USUAL_ROUNDS,
-        step: float = USUAL_STEP,
-        region: RegionKind = "box",
-        clip: float = 0.5,
-        count_share: float = 0.1,
-        radius: float = 10.0,
-    ) -> None:
-        if not isinstance(label, str):
-            raise DeclarationError(f"the label is {label!r}; name one attribute")
-        if region not in REGION_KINDS:
-            raise DeclarationError(f"the region {region!r} is not known; use {', '.join(map(repr, REGION_KINDS))}")
-        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
-            raise DeclarationError(f"{rounds!r} rounds were asked for; give a whole number from 1 up")
-        fields = {
-            "label": label,
-            "attributes": _names(attributes, label),
-            "rounds": rounds,
-            "step": _number(step, "the step", most=math.inf),
-            "region": region,
-            "clip": _number(clip, "the part of the largest gradient that is kept", most=1.0),
-            "count_share": _number(count_share, "the count's share of the budget", most=math.nextafter(1.0, 0.0)),
-            "radius": _number(radius, "the radius", most=math.inf),
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        if not isinstance(self.label, str):
+            raise DeclarationError(f"the label is {self.label!r}; name one attribute")
+        check_choice(self.region, "the region", REGION_KINDS)
+        check_whole(self.rounds, "the number of rounds")
+        check_share(self.count_share, "the count")
+        names = asked_names(self.attributes)
+        if names is not None and self.label in names:
+            raise DeclarationError(f"the label {self.label!r} is also among the attributes; leave it out of them")
+        object.__setattr__(self, "attributes", names)
+        for option, what, most in (
+            ("step", "the step", math.inf),
+            ("clip", "the part of the largest gradient that is kept", 1.0),
+            ("radius", "the radius", math.inf),
+        ):
+            object.__setattr__(self, option, _number(getattr(self, option), what, most=most))
 
     def run(self, gate: Gate) -> None:
         names = self.names(gate.domain)
@@ -121,30 +110,16 @@ class Logistic:
 
     def names(self, domain: Domain) -> tuple[str, ...]:
         """The attributes that the label is explained by: those asked for, or all continuous ones but the label."""
-        names = self.attributes
-        if names is None:
-            continuous = [each.name for each in domain.attributes if isinstance(each, Continuous)]
-            names = tuple(name for name in continuous if name != self.label)
-            if not names:
-                raise DeclarationError(
-                    f"the domain {domain.name!r} declares no continuous attribute besides the label {self.label!r}; "
-                    'declare kind = "continuous" and bounds = [low, high]'
-                )
+        continuous = [each.name for each in domain.attributes if isinstance(each, Continuous)]
+        others = [name for name in continuous if name != self.label]
+        names = tuple(others if self.attributes is None else self.attributes)
+        if not names:
+            raise DeclarationError(
+                f"the domain {domain.name!r} declares no continuous attribute besides the label {self.label!r}; "
+                'declare kind = "continuous" and bounds = [low, high]'
+            )
         declared_bounds(domain, (*names, self.label))
         return names
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "logistic",
-            "label": self.label,
-            "attributes": None if self.attributes is None else list(self.attributes),
-            "rounds": self.rounds,
-            "step": self.step,
-            "region": self.region,
-            "clip": self.clip,
-            "count_share": self.count_share,
-            "radius": self.radius,
-        }
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """What each round costs, and how far its noise moves a coefficient."""
@@ -170,10 +145,3 @@ def _number(value: object, what: str, *, most: float) -> float:
         upper = "" if math.isinf(most) else f" and up to {most:.3g}"
         raise DeclarationError(f"{what} is {value!r}; give a finite number above 0{upper}")
     return float(value)
-
-
-def _names(attributes: Sequence[str] | None, label: str) -> tuple[str, ...] | None:
-    names = asked_names(attributes)
-    if names is not None and label in names:
-        raise DeclarationError(f"the label {label!r} is also among the attributes; leave it out of them")
-    return names

@@ -9,8 +9,9 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.workloads import attribute_sets
 from consilience.errors import DeclarationError, readable_count
+from consilience.estimators.base import named_marginals
 from consilience.measurements import MeasurementSet
-from consilience.plans.budget_parts import check_share
+from consilience.plans.base import DescribedPlan, check_share
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 
@@ -22,7 +23,7 @@ TOTAL_GAIN = 3.0
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(DescribedPlan):
     """Every cell of the full table, and the total where the cells tell it badly.
 
     The sum of n cells has √n times their noise σ. With a share s of the budget the total itself has σ/s under a pure ε
@@ -34,6 +35,7 @@ class Flat:
     {'plan': 'flat'}
     """
 
+    name = "flat"
     total_share: float = TOTAL_SHARE
 
     def __post_init__(self) -> None:
@@ -70,36 +72,35 @@ class Flat:
         return Flat(total_share=0) if self.total_share == TOTAL_SHARE else None
 
     def to_json(self) -> dict[str, Any]:
-        return {"plan": "flat"} | ({"total_share": self.total_share} if self.total_share else {})
+        return super().to_json() if self.total_share else {"plan": self.name}
 
 
 @dataclass(frozen=True)
-class Direct:
+class Direct(DescribedPlan):
     """All marginals over `ways` attributes, with equal shares of the budget."""
 
+    name = "direct"
     ways: int = 2
 
     def run(self, gate: Gate) -> None:
         sets = attribute_sets(gate.domain, _possible_ways(self.ways, gate.domain))
         gate.measure([Query.marginal(*names) for names in sets], gate.budget)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"plan": "direct", "ways": self.ways}
-
 
 @dataclass(frozen=True)
-class Marginals:
+class Marginals(DescribedPlan):
     """The marginals that the user names, with equal or given shares of the budget.
 
     >>> Marginals([("age", "sex"), "income"]).to_json()["marginals"]
     [['age', 'sex'], ['income']]
     """
 
+    name = "marginals"
     marginals: Sequence[tuple[str, ...] | str]
     shares: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        named = tuple((each,) if isinstance(each, str) else tuple(each) for each in self.marginals)
+        named = named_marginals(self.marginals)
         object.__setattr__(self, "marginals", named)
         if self.shares is not None:
             object.__setattr__(self, "shares", tuple(float(share) for share in self.shares))
@@ -110,8 +111,7 @@ class Marginals:
         gate.measure([Query.marginal(*names) for names in self.marginals], gate.budget, shares=self.shares)
 
     def to_json(self) -> dict[str, Any]:
-        described: dict[str, Any] = {"plan": "marginals", "marginals": [list(names) for names in self.marginals]}
-        return described if self.shares is None else described | {"shares": list(self.shares)}
+        return {key: value for key, value in super().to_json().items() if value is not None}
 
 
 def _possible_ways(ways: int, domain: Domain) -> int:

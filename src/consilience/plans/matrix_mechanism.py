@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Pref
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import check_whole
+from consilience.plans.base import DescribedPlan
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
 from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy
@@ -29,8 +31,6 @@ from consilience.strategies.workload_grams import gram_matrix
 # ----------------------------------------------------------------------------------------------------------------------
 # Workloads about one attribute: its values, prefixes, ranges, and random queries that a public seed determines.
 
-
-NamedWorkload = Literal["identity", "prefix", "ranges"]
 
 FACTOR_OF_NAME: dict[str, Factor] = {"identity": Identity(), "prefix": Prefix(), "ranges": AllRanges()}
 
@@ -46,10 +46,6 @@ def named_workload(name: str, attribute: str) -> Workload:
             f"the workload {name!r} is not known; use one of {', '.join(FACTOR_OF_NAME)}, or give a Workload"
         )
     return Workload.of([Query.of({attribute: FACTOR_OF_NAME[name]})])
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The matrix mechanism: measure a strategy that suits the workload, answer the workload from it (Li et al. 2010).
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -97,6 +93,21 @@ class AttributeWorkload:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class _AttributePlan(DescribedPlan):
+    """A plan for a `Workload` about one attribute, or for "identity", "prefix" or "ranges" of the `attribute`."""
+
+    workload: Workload | str
+    attribute: str | None = None
+
+    def _target(self) -> AttributeWorkload:
+        return AttributeWorkload.of(self.workload, self.attribute)
+
+    def to_json(self) -> dict[str, Any]:
+        target = self._target()
+        return super().to_json() | {"attribute": target.attribute, "workload": target.workload.to_json()}
+
+
 def strategy_query(attribute: str, strategy: NDArray[np.float64]) -> Query:
     """The rows of a strategy as one query; entries that the lattice could not hold are left out."""
     kept = np.where(np.abs(strategy) >= 2.0**-21 * np.abs(strategy).max(), strategy, 0.0)
@@ -111,7 +122,7 @@ STRATEGIES = ("auto", "p-identity", "eigen", "yuan")
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixMechanism:
+class MatrixMechanism(_AttributePlan):
     """A strategy for the queries of one attribute.
 
     The workload is a `Workload`, or "identity", "prefix" or "ranges" with the `attribute`. A strategy is
@@ -124,8 +135,7 @@ class MatrixMechanism:
     - or a matrix of one's own, with a column for each value.
     """
 
-    workload: Workload | str
-    attribute: str | None = None
+    name = "matrix-mechanism"
     strategy: str | Sequence[Sequence[float]] | NDArray[np.float64] = "auto"
 
     def __post_init__(self) -> None:
@@ -166,17 +176,8 @@ class MatrixMechanism:
         gate.measure(strategy_query(self._target().attribute, strategy), gate.budget)
 
     def to_json(self) -> dict[str, Any]:
-        target = self._target()
         strategy = self.strategy if isinstance(self.strategy, str) else _digest(np.asarray(self.strategy))
-        return {
-            "plan": "matrix-mechanism",
-            "attribute": target.attribute,
-            "workload": target.workload.to_json(),
-            "strategy": strategy,
-        }
-
-    def _target(self) -> AttributeWorkload:
-        return AttributeWorkload.of(self.workload, self.attribute)
+        return super().to_json() | {"strategy": strategy}
 
 
 @lru_cache(maxsize=8)
@@ -209,7 +210,7 @@ def _digest(strategy: NDArray[np.float64]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(_AttributePlan):
     """The rows L of a factorisation of a workload about one attribute.
 
     The workload is a `Workload`, or "identity", "prefix" or "ranges" with the `attribute`. `rank` is the number of
@@ -217,14 +218,12 @@ class LowRank:
     better.
     """
 
-    workload: Workload | str
-    attribute: str | None = None
+    name = "low-rank"
     rank: int | None = None
 
     def __post_init__(self) -> None:
         self._target()
-        if self.rank is not None and (not isinstance(self.rank, int) or self.rank < 1):
-            raise DeclarationError(f"a rank of {self.rank!r} was asked for; ask for a whole number from 1 up")
+        check_whole(self.rank, "the rank", optional=True)
 
     def matrix(self, domain: Domain) -> NDArray[np.float64]:
         """L for a domain, before it is rounded to the lattice."""
@@ -232,18 +231,6 @@ class LowRank:
 
     def run(self, gate: Gate) -> None:
         gate.measure(strategy_query(self._target().attribute, self.matrix(gate.domain)), gate.budget)
-
-    def to_json(self) -> dict[str, Any]:
-        target = self._target()
-        return {
-            "plan": "low-rank",
-            "attribute": target.attribute,
-            "workload": target.workload.to_json(),
-            "rank": self.rank,
-        }
-
-    def _target(self) -> AttributeWorkload:
-        return AttributeWorkload.of(self.workload, self.attribute)
 
 
 @lru_cache(maxsize=8)

@@ -16,13 +16,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Factor, Identity, Matrix, Total
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import check_choice
 from consilience.estimators.residual import Residual
 from consilience.marginals.table_stacks import Scope
 from consilience.measurements import MeasurementSet
@@ -57,12 +57,12 @@ class ResidualPlanner(AnswersWorkload):
     1.7409
     """
 
+    name = "residual-planner"
     workload: Workload
     objective: Objective = "sum"
 
     def __post_init__(self) -> None:
-        if self.objective not in ("sum", "max"):
-            raise DeclarationError(f"the objective is {self.objective!r}; choose 'sum' or 'max'")
+        check_choice(self.objective, "the objective", ("sum", "max"))
         if not len(self.workload):
             raise DeclarationError("the workload holds no marginal; name at least one")
         for query in self.workload.queries:
@@ -118,9 +118,6 @@ class ResidualPlanner(AnswersWorkload):
             "least that unbiased answers with Gaussian noise can have",
             f"standard deviation of a cell, by marginal, when records are added or removed: {span}",
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return {"plan": "residual-planner", "objective": self.objective, "workload": self.workload.to_json()}
 
     def _weights(self, domain: Domain) -> Mapping[Scope, float]:
         """The weight of each scope; of a marginal that is named twice the sum, or for a maximum the larger one."""

@@ -61,10 +61,9 @@ class RunningEstimate:
         """Everything that was added, in order."""
         return tuple(self._measurements)
 
-    def measured(self, more: Sequence[Measurement] = ()) -> MeasurementSet:
-        """The measurements as estimators take them, with others that were not added."""
-        everything = (*self._measurements, *more)
-        return MeasurementSet(self.domain, everything, PrivacyStatement(), {}, private=False)
+    def measured(self) -> MeasurementSet:
+        """The measurements as estimators take them."""
+        return MeasurementSet(self.domain, self.measurements, PrivacyStatement(), {}, private=False)
 
     @property
     def estimate(self) -> Estimate:

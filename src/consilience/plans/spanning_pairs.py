@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,10 +17,11 @@ from consilience.domain.workloads import Workload
 from consilience.estimators.base import Estimate
 from consilience.estimators.graphical import Graphical
 from consilience.plans.answering import ModelSizes
+from consilience.plans.base import best_selector
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
-from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain, Selector
+from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Values joined into groups, so that a table has no more cells than its records can tell from noise.
@@ -194,7 +195,7 @@ class OneWayCounts:
         pairs = zip(pair, values.groups, strict=True)
         return Query(tuple((name, group_factor(domain[name], groups)) for name, groups in pairs))
 
-    def expected(self, domain: Domain, values: Mapping[Pair, JoinedValues]) -> list[NDArray[np.float64]]:
+    def expected(self, domain: Domain, values: Mapping[Pair, JoinedValues]) -> dict[Pair, NDArray[np.float64]]:
         """The joined cells of each pair if its attributes were independent.
 
         The estimate is that of independence, but for impossible cells and public margins: without those a pair's
@@ -202,12 +203,12 @@ class OneWayCounts:
         """
         if domain.impossible or domain.public.margins:
             answers = self.estimate.answers([self.query(domain, pair, each) for pair, each in values.items()])
-            return [np.asarray(each, dtype=np.float64) for each in answers]
-        found = []
+            return {pair: np.asarray(each, dtype=np.float64) for pair, each in zip(values, answers, strict=True)}
+        found = {}
         for pair, each in values.items():
             parts = zip(pair, each.groups, strict=True)
             first, second = (JoinedValues((groups,)).joined(self.counts[name]) for name, groups in parts)
-            found.append(np.outer(first, second) / self.records)
+            found[pair] = np.outer(first, second) / self.records
         return found
 
 
@@ -265,11 +266,6 @@ def grow_forest(
             sizes.add([pair])
 
 
-def best_selector(unit: AdditiveUnit) -> Selector:
-    """The selector that is most exact at a price: a pure ε buys permute-and-flip, ρ the exponential mechanism."""
-    return "permute-and-flip" if unit == "epsilon" else "exponential"
-
-
 def mean_absolute(stddev: float, unit: AdditiveUnit) -> float:
     """E|noise|: σ/√2 for Laplace noise, σ√(2/π) for Gaussian."""
     return stddev / math.sqrt(2.0) if unit == "epsilon" else stddev * math.sqrt(2.0 / math.pi)
@@ -294,14 +290,3 @@ def pair_weights(workload: Workload | None, domain: Domain, names: Sequence[str]
             found[pair] += weight
     largest = max(found.values(), default=0.0)
     return {pair: weight / largest for pair, weight in found.items() if weight > 0}
-
-
-TableMaker = Callable[[Pair, JoinedValues, NDArray[np.float64]], JoinedTable]
-
-
-def joined_tables(
-    domain: Domain, known: OneWayCounts, values: Mapping[Pair, JoinedValues], table: TableMaker
-) -> dict[Pair, JoinedTable]:
-    """A table to score for each pair whose joined values are given, with what independence would lead one to expect."""
-    expected = known.expected(domain, values)
-    return {pair: table(pair, each, answers) for (pair, each), answers in zip(values.items(), expected, strict=True)}

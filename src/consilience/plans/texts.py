@@ -22,6 +22,7 @@ k-means 5 [x,y]                         rounds of noisy k-means: the counts and 
 
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
@@ -61,213 +62,31 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     rest = words[1] if len(words) > 1 else ""
     ways = re.fullmatch(r"(\d+)-way", name)
     if ways and not rest:
-        return _direct(int(ways.group(1)))
+        return _plan("marginals.Direct")(ways=int(ways.group(1)))
     if name in FOR_WORKLOADS and (rest or workload is not None):
-        return FOR_WORKLOADS[name](_asked(rest, workload))
+        return _plan(FOR_WORKLOADS[name])(workload=_asked(rest, workload))
     if workload is not None:
         raise DeclarationError(
             f"the plan {text!r} does not go by a workload; leave the workload out, or use one of "
             f"{', '.join(FOR_WORKLOADS)}"
         )
     if not rest and name in WITHOUT_WORDS:
-        return WITHOUT_WORDS[name]()
+        return _plan(WITHOUT_WORDS[name])()
     if rest and name in WITH_WORDS:
         return WITH_WORDS[name](rest)
     raise DeclarationError(f"the plan {text!r} is not known; examples: {', '.join(repr(each) for each in EXAMPLES)}")
+
+
+def _plan(home: str) -> Callable[..., Plan]:
+    """The class of a plan, imported when one is made: nobody waits for the kernels of the others."""
+    module, _, name = home.rpartition(".")
+    return getattr(import_module(f"consilience.plans.{module}"), name)
 
 
 def _sets(text: str) -> list[tuple[str, ...]]:
     """`age,sex; income` as sets of attributes."""
     sets = [tuple(part.strip() for part in each.split(",")) for each in text.split(";")]
     return [names for names in sets if names != ("",)]
-
-
-# Each plan is imported when it is made: nobody waits for the kernels of the others.
-
-
-def _aim(workload: Workload | None = None) -> Plan:
-    from consilience.plans.aim import Aim
-
-    return Aim(workload)
-
-
-def _best_buy(workload: Workload | None = None) -> Plan:
-    from consilience.plans.best_buy import BestBuy
-
-    return BestBuy(workload)
-
-
-def _direct(ways: int) -> Plan:
-    from consilience.plans.marginals import Direct
-
-    return Direct(ways=ways)
-
-
-def _dual_query(workload: Workload) -> Plan:
-    from consilience.plans.published.dual_query import DualQuery
-
-    return DualQuery(workload)
-
-
-def _forest(workload: Workload | None = None) -> Plan:
-    from consilience.plans.forest import Forest
-
-    return Forest(workload)
-
-
-def _hdmm(workload: Workload) -> Plan:
-    from consilience.plans.hdmm import Hdmm
-
-    return Hdmm(workload)
-
-
-def _independent(workload: Workload | None = None) -> Plan:
-    from consilience.plans.forest import Independent
-
-    return Independent(workload)
-
-
-def _mst(workload: Workload | None = None) -> Plan:
-    from consilience.plans.forest import Mst
-
-    return Mst(workload)
-
-
-def _mwem(workload: Workload) -> Plan:
-    from consilience.plans.published.mwem import Mwem
-
-    return Mwem(workload)
-
-
-def _mwem_models(workload: Workload) -> Plan:
-    from consilience.plans.published.mwem import MwemModels
-
-    return MwemModels(workload)
-
-
-def _privbayes(workload: Workload | None = None) -> Plan:
-    from consilience.plans.published.privbayes import PrivBayes
-
-    return PrivBayes(workload=workload)
-
-
-def _residual_planner(workload: Workload) -> Plan:
-    from consilience.plans.residual_planner import ResidualPlanner
-
-    return ResidualPlanner(workload)
-
-
-def _marginals(text: str) -> Plan:
-    """`ATTRIBUTE,ATTRIBUTE; ATTRIBUTE`: the attributes of each marginal."""
-    from consilience.plans.marginals import Marginals
-
-    return Marginals(_sets(text))
-
-
-def _views(text: str = "") -> Plan:
-    """`[WAYS [ATTRIBUTES]]`: how many attributes every set has that is covered, and how many a view."""
-    from consilience.plans.views import Views
-
-    words = text.split()
-    if not words:
-        return Views()
-    if len(words) > 2 or not all(word.isdigit() for word in words):
-        raise DeclarationError(
-            f"the plan 'views {text}' is not known; say 'views', 'views WAYS' or 'views WAYS ATTRIBUTES', such as "
-            "'views 2 8'; views of your own are the plan 'marginals'"
-        )
-    return Views(ways=int(words[0]), attributes_per_view=int(words[1]) if len(words) > 1 else None)
-
-
-def _fourier(text: str) -> Plan:
-    from consilience.plans.published.marginals import Fourier
-
-    return Fourier(_ways("fourier", text))
-
-
-def _data_cube(text: str) -> Plan:
-    from consilience.plans.published.marginals import DataCube
-
-    return DataCube(_ways("data-cube", text))
-
-
-def _ways(plan: str, text: str) -> int:
-    if not text.isdigit():
-        raise DeclarationError(f"the plan '{plan} {text}' is not known; say how many attributes, such as '{plan} 2'")
-    return int(text)
-
-
-def _flat(text: str = "") -> Plan:
-    """`[SHARE]`: what of the budget may go to the total."""
-    from consilience.plans.marginals import Flat
-
-    if not text:
-        return Flat()
-    if not re.fullmatch(r"\d*\.?\d+", text):
-        raise DeclarationError(f"the plan 'flat {text}' is not known; say 'flat', or the share of its total: 'flat 0'")
-    return Flat(total_share=float(text))
-
-
-def _histogram(text: str) -> Plan:
-    """`ATTRIBUTE [BRANCHING] [uniform|geometric]`; the attribute may hold spaces."""
-    from consilience.plans.histogram import Histogram
-
-    words = text.split()
-    budgets = "uniform"
-    if len(words) > 1 and words[-1] in ("uniform", "geometric"):
-        budgets = "geometric" if words.pop() == "geometric" else "uniform"
-    branching = int(words.pop()) if len(words) > 1 and words[-1].isdigit() else None
-    return Histogram(" ".join(words), branching=branching, level_budgets=budgets)
-
-
-def _wavelet(text: str = "") -> Plan:
-    """`[ATTRIBUTES]`; all that are ordered unless said."""
-    from consilience.plans.published.histograms import Wavelet
-
-    return Wavelet([name.strip() for name in text.split(",")]) if text else Wavelet()
-
-
-def _efpa(text: str) -> Plan:
-    from consilience.plans.published.histograms import Efpa
-
-    return Efpa(text)
-
-
-def _php(text: str) -> Plan:
-    from consilience.plans.published.histograms import Php
-
-    return Php(text)
-
-
-def _dawa(text: str) -> Plan:
-    from consilience.plans.published.histograms import Dawa
-
-    return Dawa(text)
-
-
-def _matrix(text: str) -> Plan:
-    """`ATTRIBUTE [identity|prefix|ranges] [STRATEGY]`; all ranges unless said."""
-    from consilience.plans.matrix_mechanism import STRATEGIES, MatrixMechanism
-
-    words = text.split()
-    strategy = words.pop() if len(words) > 1 and words[-1] in STRATEGIES else "auto"
-    workload, attribute = _workload(words)
-    return MatrixMechanism(workload, attribute, strategy)
-
-
-def _low_rank(text: str) -> Plan:
-    """`ATTRIBUTE [identity|prefix|ranges]`."""
-    from consilience.plans.matrix_mechanism import LowRank
-
-    workload, attribute = _workload(text.split())
-    return LowRank(workload, attribute)
-
-
-def _workload(words: list[str]) -> tuple[str, str]:
-    from consilience.plans.matrix_mechanism import FACTOR_OF_NAME
-
-    named = len(words) > 1 and words[-1] in FACTOR_OF_NAME
-    return (words[-1], " ".join(words[:-1])) if named else ("ranges", " ".join(words))
 
 
 def _asked(text: str, workload: Workload | None) -> Workload:
@@ -277,54 +96,101 @@ def _asked(text: str, workload: Workload | None) -> Workload:
     return workload if workload is not None else Workload.of([Query.marginal(*names) for names in _sets(text)])
 
 
+def _views(text: str) -> Plan:
+    """`WAYS [ATTRIBUTES]`: how many attributes every set has that is covered, and how many a view."""
+    words = text.split()
+    if len(words) > 2 or not all(word.isdigit() for word in words):
+        raise DeclarationError(
+            f"the plan 'views {text}' is not known; say 'views', 'views WAYS' or 'views WAYS ATTRIBUTES', such as "
+            "'views 2 8'; views of your own are the plan 'marginals'"
+        )
+    return _plan("views.Views")(ways=int(words[0]), attributes_per_view=int(words[1]) if len(words) > 1 else None)
+
+
+def _ways(plan: str, text: str) -> int:
+    if not text.isdigit():
+        raise DeclarationError(f"the plan '{plan} {text}' is not known; say how many attributes, such as '{plan} 2'")
+    return int(text)
+
+
+def _flat(text: str) -> Plan:
+    """`SHARE`: what of the budget may go to the total."""
+    if not re.fullmatch(r"\d*\.?\d+", text):
+        raise DeclarationError(f"the plan 'flat {text}' is not known; say 'flat', or the share of its total: 'flat 0'")
+    return _plan("marginals.Flat")(total_share=float(text))
+
+
+def _histogram(text: str) -> Plan:
+    """`ATTRIBUTE [BRANCHING] [uniform|geometric]`; the attribute may hold spaces."""
+    words = text.split()
+    budgets = "uniform"
+    if len(words) > 1 and words[-1] in ("uniform", "geometric"):
+        budgets = "geometric" if words.pop() == "geometric" else "uniform"
+    branching = int(words.pop()) if len(words) > 1 and words[-1].isdigit() else None
+    return _plan("histogram.Histogram")(" ".join(words), branching=branching, level_budgets=budgets)
+
+
+def _matrix(text: str) -> Plan:
+    """`ATTRIBUTE [identity|prefix|ranges] [STRATEGY]`; all ranges unless said."""
+    from consilience.plans.matrix_mechanism import STRATEGIES
+
+    words = text.split()
+    strategy = words.pop() if len(words) > 1 and words[-1] in STRATEGIES else "auto"
+    return _plan("matrix_mechanism.MatrixMechanism")(*_workload(words), strategy)
+
+
+def _workload(words: list[str]) -> tuple[str, str]:
+    from consilience.plans.matrix_mechanism import FACTOR_OF_NAME
+
+    named = len(words) > 1 and words[-1] in FACTOR_OF_NAME
+    return (words[-1], " ".join(words[:-1])) if named else ("ranges", " ".join(words))
+
+
 def _k_means(text: str) -> Plan:
     """`CLUSTERS [ATTRIBUTES]`."""
-    from consilience.plans.kmeans import KMeans
-
     number, _, names = text.partition(" ")
     if not number.isdigit():
         raise DeclarationError(f"the plan 'k-means {text}' is not known; say how many clusters, such as 'k-means 5'")
-    return KMeans(int(number), [name.strip() for name in names.split(",")] if names.strip() else None)
+    return _plan("kmeans.KMeans")(int(number), _names(names) if names.strip() else None)
 
 
-FOR_WORKLOADS: Mapping[str, Callable[[Workload], Plan]] = {
-    "aim": _aim,
-    "best-buy": _best_buy,
-    "dual-query": _dual_query,
-    "forest": _forest,
-    "hdmm": _hdmm,
-    "independent": _independent,
-    "mst": _mst,
-    "mwem": _mwem,
-    "mwem-graphical": _mwem_models,
-    "privbayes": _privbayes,
-    "residual-planner": _residual_planner,
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+FOR_WORKLOADS: Mapping[str, str] = {
+    "aim": "aim.Aim",
+    "best-buy": "best_buy.BestBuy",
+    "dual-query": "published.dual_query.DualQuery",
+    "forest": "forest.Forest",
+    "hdmm": "hdmm.Hdmm",
+    "independent": "forest.Independent",
+    "mst": "forest.Mst",
+    "mwem": "published.mwem.Mwem",
+    "mwem-graphical": "published.mwem.MwemModels",
+    "privbayes": "published.privbayes.PrivBayes",
+    "residual-planner": "residual_planner.ResidualPlanner",
 }
 
-WITHOUT_WORDS: Mapping[str, Callable[[], Plan]] = {
-    "aim": _aim,
-    "best-buy": _best_buy,
-    "flat": _flat,
-    "forest": _forest,
-    "independent": _independent,
-    "mst": _mst,
-    "privbayes": _privbayes,
-    "views": _views,
-    "wavelet": _wavelet,
+WITHOUT_WORDS: Mapping[str, str] = {
+    **{name: FOR_WORKLOADS[name] for name in ("aim", "best-buy", "forest", "independent", "mst", "privbayes")},
+    "flat": "marginals.Flat",
+    "views": "views.Views",
+    "wavelet": "published.histograms.Wavelet",
 }
 
 WITH_WORDS: Mapping[str, Callable[[str], Plan]] = {
     "flat": _flat,
-    "marginals": _marginals,
+    "marginals": lambda text: _plan("marginals.Marginals")(_sets(text)),
     "views": _views,
-    "fourier": _fourier,
-    "data-cube": _data_cube,
+    "fourier": lambda text: _plan("published.marginals.Fourier")(_ways("fourier", text)),
+    "data-cube": lambda text: _plan("published.marginals.DataCube")(_ways("data-cube", text)),
     "histogram": _histogram,
-    "wavelet": _wavelet,
-    "efpa": _efpa,
-    "php": _php,
-    "dawa": _dawa,
+    "wavelet": lambda text: _plan("published.histograms.Wavelet")(_names(text)),
+    "efpa": lambda text: _plan("published.histograms.Efpa")(text),
+    "php": lambda text: _plan("published.histograms.Php")(text),
+    "dawa": lambda text: _plan("published.histograms.Dawa")(text),
     "matrix": _matrix,
-    "low-rank": _low_rank,
+    "low-rank": lambda text: _plan("matrix_mechanism.LowRank")(*_workload(text.split())),
     "k-means": _k_means,
 }

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +20,9 @@ from consilience.coverings.weighted import weighted_covering
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import named_marginals
 from consilience.measurements import MeasurementSet
-from consilience.plans.budget_parts import check_share, in_two_parts
+from consilience.plans.base import DescribedPlan, check_share, in_two_parts
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 
@@ -143,30 +143,6 @@ def cell_variance(budget: Budget, views: int) -> float:
     return 2.0 * views**2 / amount**2 if budget.additive_unit == "epsilon" else views / (2.0 * amount)
 
 
-def choose_design(
-    sizes: Sequence[int],
-    budget: Budget,
-    records: float,
-    *,
-    ways: int | None = None,
-    attributes_per_view: int | None = None,
-    most_cells: int | None = None,
-) -> ViewDesign:
-    """The views for attributes of these sizes, a budget, and a rough number of records; what is given is kept to.
-
-    >>> from consilience.privacy.budgets import budget
-    >>> design = choose_design((2,) * 32, budget(epsilon=0.1), 900_000, attributes_per_view=8)
-    >>> design.ways, len(design.views)
-    (2, 20)
-    """
-    shape = tuple(int(size) for size in sizes)
-    asked = Bounds(ways, attributes_per_view, most_cells)
-    asked.check(shape)
-    considered = considered_designs(shape, budget, asked)
-    affordable = [each for each in considered if each.extent.needed_records(budget) <= records]
-    return (affordable[-1] if affordable else considered[0]).built()
-
-
 @dataclass(frozen=True)
 class Bounds:
     """What the user asks of a design; None for what is left to the choice."""
@@ -175,11 +151,7 @@ class Bounds:
     attributes_per_view: int | None = None
     most_cells: int | None = None
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Refuse what no design can do."""
-        least = min(self.ways or 2, len(shape))
-        if not shape:
-            raise DeclarationError("the domain has no counted attribute, so there is nothing to view; add attributes")
+    def __post_init__(self) -> None:
         if self.ways is not None and not 1 <= self.ways <= WAYS[-1]:
             raise DeclarationError(
                 f"views that cover all sets of {self.ways} attributes were asked for; ask for 1 to {WAYS[-1]}"
@@ -188,15 +160,37 @@ class Bounds:
             raise DeclarationError(
                 "both attributes_per_view and most_cells were given; give the one that should bound the views"
             )
+        if self.most_cells is not None and self.most_cells < 2:
+            raise DeclarationError(
+                f"views of at most {self.most_cells} cells were asked for; give a bound from 2 up, such as 1000"
+            )
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse what no design of attributes of these sizes can do."""
+        least = min(self.ways or 2, len(shape))
+        if not shape:
+            raise DeclarationError("the domain has no counted attribute, so there is nothing to view; add attributes")
         if self.attributes_per_view is not None and self.attributes_per_view < least:
             raise DeclarationError(
                 f"views of {self.attributes_per_view} attributes cannot cover all sets of {least}; give at least as "
                 "many attributes to a view"
             )
-        if self.most_cells is not None and self.most_cells < 2:
-            raise DeclarationError(
-                f"views of at most {self.most_cells} cells were asked for; give a bound from 2 up, such as 1000"
-            )
+
+
+ANYTHING = Bounds()
+
+
+def choose_design(sizes: Sequence[int], budget: Budget, records: float, asked: Bounds = ANYTHING) -> ViewDesign:
+    """The views for attributes of these sizes, a budget, and a rough number of records; what is asked for is kept to.
+
+    >>> from consilience.privacy.budgets import budget
+    >>> design = choose_design((2,) * 32, budget(epsilon=0.1), 900_000, Bounds(attributes_per_view=8))
+    >>> design.ways, len(design.views)
+    (2, 20)
+    """
+    considered = considered_designs(tuple(int(size) for size in sizes), budget, asked)
+    affordable = [each for each in considered if each.extent.needed_records(budget) <= records]
+    return (affordable[-1] if affordable else considered[0]).built()
 
 
 @dataclass(frozen=True)
@@ -229,6 +223,7 @@ def considered_designs(shape: tuple[int, ...], budget: Budget, asked: Bounds) ->
     Larger sets than pairs are weighed where attributes are flags, or views are bounded by attributes; §4.7 advises
     pairs otherwise. One view of everything covers all sets at once.
     """
+    asked.check(shape)
     whole = _equal_design(shape, min(2, len(shape)), len(shape))
     several = asked.attributes_per_view is not None or (set(shape) == {2} and asked.most_cells is None)
     if len(shape) <= (asked.attributes_per_view or (BLOCKS[-1] if several else 1)):
@@ -280,7 +275,7 @@ TOTAL_SHARE = 0.005
 
 
 @dataclass(frozen=True)
-class Views:
+class Views(DescribedPlan):
     """Marginals that together hold every set of `ways` attributes, with equal shares of the budget.
 
     `ways` is 2, 3 or 4; by default it is what the noise allows. `attributes_per_view` or `most_cells` bound a view;
@@ -292,6 +287,7 @@ class Views:
     2
     """
 
+    name = "views"
     ways: int | None = None
     attributes_per_view: int | None = None
     most_cells: int | None = None
@@ -303,18 +299,13 @@ class Views:
         check_share(self.total_share, "the number of records")
         if self.records is not None and not 0 < self.records < float("inf"):
             raise DeclarationError(f"the number of records is {self.records}; give a rough number above 0")
-        if self.ways is not None and self.ways not in (1, *WAYS):
-            raise DeclarationError(
-                f"views that cover all sets of {self.ways} attributes were asked for; ask for 1 to 4"
-            )
+        asked = self._asked
         if self.views is None:
             return
-        object.__setattr__(
-            self, "views", tuple((each,) if isinstance(each, str) else tuple(each) for each in self.views)
-        )
+        object.__setattr__(self, "views", named_marginals(self.views))
         if not self.views:
             raise DeclarationError("no views were named; name at least one, such as [('age', 'sex', 'income')]")
-        if not (self.ways is self.attributes_per_view is self.most_cells is None):
+        if asked != ANYTHING:
             raise DeclarationError("views of your own were named; leave out ways, attributes_per_view and most_cells")
 
     def run(self, gate: Gate) -> None:
@@ -329,14 +320,11 @@ class Views:
             places = {name: place for place, name in enumerate(domain.counted_names)}
             named = [Query.marginal(*view).bind(domain).attributes for view in self.views]
             return ViewDesign(domain.shape, tuple(tuple(places[name] for name in view) for view in named), None)
-        return choose_design(
-            domain.shape,
-            budget,
-            records,
-            ways=self.ways,
-            attributes_per_view=self.attributes_per_view,
-            most_cells=self.most_cells,
-        )
+        return choose_design(domain.shape, budget, records, self._asked)
+
+    @property
+    def _asked(self) -> Bounds:
+        return Bounds(self.ways, self.attributes_per_view, self.most_cells)
 
     def _known_records(self, domain: Domain) -> float | None:
         return self.records if self.records is not None else domain.public.total
@@ -345,12 +333,7 @@ class Views:
         """Whether the choice depends on a number of records that nobody knows yet."""
         if self.views is not None or self._known_records(domain) is not None:
             return False
-        return len(self._considered(domain, budget)) > 1
-
-    def _considered(self, domain: Domain, budget: Budget) -> list[Considered]:
-        asked = Bounds(self.ways, self.attributes_per_view, self.most_cells)
-        asked.check(domain.shape)
-        return considered_designs(domain.shape, budget, asked)
+        return len(considered_designs(domain.shape, budget, self._asked)) > 1
 
     def _records(self, gate: Gate) -> tuple[float, Budget]:
         """The rough number of records, and the budget that is left for the views."""
@@ -385,21 +368,10 @@ class Views:
         """Which design a measured number of records would lead to."""
         found = [
             f"sets of {each.ways} in {each.extent.views} views from {each.extent.needed_records(budget):,} records on"
-            for each in self._considered(domain, budget)[1:]
+            for each in considered_designs(domain.shape, budget, self._asked)[1:]
         ]
         share = float(Fraction(self.total_share) * 100)
         return f"the number of records is measured first, with {share:g} % of the budget; " + ", ".join(found)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "views",
-            "ways": self.ways,
-            "attributes_per_view": self.attributes_per_view,
-            "most_cells": self.most_cells,
-            "views": None if self.views is None else [list(view) for view in self.views],
-            "records": self.records,
-            "total_share": self.total_share,
-        }
 
 
 def _sentence(design: ViewDesign) -> str:

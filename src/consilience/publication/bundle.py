@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,6 @@ from consilience.measurements.parquet_sizes import read_bounded
 from consilience.publication.answers import AnswerTable, answer_table
 from consilience.publication.intervals import intervals
 from consilience.solvers.fit import Status
-
-if TYPE_CHECKING:
-    pass
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Model files: the numbers of an estimate in one Parquet file, a row for each array.

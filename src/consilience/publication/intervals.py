@@ -38,7 +38,7 @@ from scipy.special import ndtri
 
 from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError, TooLarge, readable_bytes
-from consilience.estimators.base import Estimate, Progress
+from consilience.estimators.base import Estimate, Progress, check_level, check_whole
 from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
@@ -82,10 +82,6 @@ def ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.
     """The ratio, which is not a number where there is nothing to divide by."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(below > 0.0, above / below, np.nan)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Error bars: how far an answer may be from the truth, because of the noise and of what a model fills in.
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -150,8 +146,7 @@ def replicates(
 
 def check_refits(refits: int) -> None:
     """Refuse a number of refits that is none, or too small to say anything."""
-    if not isinstance(refits, int) or isinstance(refits, bool) or refits < FEWEST_REFITS:
-        raise DeclarationError(f"{refits!r} refits were asked for; ask for a whole number from {FEWEST_REFITS} up")
+    check_whole(refits, "the number of refits", FEWEST_REFITS)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -249,40 +244,38 @@ def intervals(
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
     asked = [as_question(each, per) for each in queries]
-    return _intervals(estimate, [(each.query, each.per) for each in asked], level, refits, seed, progress)
-
-
-Asked = tuple[Query, Query | None]
-
-
-def _intervals(
-    estimate: Estimate, asked: Sequence[Asked], level: float, refits: int, seed: int, progress: Progress | None
-) -> list[Interval]:
     check_level(level)
     check_refits(refits)
-    for query, per in asked:
-        if per is not None:
-            check_divisor(estimate, query, per)
+    for each in asked:
+        if each.per is not None:
+            check_divisor(estimate, each.query, each.per)
     linear = linear_errors(estimate)
-    queries = list(dict.fromkeys(each for pair in asked for each in pair if each is not None))
+    distinct = list(dict.fromkeys(query for each in asked for query in _parts(each)))
     if linear is None:
-        found = replicates(estimate, queries, refits=refits, seed=seed, progress=progress)
+        found = replicates(estimate, distinct, refits=refits, seed=seed, progress=progress)
     else:
-        answers = [np.ravel(estimate.answer(query)) for query in queries]
-        pairs = zip(queries, answers, strict=True)
+        centers = [np.ravel(estimate.answer(query)) for query in distinct]
+        pairs = zip(distinct, centers, strict=True)
         found = [Replicates(center, center + linear.draws(query, seed)) for query, center in pairs]
-    drawn = dict(zip(queries, found, strict=True))
+    drawn = dict(zip(distinct, found, strict=True))
     model = ModelErrors(estimate, seed)
     made = []
-    for query, per in asked:
-        errors = _Errors(drawn[query], None if per is None else drawn[per])
-        exact = linear is not None and per is None
-        width = linear.half_width(query, level, seed) if linear and exact else _quantile_of_errors(errors.of(), level)
-        stands_on = basis(estimate.measurements, query, per)
+    for each in asked:
+        errors = _Errors(drawn[each.query], None if each.per is None else drawn[each.per])
+        if linear is not None and each.per is None:
+            width = linear.half_width(each.query, level, seed)
+        else:
+            width = _quantile_of_errors(errors.of(), level)
+        stands_on = basis(estimate.measurements, each.query, each.per)
         if stands_on.modelled.any():
-            width = np.where(stands_on.modelled, _with_the_model(model, (query, per), errors, width, level), width)
-        made.append(_bounded(estimate, (query, per), level, width, stands_on, 0 if linear else refits))
+            width = np.where(stands_on.modelled, _with_the_model(model, each, errors, width, level), width)
+        made.append(_bounded(estimate, each, level, width, stands_on, 0 if linear else refits))
     return made
+
+
+def _parts(asked: Question) -> list[Query]:
+    """What is asked for, and what it is divided by."""
+    return [asked.query, *([] if asked.per is None else [asked.per])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,9 +294,9 @@ class _Errors:
         return ratio(above, below) - ratio(self.above.truth, self.below.truth)
 
 
-def _with_the_model(model: ModelErrors, pair: Asked, errors: _Errors, width: Array, level: float) -> Array:
+def _with_the_model(model: ModelErrors, asked: Question, errors: _Errors, width: Array, level: float) -> Array:
     """The width with the errors of the model, never less than without them; not a number where they are unknown."""
-    queries = [each for each in pair if each is not None]
+    queries = _parts(asked)
     names = model.estimate.domain.ordered({name for query in queries for name in query.attributes})
     filled = model.draws(names, queries, len(errors.above.answers))
     if filled is None:
@@ -311,11 +304,13 @@ def _with_the_model(model: ModelErrors, pair: Asked, errors: _Errors, width: Arr
     return np.maximum(width, _quantile_of_errors(errors.of(*filled), level))
 
 
-def _bounded(estimate: Estimate, pair: Asked, level: float, width: Array, stands_on: Basis, refits: int) -> Interval:
+def _bounded(
+    estimate: Estimate, asked: Question, level: float, width: Array, stands_on: Basis, refits: int
+) -> Interval:
     """The interval with its notes, cut off at 0 where the answer is a sum of counts or a ratio of two."""
-    query, per = pair
+    query, per = asked.query, asked.per
     center = np.ravel(estimate.answer(query))
-    maps = [each for query in pair if query is not None for each in query.bind(estimate.domain).maps]
+    maps = [each for part in _parts(asked) for each in part.bind(estimate.domain).maps]
     if per is not None:
         center = ratio(center, np.ravel(estimate.answer(per)))
     counts = all(each.nonnegative for each in maps)
@@ -391,12 +386,6 @@ def _quantile_of_errors(errors: Array, level: float) -> Array:
     sizes = np.where(np.isnan(errors), np.inf, np.abs(errors))
     place = min(math.ceil(level * (len(sizes) + 1)), len(sizes)) - 1
     return np.asarray(np.partition(sizes, place, axis=0)[place], dtype=np.float64)
-
-
-def check_level(level: float) -> None:
-    """Refuse a level that is no share."""
-    if not 0.0 < level < 1.0:
-        raise DeclarationError(f"the level is {level!r}; give a share between 0 and 1, such as 0.95")
 
 
 def _is_adaptive(estimate: Estimate) -> bool:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import pyarrow as pa
-
 from consilience.domain.queries import Query, Question
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Estimate
@@ -187,6 +185,8 @@ class _Asked:
 class Release(Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
+    `answer`, `interval`, `synthesize` and `report` are those of `consilience`, of this bundle.
+
     >>> import tempfile
     >>> import consilience as cs
     >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
@@ -201,34 +201,9 @@ class Release(Bundle):
     1,5,5.1,measured
     """
 
-    def answer(
-        self,
-        query: Query | Question | str,
-        *,
-        per: Query | str | None = None,
-        interval: float | None = None,
-        refits: int = 200,
-        seed: int = 0,
-        integers: bool = False,
-        cross: bool = False,
-        columns: Sequence[str] | None = None,
-        guess: bool = False,
-        progress: Progress | None = None,
-    ) -> AnswerTable | CrossTable:
-        """The table of the answers to a query, as `consilience.answer` gives it."""
-        return answer(
-            self,
-            query,
-            per=per,
-            interval=interval,
-            refits=refits,
-            seed=seed,
-            integers=integers,
-            cross=cross,
-            columns=columns,
-            guess=guess,
-            progress=progress,
-        )
+    answer = answer
+    synthesize = synthetic.synthesize
+    report = reports.report
 
     def interval(
         self,
@@ -242,35 +217,6 @@ class Release(Bundle):
     ) -> Interval:
         """Error bars of the answers to a query, as `consilience.interval` gives them."""
         return interval(self.estimate, query, level, per=per, refits=refits, seed=seed, progress=progress)
-
-    def synthesize(
-        self,
-        rows: int | None = None,
-        *,
-        seed: int = 0,
-        spread: synthetic.Spread = "even",
-        fill_unmeasured: bool = False,
-        progress: Progress | None = None,
-    ) -> pa.Table:
-        """Synthetic records, as `consilience.synthesize` makes them; `write_synthetic` writes them to a file."""
-        return synthetic.synthesize(
-            self, rows, seed=seed, spread=spread, fill_unmeasured=fill_unmeasured, progress=progress
-        )
-
-    def report(
-        self,
-        *,
-        out: str | os.PathLike[str] | None = None,
-        level: float = 0.95,
-        refits: int = 200,
-        seed: int = 0,
-        overwrite: bool = False,
-        progress: Progress | None = None,
-    ) -> reports.Report:
-        """The report, written into the bundle or the page alone to `out`, as `consilience.report` does."""
-        return reports.report(
-            self, out=out, level=level, refits=refits, seed=seed, overwrite=overwrite, progress=progress
-        )
 
     def check(self) -> Finding:
         """What the bundle on disk is now, and what speaks against publishing it; an error says what is wrong."""

@@ -17,13 +17,13 @@ import numpy as np
 
 from consilience.domain.declarations import spell_attribute
 from consilience.domain.files import write_atomically
-from consilience.errors import DeclarationError, FileFormatError
-from consilience.estimators.base import Progress
+from consilience.errors import FileFormatError
+from consilience.estimators.base import Progress, check_level, check_whole
 from consilience.measurements import Measurement, PrivacyStatement
 from consilience.measurements.basis import columns_basis
 from consilience.publication import report_numbers
 from consilience.publication.bundle import Bundle, add_to_bundle, open_bundle
-from consilience.publication.intervals import check_level, check_refits
+from consilience.publication.intervals import check_refits
 from consilience.publication.pictures import draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_facts import ReportFacts, Settings, gather
 from consilience.publication.report_numbers import count
@@ -39,14 +39,9 @@ from consilience.publication.report_page import (
     join,
     page,
     paragraphs,
-    section,
     table,
 )
 from consilience.solvers.fit import Status
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The sections of a report that are words: what was asked, what is protected, how it was made and can be repeated.
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The sentences of a report that rest on the privacy statement and the settings, for readers who are no experts.
@@ -222,9 +217,7 @@ def asked(known: ReportFacts) -> Markup:
         f" What to measure was itself chosen in {choices:,} noisy steps, which are paid for, too." if choices else ""
     )
     size = "" if not deviations else f" with a standard deviation of {_range(deviations)} records"
-    return section(
-        "asked",
-        "What was asked, and what it cost",
+    return join(
         paragraphs(
             f"From a confidential table, {_tables(len(tables))} with {values:,} numbers in all "
             f"{'was' if len(tables) == 1 else 'were'} measured, following {plan_in_words(measured.provenance)}. Random "
@@ -266,9 +259,7 @@ def protection(known: ReportFacts) -> Markup:
             "these facts; they are exact here and not protected.",
             class_="warning",
         )
-    return section(
-        "protection",
-        "What is protected, and what is not",
+    return join(
         None if known.estimate.private else paragraphs(NOTHING_PROTECTED, class_="warning"),
         paragraphs(protected(privacy)),
         outside,
@@ -296,9 +287,7 @@ def method(known: ReportFacts) -> Markup:
     settings = {key: value for key, value in estimate.method.items() if isinstance(value, str | int | float | bool)}
     details = {key: value for key, value in settings.items() if key not in ("method", "reason")} | dict(estimate.stats)
     body: list[list[Content]] = [[key.replace("_", " "), _number(value)] for key, value in details.items()]
-    return section(
-        "method",
-        "How the account was made",
+    return join(
         facts(rows),
         folded("All settings and statistics", table("Settings and statistics of the fit", ["name", "value"], body)),
     )
@@ -331,9 +320,7 @@ def cite(known: ReportFacts) -> Markup:
         f"consilience estimate {name}/measurements.parquet --method {known.estimate.method['method']} --out again",
     ]
     versions = ", ".join(f"{each} {version(each)}" for each in ("consilience", "numpy", "scipy"))
-    return section(
-        "cite",
-        "How to cite it, and how to repeat it",
+    return join(
         paragraphs(citation, class_="note"),
         paragraphs("Check the files, make this report again, ask questions of your own, fit the measurements again:"),
         element("pre", "\n".join(commands)),
@@ -353,7 +340,7 @@ def cite(known: ReportFacts) -> Markup:
 
 
 def glossary() -> Markup:
-    return section("glossary", "Words used here", facts(list(GLOSSARY.items())))
+    return facts(list(GLOSSARY.items()))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -446,8 +433,7 @@ def _refuse_place(out: Path, *, overwrite: bool) -> None:
 def _checked(level: float, refits: int, seed: int) -> Settings:
     check_level(level)
     check_refits(refits)
-    if seed < 0:
-        raise DeclarationError(f"the seed is {seed}; give a whole number from 0 up")
+    check_whole(seed, "the seed", 0)
     return Settings(level, refits, seed)
 
 
@@ -465,24 +451,26 @@ def _pictures(known: ReportFacts, progress: Progress | None) -> dict[str, Pictur
     if known.associations is not None and known.associations.strongest():
         drawn.append(draw_associations(known.associations, private=private))
     if known.diagnosis.noise.quantiles is not None:
-        drawn.append(draw_quantiles(known.diagnosis.noise.quantiles, known.diagnosis.verdict, private=private))
+        drawn.append(draw_quantiles(known.diagnosis.noise.quantiles, known.diagnosis.noise.verdict, private=private))
     return {each.name: each for each in drawn}
 
 
 def _page(known: ReportFacts, pictures: Mapping[str, Picture]) -> str:
-    parts = [
+    sections = [
         ("asked", "What was asked, and what it cost", asked(known)),
         ("protection", "What is protected, and what is not", protection(known)),
         ("margins", "Totals and margins", report_numbers.margins(known, pictures)),
         ("associations", "Which attributes go together", report_numbers.associations(known, pictures)),
         ("certainty", "The most and the least certain tables", report_numbers.certainty(known)),
-        ("measurements", "The measurements, and how far they moved", report_numbers.measurements(known, pictures)),
+        (
+            "measurements",
+            "The measurements, and how far the account moved them",
+            report_numbers.measurements(known, pictures),
+        ),
         ("noise", "Is the noise what it should be?", report_numbers.noise(known, pictures)),
         ("method", "How the account was made", method(known)),
         ("cite", "How to cite it, and how to repeat it", cite(known)),
         ("glossary", "Words used here", glossary()),
     ]
-    present = [(identifier, title, body) for identifier, title, body in parts if body is not None]
-    contents = [(identifier, title) for identifier, title, _ in present]
     title = f"{known.estimate.domain.name}: a release with differential privacy"
-    return page(title, contents, heading(known), *(body for _, _, body in present))
+    return page(title, heading(known), [each for each in sections if each[2] is not None])

@@ -13,8 +13,8 @@ from consilience.publication.report_page import (
     element,
     figure,
     folded,
+    join,
     paragraphs,
-    section,
     table,
 )
 
@@ -46,9 +46,7 @@ def measurements(known: ReportFacts, pictures: Pictures) -> Markup:
     rows = [_moved_row(each) for each in shown]
     header = ["measured", "numbers", "sd of noise", "moved (rms)", "farthest", "below 0", "now 0", "lowest"]
     left_out = len(moved) - len(shown)
-    return section(
-        "measurements",
-        "The measurements, and how far the account moved them",
+    return join(
         paragraphs(
             "To agree with each other and to stay at or above zero, numbers had to move. The distance is given in "
             "standard deviations of each number's own noise: below 1 means that the account moved a table by less than "
@@ -107,9 +105,7 @@ def margins(known: ReportFacts, pictures: Pictures) -> Markup:
     also = f" {left_out:,} more attributes are in the tables of the release and left out here." if left_out else ""
     shown = [_margin(each, pictures.get(f"margin-{number:02d}"), level) for number, each in enumerate(known.margins, 1)]
     modelled = any(each.basis.modelled.any() for each in (known.total, *known.margins))
-    return section(
-        "margins",
-        "Totals and margins",
+    return join(
         paragraphs(about + also, class_="lead"),
         paragraphs(MODELLED, class_="warning") if modelled else None,
         paragraphs(*(note for note in known.notes if note not in SAID), class_="note"),
@@ -177,9 +173,7 @@ def associations(known: ReportFacts, pictures: Pictures) -> Markup | None:
         else ""
     )
     more = f", the strongest {len(rows)} of {len(pairs):,}" if len(pairs) > len(rows) else ""
-    return section(
-        "associations",
-        "Which attributes go together",
+    return join(
         paragraphs(
             "The measure is Cramér's V, computed from the account's 2-way margins: 0 where two attributes have nothing "
             "to do with each other, 1 where one says all about the other. Noise makes weak associations look a little "
@@ -214,9 +208,7 @@ def certainty(known: ReportFacts) -> Markup | None:
         return None
     least = list(reversed(found[max(FEW, len(found) - FEW) :]))
     left_out = f" {known.tables_left_out:,} larger tables were not looked at." if known.tables_left_out else ""
-    return section(
-        "certainty",
-        "The most and the least certain tables",
+    return join(
         paragraphs(
             "How wide the intervals are, in parts of the counts: the half-widths of all error bars of a table, added "
             "up and divided by the sum of its counts. Use the least certain ones with care: their small counts say "
@@ -262,12 +254,10 @@ def noise(known: ReportFacts, pictures: Pictures) -> Markup:
                 heads=0,
             ),
         )
-    return section(
-        "noise",
-        "Is the noise what it should be?",
-        paragraphs(diagnosis.verdict, class_="note" if diagnosis.noise.as_declared else "warning"),
+    return join(
+        paragraphs(diagnosis.noise.verdict, class_="note" if diagnosis.noise.as_declared else "warning"),
         paragraphs(
-            diagnosis.next_step if not diagnosis.noise.as_declared else None,
+            diagnosis.noise.next_step if not diagnosis.noise.as_declared else None,
             "Where two measurements imply the same number, their difference is noise and nothing else, and its law is "
             "known. The plot compares such differences with that law. It would show a wrong noise scale, a wrong law, "
             "and counts that were cut off at zero."

@@ -230,14 +230,14 @@ def figure(drawn: Picture | None, *below: Content) -> Markup:
     return element("figure", element("figcaption", drawn.title, class_="unseen"), image, *below)
 
 
-def section(identifier: str, title: str, *content: Content) -> Markup:
-    return element("section", element("h2", title, id=identifier), *content, aria_labelledby=identifier)
-
-
-def page(title: str, contents: Sequence[tuple[str, str]], *body: Content) -> str:
-    """The whole file; `contents` are the identifiers and titles of its sections."""
+def page(title: str, header: Content, sections: Sequence[tuple[str, str, Content]]) -> str:
+    """The whole file; a section has an identifier, a title, which stands in the contents, too, and what it says."""
     style = (files("consilience.publication") / "report.css").read_text(encoding="utf-8")
-    links = [element("li", element("a", name, href=f"#{identifier}")) for identifier, name in contents]
+    links = [element("li", element("a", name, href=f"#{identifier}")) for identifier, name, _ in sections]
+    body = [
+        element("section", element("h2", name, id=identifier), content, aria_labelledby=identifier)
+        for identifier, name, content in sections
+    ]
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -248,6 +248,5 @@ def page(title: str, contents: Sequence[tuple[str, str]], *body: Content) -> str
         element("style", Markup(style)),
     )
     listed = element("nav", element("ol", *links), aria_label="Contents")
-    header, *rest = body
-    whole = element("body", element("header", header), listed, element("main", *rest))
+    whole = element("body", element("header", header), listed, element("main", *body))
     return "<!DOCTYPE html>\n" + element("html", head, whole, lang="en") + "\n"

@@ -9,7 +9,7 @@ import pytest
 from consilience.domain import Attribute, Domain
 from consilience.domain.factors import Intervals
 from consilience.errors import DeclarationError
-from consilience.plans.histogram import WeightedRanges, branching_for, greedy_shares_and_error, levels_of
+from consilience.plans.histogram import WeightedRanges, branching_for, greedy_level_shares, levels_of
 from consilience.plans.published.histograms import Dawa, Php
 from consilience.privacy.measure import measure
 from consilience.source import open_table
@@ -142,7 +142,7 @@ def test_greedy_shares_have_the_error_of_the_dense_inverse(unit, power: int) -> 
         ranges = [tuple(sorted(rng.integers(0, size, 2).tolist())) for _ in range(5)]
         branching = int(rng.integers(2, 5))
         weighted = WeightedRanges.of_codes(ranges, starts, size)
-        shares, error = greedy_shares_and_error(weighted, len(starts), branching, unit=unit)
+        shares, error = greedy_level_shares(weighted, len(starts), branching, unit=unit)
         assert sum(shares) == pytest.approx(1.0)
         assert error == pytest.approx(dense_error(ranges, starts, size, branching, [s**power for s in shares]))
         top = [dense_error_at(ranges, starts, size, branching, shares, p, power) for p in np.linspace(0.05, 1, 20)]

@@ -10,7 +10,7 @@ import pytest
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
-from consilience.plans.budget_parts import in_two_parts
+from consilience.plans.base import in_two_parts
 from consilience.plans.histogram import Histogram
 from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
 from consilience.privacy.budgets import budget

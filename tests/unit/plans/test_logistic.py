@@ -145,7 +145,7 @@ def test_no_records_make_a_run_fail(rows, seed):
         ({"clip": math.nan}, "largest gradient"),
         ({"count_share": 1.0}, "share"),
         ({"radius": -1.0}, "radius"),
-        ({"region": "cube"}, "not known"),
+        ({"region": "cube"}, "choose one of box"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_when_the_plan_is_made(arguments, words):

@@ -200,7 +200,7 @@ def test_bad_declarations_are_refused_before_anything_is_spent(tmp_path) -> None
     for settings, words in [
         ({"structure_share": 1.0}, "between 0 and 1"),
         ({"usefulness": 0.0}, "above 0"),
-        ({"score": "Q"}, "auto, R, F or I"),
+        ({"score": "Q"}, "auto, R, F, I"),
         ({"degree": -1}, "from 0 up"),
         ({"max_candidates": 0}, "1 to 1,000,000"),
         ({"seed": -1}, "seed"),

@@ -13,7 +13,7 @@ from consilience.domain.domains import PublicFacts
 from consilience.errors import DeclarationError, TooLarge
 from consilience.plans import Views
 from consilience.plans.texts import plan_from_text
-from consilience.plans.views import Extent, cell_variance, choose_design
+from consilience.plans.views import Bounds, Extent, cell_variance, choose_design
 from consilience.privacy.budgets import budget
 from consilience.privacy.measure import measure, price
 from consilience.source import open_table
@@ -40,7 +40,7 @@ def test_noise_errors_are_those_the_paper_prints(ways: int, views: int, printed:
     [(32, 912_627, 1.2, 3), (32, 912_627, 0.1, 2), (45, 647_377, 1.0, 2), (45, 647_377, 0.1, 2)],
 )
 def test_larger_sets_are_covered_where_noise_allows(attributes: int, records: int, epsilon: float, ways: int) -> None:
-    design = choose_design((2,) * attributes, budget(epsilon=epsilon), records, attributes_per_view=8)
+    design = choose_design((2,) * attributes, budget(epsilon=epsilon), records, Bounds(attributes_per_view=8))
     assert design.ways == ways
     assert design.covered(ways) == 1.0
 
@@ -59,16 +59,16 @@ def test_less_noise_never_covers_less() -> None:
 
 def test_few_flags_are_one_view() -> None:
     assert choose_design((2,) * 9, EPSILON, 1000).views == (tuple(range(9)),)
-    assert len(choose_design((2,) * 9, EPSILON, 1000, attributes_per_view=6).views) == 3
+    assert len(choose_design((2,) * 9, EPSILON, 1000, Bounds(attributes_per_view=6)).views) == 3
 
 
 def test_views_of_many_valued_attributes_are_bounded_by_cells() -> None:
     sizes = (32, 9, 16, 7, 15, 6, 5, 2, 42, 2)
-    design = choose_design(sizes, EPSILON, 48_842, most_cells=5000)
+    design = choose_design(sizes, EPSILON, 48_842, Bounds(most_cells=5000))
     assert max(design.cells) <= 5000
     assert design.covered(2) == 1.0
     assert choose_design(sizes, EPSILON, 48_842).covered(2) == 1.0
-    assert len(choose_design(sizes[5:], EPSILON, 48_842, most_cells=math.prod(sizes[5:])).views) == 1
+    assert len(choose_design(sizes[5:], EPSILON, 48_842, Bounds(most_cells=math.prod(sizes[5:]))).views) == 1
 
 
 def test_gaussian_noise_pays_by_the_root_of_the_number_of_views() -> None:
@@ -136,6 +136,8 @@ def test_attributes_in_no_view_are_named() -> None:
     ("options", "message"),
     [
         ({"ways": 5}, "ask for 1 to 4"),
+        ({"attributes_per_view": 6, "most_cells": 100}, "give the one that should bound"),
+        ({"most_cells": 1}, "from 2 up"),
         ({"views": []}, "no views were named"),
         ({"views": [("f0",)], "ways": 2}, "leave out ways"),
         ({"records": -3.0}, "above 0"),
@@ -152,8 +154,6 @@ def test_wrong_settings_are_refused(options: dict, message: str) -> None:
     ("plan", "message"),
     [
         (Views(ways=3, attributes_per_view=2), "cannot cover all sets of 3"),
-        (Views(attributes_per_view=6, most_cells=100), "give the one that should bound"),
-        (Views(most_cells=1), "from 2 up"),
         (Views(views=[("f0", "nobody")]), "nobody"),
         (Views(views=[("f0", "f0")]), "f0"),
     ],

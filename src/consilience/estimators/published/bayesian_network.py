@@ -9,18 +9,27 @@ The paper then draws as many records as there are and answers from them, which a
 marginals are computed from the product where its junction tree allows, and from drawn records otherwise, or on request.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes, readable_count
-from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.errors import FileFormatError, TooLarge, readable_bytes, readable_count
+from consilience.estimators.base import (
+    LARGEST_ANSWER,
+    Estimate,
+    Progress,
+    SavedModel,
+    Suitability,
+    check_choice,
+    check_rows,
+)
 from consilience.estimators.evidence import noise_variance, places_of, query_on_scope, refuse_nothing_to_fit
 from consilience.estimators.graphical_model import known_tree
 from consilience.kernels.rng import Generator, generator
@@ -149,7 +158,6 @@ LARGEST_TREE = 20_000_000
 BYTES_PER_CELL = 70
 """What a cell of a measured table takes when it is fitted and asked for (`python -m benchmarks memory`)."""
 
-LARGEST_ANSWER = 2**26
 MOST_RECORDS = 2**31
 
 
@@ -168,8 +176,7 @@ class BayesianNetwork:
     name: ClassVar[str] = "bayesian-network"
 
     def __post_init__(self) -> None:
-        if self.marginals not in ("auto", "exact", "sampled"):
-            raise DeclarationError(f"the marginals are {self.marginals!r}; choose auto, exact or sampled")
+        check_choice(self.marginals, "the way to marginals", get_args(Marginals))
         generator(self.seed)
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
@@ -263,16 +270,11 @@ class BayesianNetworkEstimate(Estimate):
         places = [self.domain.counted_names.index(name) for name in attributes]
         if self.method.get("marginals") != "sampled":
             return self.model.marginal(places)
+        self.check_names(attributes, LARGEST_ANSWER)
         shape = self.domain.sizes(attributes)
-        cells = int(np.prod(shape, dtype=np.float64))
-        if cells > LARGEST_ANSWER:
-            raise TooLarge(
-                f"the marginal has {readable_count(cells)} cells, and {LARGEST_ANSWER:,} are allowed; name fewer "
-                "attributes"
-            )
         columns = tuple(self.drawn[:, place] for place in places)
         index = np.ravel_multi_index(columns, shape) if columns else np.zeros(len(self.drawn), dtype=np.int64)
-        counts = np.bincount(index, minlength=cells).reshape(shape)
+        counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
         return np.asarray(counts * (self.records / len(self.drawn)), dtype=np.float64)
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
@@ -302,27 +304,16 @@ class BayesianNetworkEstimate(Estimate):
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "BayesianNetworkEstimate":
         families: Sequence[Any] = saved.method.get("families", ())
-        expected = ["total", *(f"conditional {k}" for k in range(len(families)))]
-        if sorted(saved.arrays) != sorted(expected):
-            raise FileFormatError(
-                f"a network of {len(families)} families holds {expected}, found {sorted(saved.arrays)}; write the "
-                "bundle anew"
-            )
+        scopes = [(*parents, *children) for parents, children in families]
+        tables = saved.tables("a network", "conditional", scopes, measured.domain)
         places = places_of(measured.domain)
         conditionals = []
-        for k, (parents, children) in enumerate(families):
-            shares = saved.arrays[f"conditional {k}"]
-            if shares.shape != measured.domain.sizes((*parents, *children)):
-                raise FileFormatError(
-                    f"the table of {', '.join(children)} has shape {shares.shape}, the domain "
-                    f"{measured.domain.sizes((*parents, *children))}; write the bundle anew"
-                )
+        for (parents, children), shares in zip(families, tables, strict=True):
             if (shares < 0).any():
                 raise FileFormatError(f"the table of {', '.join(children)} has negative shares; write the bundle anew")
             own = (tuple(places[name] for name in parents), tuple(places[name] for name in children))
             conditionals.append(Conditional(*own, shares))
-        total = float(saved.arrays["total"].ravel()[0])
-        return cls(measured, saved.method, saved.status, saved.stats, tuple(conditionals), total)
+        return cls(measured, saved.method, saved.status, saved.stats, tuple(conditionals), saved.total)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ for N/T. Answers are whole multiples of that, so a few dozen records are a coars
 same draws for more.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,20 @@ from consilience.domain import Query
 from consilience.domain.domains import Domain
 from consilience.domain.queries import AnswerSets
 from consilience.domain.workloads import Workload
-from consilience.errors import ConsilienceError, FileFormatError, MeasurementError, TooLarge
-from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.errors import ConsilienceError, FileFormatError, MeasurementError
+from consilience.estimators.base import (
+    LARGEST_ANSWER,
+    Estimate,
+    Progress,
+    SavedModel,
+    Suitability,
+    check_rows,
+    drawn_cells,
+)
 from consilience.estimators.evidence import first_fact
 from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, Gumbel, Measurement, MeasurementSet
-from consilience.solvers.fit import Status, shares_of_rows
+from consilience.solvers.fit import Status
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What a run of DualQuery leaves behind: the queries that were drawn, and the records that answer them.
@@ -133,9 +140,6 @@ def _refusal(measurement: Measurement, what: str) -> MeasurementError:
 
 Array = NDArray[np.float64]
 
-LARGEST_ANSWER = 2**26
-"""The most cells of a marginal that is made on request: half a gigabyte."""
-
 
 @dataclass(frozen=True)
 class DualQuery:
@@ -194,14 +198,8 @@ class SyntheticRecords(Estimate):
         return self.count
 
     def marginal(self, *attributes: str) -> Array:
-        self.check_names(attributes)
-        shape = self.domain.sizes(attributes)
-        if math.prod(shape) > LARGEST_ANSWER:
-            raise TooLarge(
-                f"the marginal by {len(attributes)} attributes has {math.prod(shape):,} cells, and {LARGEST_ANSWER:,} "
-                "are allowed; ask for fewer attributes"
-            )
-        table = np.zeros(shape)
+        self.check_names(attributes, LARGEST_ANSWER)
+        table = np.zeros(self.domain.sizes(attributes))
         columns = [self.domain.counted_names.index(name) for name in attributes]
         np.add.at(table, tuple(self.codes[:, column] for column in columns), self.count / len(self.codes))
         return table if attributes else np.asarray(self.count)
@@ -214,27 +212,21 @@ class SyntheticRecords(Estimate):
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         records, often = self._distinct
-        drawn = np.repeat(np.arange(len(records)), shares_of_rows(often, check_rows(rows), rng))
-        rng.shuffle(drawn)
-        return records[drawn]
+        return records[drawn_cells(often, check_rows(rows), rng)]
 
     def arrays(self) -> Mapping[str, Array]:
         return {"codes": self.codes.astype(np.float64), "total": np.array([self.count])}
 
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "SyntheticRecords":
-        if set(saved.arrays) != {"codes", "total"} or saved.arrays["total"].shape != (1,):
-            raise FileFormatError(
-                f"a model of records holds 'codes' and one 'total', found {sorted(saved.arrays)}; write the bundle anew"
-            )
+        saved.check_arrays("a model of records", ["codes", "total"])
         codes = saved.arrays["codes"]
         if not _fits(codes, measured.domain):
             raise FileFormatError(
                 f"a model of records of the shape {codes.shape} does not fit the domain {measured.domain.name!r}; "
                 "write the bundle anew"
             )
-        total = float(saved.arrays["total"][0])
-        return cls(measured, saved.method, saved.status, saved.stats, codes.astype(np.int64), total)
+        return cls(measured, saved.method, saved.status, saved.stats, codes.astype(np.int64), saved.total)
 
 
 def _fits(codes: Array, domain: Domain) -> bool:

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_count
+from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import Estimate, FullTableEstimate, Progress, SavedModel, Suitability, check_rows
 from consilience.estimators.evidence import (
     LARGEST_TABLE,
@@ -212,8 +212,6 @@ LARGEST_ANSWER = 2**20
 BYTES_PER_COEFFICIENT = 2_200
 """What a coefficient takes at the peak of a fit and a refit (`python -m benchmarks memory`)."""
 
-ARRAYS = {"scopes", "coefficients"}
-
 
 @dataclass(frozen=True)
 class Fourier:
@@ -316,20 +314,14 @@ class FourierEstimate(Estimate):
 
     def marginal(self, *attributes: str) -> Array:
         names = self.domain.counted_names
-        self.check_names(attributes)
+        self.check_names(attributes, LARGEST_ANSWER)
         shape = self.domain.sizes(attributes)
-        cells = math.prod(shape)
-        if cells > LARGEST_ANSWER:
-            raise TooLarge(
-                f"the marginal by {len(attributes)} attributes has {readable_count(cells)} cells, and "
-                f"{LARGEST_ANSWER:,} are allowed; ask for fewer attributes"
-            )
         scope = tuple(names.index(name) for name in attributes)
         flags = tuple(place for place in scope if self.domain.shape[place] == 2)
         found = table_of(flags, self._by_set)
         found = spread_negatives(found) if self.nonnegative else found
         kept = [2 if place in flags else 1 for place in scope]
-        return np.array(np.broadcast_to(found.reshape(kept) * (math.prod(kept) / cells), shape))
+        return np.array(np.broadcast_to(found.reshape(kept) * (math.prod(kept) / math.prod(shape)), shape))
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
@@ -355,10 +347,7 @@ class FourierEstimate(Estimate):
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> Estimate:
         if set(saved.arrays) == {"counts"}:
             return FullTableEstimate.restore(saved, measured)
-        if set(saved.arrays) != ARRAYS:
-            raise FileFormatError(
-                f"a model of coefficients holds {sorted(ARRAYS)}, found {sorted(saved.arrays)}; write the bundle anew"
-            )
+        saved.check_arrays("a model of coefficients", ["coefficients", "scopes"])
         sets, coefficients = tuple(decode_scopes(saved.arrays["scopes"])), saved.arrays["coefficients"]
         shape = measured.domain.shape
         if len(sets) != len(coefficients) or any(

@@ -19,17 +19,26 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from consilience.errors import DeclarationError, FileFormatError, TooLarge
-from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.errors import DeclarationError, FileFormatError
+from consilience.estimators.base import (
+    Estimate,
+    Progress,
+    SavedModel,
+    Suitability,
+    check_choice,
+    check_rows,
+    check_whole,
+)
 from consilience.estimators.evidence import gather, marginal_bits, refuse_nothing_to_fit
+from consilience.estimators.marginals import restored_scopes
 from consilience.kernels.rng import Generator
-from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
+from consilience.marginals.local_marginals import LocalMarginals, encode_scopes
 from consilience.marginals.table_stacks import Scope, TableStack, summed
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Status
@@ -171,8 +180,6 @@ def best_polynomial(literals: int, degree: int, *, exact_at_zero: bool = True) -
 
 Literals = Literal["matched", "missed"]
 
-ARRAYS = {"scopes", "counts"}
-
 BYTES_PER_ANSWER = 44
 """What a measured count takes at the peak of a fit and a refit (`python -m benchmarks memory`)."""
 
@@ -193,10 +200,8 @@ class Learning:
     name: ClassVar[str] = "learning"
 
     def __post_init__(self) -> None:
-        if self.literals not in ("matched", "missed"):
-            raise DeclarationError(f"the literals are {self.literals!r}; use 'matched' or 'missed'")
-        if not isinstance(self.ways, int) or isinstance(self.ways, bool):
-            raise DeclarationError(f"{self.ways!r}-way marginals were asked for; a number of ways is whole, from 1 up")
+        check_choice(self.literals, "the kind of literals", get_args(Literals))
+        check_whole(self.ways, "the number of ways")
         self.polynomial  # noqa: B018 - refuses numbers of ways and gammas that make no sense
 
     @property
@@ -239,9 +244,7 @@ class Learning:
         return Suitability(True, text, BYTES_PER_ANSWER * sum(each.values.size for each in measured))
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "LearningEstimate":
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"learning cannot fit these measurements: {suitable.reason}")
+        self.suitability(measured).require(self.name)
         began = time.perf_counter()
         told: dict[Scope, list[tuple[Array, float]]] = {}
         for scope, table, variance in _tables(measured):
@@ -339,21 +342,11 @@ class LearningEstimate(Estimate):
 
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "LearningEstimate":
-        if set(saved.arrays) != ARRAYS or {"ways", "gamma", "literals", "exact_at_zero"} - set(saved.method):
-            raise FileFormatError(
-                f"a learnt model holds {sorted(ARRAYS)} and its settings, found {sorted(saved.arrays)}; "
-                "write the bundle anew"
-            )
-        scopes, counts = tuple(decode_scopes(saved.arrays["scopes"])), saved.arrays["counts"]
-        shape = measured.domain.shape
-        if any(place >= len(shape) for scope in scopes for place in scope) or TableStack(shape, scopes).size != len(
-            counts
-        ):
-            raise FileFormatError(
-                f"a model of {len(scopes)} marginals with {counts.size} counts does not fit the domain "
-                f"{measured.domain.name!r}; write the bundle anew"
-            )
-        return cls(measured, saved.method, saved.status, saved.stats, scopes, counts)
+        saved.check_arrays("a learnt model", ["counts", "scopes"])
+        if {"ways", "gamma", "literals", "exact_at_zero"} - set(saved.method):
+            raise FileFormatError("a learnt model holds its settings, found a part of them; write the bundle anew")
+        scopes = restored_scopes(saved, measured.domain)
+        return cls(measured, saved.method, saved.status, saved.stats, scopes, saved.arrays["counts"])
 
 
 def _tables(measured: MeasurementSet) -> list[tuple[Scope, Array, float]]:

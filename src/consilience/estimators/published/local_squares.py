@@ -20,10 +20,10 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from consilience.errors import TooLarge, readable_bytes, readable_count
-from consilience.estimators.base import Progress, Suitability
+from consilience.errors import readable_bytes, readable_count
+from consilience.estimators.base import LARGEST_ANSWER, Progress, Suitability
 from consilience.estimators.evidence import gather, query_on_scope, refuse_nothing_to_fit
-from consilience.estimators.marginals import LARGEST_ANSWER, MarginalsEstimate
+from consilience.estimators.marginals import MarginalsEstimate
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
 from consilience.marginals.table_stacks import Scope, TableStack, stored_order, summed
 from consilience.measurements import Exact, MeasurementSet
@@ -213,9 +213,7 @@ class LocalSquares:
         return Suitability(True, f"{text} of memory, however large the joint table is", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "LocalSquaresEstimate":
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"local-squares cannot fit these measurements: {suitable.reason}. Use another estimator")
+        self.suitability(measured).require(self.name, ". Use another estimator")
         began = time.perf_counter()
         answers = answers_by_scope(measured)
         stack = TableStack(measured.domain.shape, answers)

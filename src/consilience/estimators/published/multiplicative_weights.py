@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +23,27 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery
 from consilience.errors import (
-    DeclarationError,
     FileFormatError,
     MeasurementError,
-    TooLarge,
     listed,
     readable_bytes,
     readable_count,
 )
-from consilience.estimators.base import Estimate, FullTableEstimate, Progress, SavedModel, Suitability, check_rows
+from consilience.estimators.base import (
+    Estimate,
+    FullTableEstimate,
+    Progress,
+    SavedModel,
+    Suitability,
+    check_choice,
+    check_whole,
+    independent_rows,
+)
 from consilience.estimators.evidence import first_fact, noise_variance, places_of, refuse_record_sums
 from consilience.kernels.rng import Generator
 from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.solvers.fit import Status, shares_of_rows
+from consilience.solvers.fit import Status
 from consilience.solvers.multiplicative_weights import WeightedTable
 
 Iterate = Literal["last", "average"]
@@ -69,9 +76,8 @@ class MultiplicativeWeights:
     name: ClassVar[str] = "multiplicative-weights"
 
     def __post_init__(self) -> None:
-        check_sweeps(self.sweeps)
-        if self.iterate not in ("last", "average"):
-            raise DeclarationError(f"the iterate {self.iterate!r} is not known; use 'last' or 'average'")
+        check_whole(self.sweeps, "the number of sweeps")
+        check_choice(self.iterate, "the iterate", get_args(Iterate))
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         against = _reason_against(measured)
@@ -93,9 +99,7 @@ class MultiplicativeWeights:
         )
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> FullTableEstimate:
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"multiplicative weights cannot fit these measurements: {suitable.reason}")
+        self.suitability(measured).require("multiplicative weights")
         began = time.perf_counter()
         rounds = _in_rounds(measured)
         table = WeightedTable(starting_weights(measured.domain), table_total(measured))
@@ -143,12 +147,6 @@ def _reason_against(measured: MeasurementSet) -> str | None:
     except MeasurementError as error:
         return str(error)
     return None
-
-
-def check_sweeps(sweeps: int) -> None:
-    """Refuse a number of sweeps that is none."""
-    if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 1:
-        raise DeclarationError(f"{sweeps!r} sweeps were asked for; ask for a whole number from 1 up, such as 100")
 
 
 def starting_weights(domain: Domain) -> NDArray[np.float64]:
@@ -248,7 +246,7 @@ class FactoredWeights:
     name: ClassVar[str] = "factored-weights"
 
     def __post_init__(self) -> None:
-        check_sweeps(self.sweeps)
+        check_whole(self.sweeps, "the number of sweeps")
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         against = _reason_against(measured)
@@ -266,9 +264,7 @@ class FactoredWeights:
         return Suitability(True, text if worst else "nothing but the total was measured", BYTES_OF_WORK * work)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "FactoredEstimate":
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"factored weights cannot fit these measurements: {suitable.reason}; use graphical")
+        self.suitability(measured).require("factored weights", "; use graphical")
         began = time.perf_counter()
         rounds = _in_rounds(measured)
         found = components(measured.domain, [each.query.attributes for each in rounds])
@@ -346,16 +342,9 @@ class FactoredEstimate(Estimate):
         return np.asarray(counts).transpose([order.index(name) for name in attributes])
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
-        names, count = self.domain.counted_names, check_rows(rows)
-        columns = np.empty((count, len(names)), dtype=np.int64)
-        single = tuple((name,) for name in names if name not in self._part_of)
-        for part in (*self.parts, *single):
-            counts = shares_of_rows(self.marginal(*part).ravel(), count, rng)
-            cells = np.repeat(np.arange(counts.size), counts)
-            rng.shuffle(cells)
-            for name, codes in zip(part, np.unravel_index(cells, self.domain.sizes(part)), strict=True):
-                columns[:, names.index(name)] = codes
-        return columns
+        single = tuple((name,) for name in self.domain.counted_names if name not in self._part_of)
+        tables = {part: self.marginal(*part) for part in (*self.parts, *single)}
+        return independent_rows(self.domain, tables, rows, rng)
 
     def arrays(self) -> Mapping[str, Array]:
         return {"total": np.array([self.records])} | {f"counts {k}": table for k, table in enumerate(self.tables)}
@@ -363,20 +352,7 @@ class FactoredEstimate(Estimate):
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "FactoredEstimate":
         parts = tuple(tuple(str(name) for name in names) for names in saved.method.get("components", ()))
-        expected = ["total", *(f"counts {k}" for k in range(len(parts)))]
-        if sorted(saved.arrays) != sorted(expected):
-            raise FileFormatError(
-                f"a product of {len(parts)} tables holds {expected}, found {sorted(saved.arrays)}; write the bundle "
-                "anew"
-            )
-        tables = tuple(saved.arrays[f"counts {k}"] for k in range(len(parts)))
-        for names, table in zip(parts, tables, strict=True):
-            if table.shape != measured.domain.sizes(names):
-                raise FileFormatError(
-                    f"the counts by {', '.join(names)} have shape {table.shape}, the domain "
-                    f"{measured.domain.sizes(names)}; write the bundle anew"
-                )
-        total = float(saved.arrays["total"].ravel()[0])
+        tables, total = saved.tables("a product of tables", "counts", parts, measured.domain), saved.total
         for names, table in zip(parts, tables, strict=True):
             if abs(float(table.sum()) - total) > 1e-6 * max(abs(total), 1e-9):
                 raise FileFormatError(

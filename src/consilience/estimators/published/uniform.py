@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Total
-from consilience.errors import FileFormatError, TooLarge, readable_count
-from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, check_rows
+from consilience.errors import readable_count
+from consilience.estimators.base import Estimate, Progress, SavedModel, Suitability, independent_rows
 from consilience.estimators.evidence import LARGEST_TABLE, Evidence, gather
 from consilience.kernels.rng import Generator
 from consilience.marginals.least_squares import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Status, shares_of_rows
+from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]
 
@@ -55,9 +55,7 @@ class Uniform:
         return Suitability(True, "the total is known, and nothing else is kept", need)
 
     def fit(self, measured: MeasurementSet, *, progress: Progress | None = None) -> "UniformEstimate":
-        suitable = self.suitability(measured)
-        if not suitable.possible:
-            raise TooLarge(f"uniform cannot fit these measurements: {suitable.reason}")
+        self.suitability(measured).require(self.name)
         began = time.perf_counter()
         evidence = gather(measured)
         exact = [float(each.values[0]) for each in evidence if each.exact]
@@ -81,9 +79,8 @@ class UniformEstimate(Estimate):
         return self.count
 
     def marginal(self, *attributes: str) -> Array:
-        self.check_names(attributes)
-        shares = _even_shares(self.domain, attributes)
-        return self.count * shares
+        self.check_names(attributes, LARGEST_TABLE)
+        return self.count * _even_shares(self.domain, attributes)
 
     def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
@@ -91,27 +88,17 @@ class UniformEstimate(Estimate):
         Attributes are independent, and each value gets its share of rows rounded down or up; those that impossible
         cells are declared by are drawn together, and so are theirs.
         """
-        names, count = self.domain.counted_names, check_rows(rows)
         together = _ruled(self.domain)
-        columns = np.empty((count, len(names)), dtype=np.int64)
-        for group in [*([together] if together else []), *((name,) for name in names if name not in together)]:
-            cells = np.repeat(*_counted(_even_shares(self.domain, group), count, rng))
-            rng.shuffle(cells)
-            codes = np.unravel_index(cells, self.domain.sizes(group))
-            for name, column in zip(group, codes, strict=True):
-                columns[:, names.index(name)] = column
-        return columns
+        groups = [*([together] if together else []), *((n,) for n in self.domain.counted_names if n not in together)]
+        return independent_rows(self.domain, {group: _even_shares(self.domain, group) for group in groups}, rows, rng)
 
     def arrays(self) -> Mapping[str, Array]:
         return {"total": np.array([self.count])}
 
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "UniformEstimate":
-        if set(saved.arrays) != {"total"} or saved.arrays["total"].shape != (1,):
-            raise FileFormatError(
-                f"an even model holds one 'total', found {sorted(saved.arrays)}; write the bundle anew"
-            )
-        return cls(measured, saved.method, saved.status, saved.stats, float(saved.arrays["total"][0]))
+        saved.check_arrays("an even model", ["total"])
+        return cls(measured, saved.method, saved.status, saved.stats, saved.total)
 
 
 def _tells_the_total(evidence: Evidence) -> bool:
@@ -141,11 +128,6 @@ def _even_shares(domain: Domain, attributes: tuple[str, ...]) -> Array:
     Only the attributes that rules name make a difference: their possible cells are counted, the others' are all alike.
     """
     shape = domain.sizes(attributes)
-    if math.prod(shape) > LARGEST_TABLE:
-        raise TooLarge(
-            f"the marginal by {len(attributes)} attributes has {math.prod(shape):,} cells, and {LARGEST_TABLE:,} are "
-            "allowed; ask for fewer attributes"
-        )
     ruled = _ruled(domain)
     allowed = domain.project(ruled).allowed_cells() if ruled else None
     if allowed is None:
@@ -157,9 +139,3 @@ def _even_shares(domain: Domain, attributes: tuple[str, ...]) -> Array:
     turned = np.asarray(possible).transpose([kept.index(name) for name in named])
     spread = [size if name in kept else 1 for name, size in zip(attributes, shape, strict=True)]
     return np.array(np.broadcast_to(turned.reshape(spread) * (math.prod(spread) / max(math.prod(shape), 1)), shape))
-
-
-def _counted(shares: Array, rows: int, rng: Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each cell's number, and how many rows it gets."""
-    counts = shares_of_rows(shares.ravel(), rows, rng)
-    return np.arange(counts.size), counts

@@ -3,17 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, MeasurementError
+from consilience.estimators.base import check_choice
 from consilience.iterates.clustering import Negatives, clusters_of_cells, next_centroids, suggested_divisions
 from consilience.kernels.regions import CellGrid, Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.plans.budget_parts import check_share, in_two_parts
+from consilience.plans.base import DescribedPlan, check_share, in_two_parts
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import (
@@ -93,7 +94,7 @@ RESTARTS = 20
 
 
 @dataclass(frozen=True)
-class ClusterGrid:
+class ClusterGrid(DescribedPlan):
     """The counts of equal cells over continuous attributes, for clusters of them.
 
     `divisions` is how many parts each side is cut into; by default Su et al.'s rule decides, for which the number of
@@ -105,6 +106,7 @@ class ClusterGrid:
     8
     """
 
+    name = "cluster-grid"
     clusters: int
     attributes: tuple[str, ...] | None = None
     divisions: int | None = None
@@ -118,8 +120,7 @@ class ClusterGrid:
         check_share(self.total_share, "the number of records")
         if self.divisions is not None:
             CellGrid(self.divisions, Region("box", 1))
-        if self.negatives not in ("project", "zero"):
-            raise DeclarationError(f"negative counts are to be {self.negatives!r}; use 'project' or 'zero'")
+        check_choice(self.negatives, "what becomes of negative counts", get_args(Negatives))
 
     def run(self, gate: Gate) -> None:
         self.measure_cells(gate, gate.budget)
@@ -163,18 +164,6 @@ class ClusterGrid:
             "the grid follows: a preview shows the coarsest one.",
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "cluster-grid",
-            "clusters": self.clusters,
-            "attributes": None if self.attributes is None else list(self.attributes),
-            "divisions": self.divisions,
-            "region": self.region,
-            "total_share": self.total_share,
-            "negatives": self.negatives,
-            "seed": self.seed,
-        }
-
     def _points(self) -> KMeans:
         """The plan whose attributes and region these are."""
         return KMeans(self.clusters, self.attributes, region=self.region, seed=self.seed)
@@ -188,7 +177,7 @@ class ClusterGrid:
 
 
 @dataclass(frozen=True)
-class HybridClusters:
+class HybridClusters(DescribedPlan):
     """A share of the budget for the counts of a grid, the rest for one round of k-means from its clusters.
 
     `grid_share` is half in the paper. Within the round, counts get `count_share`. The other options are those of
@@ -198,6 +187,7 @@ class HybridClusters:
     0.5
     """
 
+    name = "hybrid-clusters"
     clusters: int
     attributes: tuple[str, ...] | None = None
     divisions: int | None = None
@@ -243,10 +233,6 @@ class HybridClusters:
         shares = f"The grid gets a share of {self.grid_share:g} of the budget, and one round of k-means the rest."
         return (shares, *self.grid().explain(example, budget))
 
-    def to_json(self) -> dict[str, Any]:
-        shared = self.grid().to_json() | {"grid_share": self.grid_share, "count_share": self.count_share}
-        return shared | {"plan": "hybrid-clusters"}
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # GUPT: the average of clusterings of blocks of records (Mohan et al. 2012, after Nissim et al. 2007).
@@ -264,7 +250,7 @@ BLOCKS_EXPONENT = 0.4
 
 
 @dataclass(frozen=True)
-class SampleAndAggregate:
+class SampleAndAggregate(DescribedPlan):
     """The sum of the centroids of all blocks, each clustered from the same public start.
 
     `blocks` is their number: N^0.4 by default, with the number of records measured for `total_share` of the budget
@@ -274,6 +260,7 @@ class SampleAndAggregate:
     40
     """
 
+    name = "sample-and-aggregate"
     clusters: int
     attributes: tuple[str, ...] | None = None
     blocks: int | None = None
@@ -322,17 +309,6 @@ class SampleAndAggregate:
             "ℓ = N^0.4 blocks: a preview shows one.",
             noise,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "sample-and-aggregate",
-            "clusters": self.clusters,
-            "attributes": None if self.attributes is None else list(self.attributes),
-            "blocks": self.blocks,
-            "region": self.region,
-            "total_share": self.total_share,
-            "seed": self.seed,
-        }
 
     def _points(self) -> KMeans:
         """The plan whose attributes, region and start these are."""

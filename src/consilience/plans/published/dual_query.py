@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +23,13 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import AnswerSets, Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.estimators.base import check_whole
 from consilience.estimators.published.dual_query import DualQuery as PublishedRecords
 from consilience.estimators.published.dual_query import selections
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload
-from consilience.plans.budget_parts import check_share
+from consilience.plans.base import check_share, without_totals
 from consilience.plans.published.record_search import LARGEST_TABLE, Conjunction, best_record
 from consilience.privacy.budgets import Budget, epsilon_from_rho
 from consilience.privacy.gate import Gate
@@ -187,6 +187,7 @@ class DualQuery(AnswersWorkload):
     20
     """
 
+    name = "dual-query"
     workload: Workload
     rounds: int | None = None
     draws: int | None = None
@@ -196,16 +197,14 @@ class DualQuery(AnswersWorkload):
     largest_search: int = LARGEST_TABLE
 
     def __post_init__(self) -> None:
-        for name, value, least in (("rounds", self.rounds, 2), ("draws", self.draws, 1), ("seed", self.seed, 0)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-                raise DeclarationError(f"the number of {name} is {value!r}; give a whole number from {least} up")
+        check_whole(self.rounds, "the number of rounds", 2, optional=True)
+        check_whole(self.draws, "the number of draws", optional=True)
+        check_whole(self.seed, "the seed", 0)
+        check_whole(self.largest_search, "the most cells of a search")
         if not 0 < self.rate < float("inf"):
             raise DeclarationError(f"the learning rate is {self.rate}; give a finite number above 0, such as 2")
-        if self.largest_search < 1:
-            raise DeclarationError(f"a search of up to {self.largest_search} cells was asked for; allow 1 or more")
         check_share(self.total_share, "the total")
-        if not any(query.factors for query in self.workload.queries):
-            raise DeclarationError("the workload asks for nothing but the total; name queries about attributes")
+        without_totals(self.workload)
         if len(set(self.workload.weights)) > 1:
             raise DeclarationError(
                 "the queries have different weights, and DualQuery counts every single answer alike; give equal weights"
@@ -222,7 +221,7 @@ class DualQuery(AnswersWorkload):
                 f"the counts by {names} are public, and DualQuery's records cannot keep exact counts; leave them out "
                 "of the domain, or use another plan"
             )
-        sets = AnswerSets(_without_totals(self.workload), gate.domain)
+        sets = AnswerSets(without_totals(self.workload), gate.domain)
         records, rest = self._records(gate)
         plan = self._schedule(gate.budget, records, rest, gate.rows_per_unit)
         search = _RecordSearch(sets, generator(self.seed), self.largest_search)
@@ -279,18 +278,6 @@ class DualQuery(AnswersWorkload):
             f"Charged: {'basic' if plan.pure else 'zCDP'}.",
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "dual-query",
-            "workload": self.workload.to_json(),
-            "rounds": self.rounds,
-            "draws": self.draws,
-            "rate": self.rate,
-            "total_share": self.total_share,
-            "seed": self.seed,
-            "largest_search": self.largest_search,
-        }
-
 
 class _RecordSearch:
     """Finds records for drawn candidates; it knows the domain and nothing of the data."""
@@ -334,7 +321,3 @@ def _scale(price: Budget, rows: int) -> float:
 
 def _whole_records(total: float) -> int:
     return min(LARGEST_RECORDS, max(1, round(float(total))))
-
-
-def _without_totals(workload: Workload) -> Workload:
-    return Workload.of([query for query in workload.queries if query.factors])

@@ -3,14 +3,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from consilience.domain.attributes import Attribute, Numeric
 from consilience.domain.factors import Factor, Fourier, Haar, Intervals, Nominal
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
 from consilience.kernels.transforms import most_frequencies, rows_of
-from consilience.plans.budget_parts import at_least_two, check_share, in_two_parts, mean_absolute_noise
+from consilience.plans.base import (
+    DescribedPlan,
+    at_least_two,
+    best_selector,
+    check_share,
+    in_two_parts,
+    mean_absolute_noise,
+)
 from consilience.plans.histogram import WeightedRanges, branching_for, greedy_level_shares, levels_of
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
@@ -19,7 +25,7 @@ from consilience.privacy.partitions import Bisection, IntervalFamily, LeastCostP
 
 
 @dataclass(frozen=True)
-class Dawa:
+class Dawa(DescribedPlan):
     """The counts of a tree over buckets of neighbouring values, cut privately where counts differ.
 
     Stage 1 spends `partition_share` on a partition of least noisy cost, where a bucket costs Σ|count − median| and
@@ -37,6 +43,7 @@ class Dawa:
     of at most that bucket's Σ|count − mean| joins.
     """
 
+    name = "dawa"
     attribute: str
     partition_share: float = 0.25
     intervals: IntervalFamily = "dyadic"
@@ -72,7 +79,7 @@ class Dawa:
         shares = [1.0] * height
         if asked:
             ranges = WeightedRanges.of_codes(asked, starts, attribute.size)
-            shares = greedy_level_shares(ranges, buckets, branching, unit=unit)
+            shares, _ = greedy_level_shares(ranges, buckets, branching, unit=unit)
         widths = [branching ** (height - 1 - level) for level in range(height)]
         return [(width, share) for width, share in zip(widths, shares, strict=True) if share > 0]
 
@@ -80,16 +87,6 @@ class Dawa:
         """The first and last code of each range asked for."""
         found = [attribute.codes_between(low, high) for low, high in self.ranges or ()]
         return [(codes[0], codes[-1]) for codes in found]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "dawa",
-            "attribute": self.attribute,
-            "partition_share": self.partition_share,
-            "intervals": self.intervals,
-            "branching": self.branching,
-            "ranges": None if self.ranges is None else [list(ends) for ends in self.ranges],
-        }
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -100,7 +97,7 @@ MOST_LEVELS = 12
 
 
 @dataclass(frozen=True)
-class Php:
+class Php(DescribedPlan):
     """The totals of buckets of neighbouring values, cut by private bisection where counts differ.
 
     A share of the budget chooses the buckets: on each of `levels` levels every bucket is cut in two, or kept, so as to
@@ -110,6 +107,7 @@ class Php:
     of a bucket of w values is then at most D/w + E|noise|/w, with D the sum of absolute deviations from its mean.
     """
 
+    name = "php"
     attribute: str
     partition_share: float = 0.5
     levels: int | None = None
@@ -127,21 +125,13 @@ class Php:
         starts = at_least_two(gate.partition(rule, partition), attribute.size)
         gate.measure(Query.of({self.attribute: Intervals.from_codes(attribute, starts)}), rest)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "php",
-            "attribute": self.attribute,
-            "partition_share": self.partition_share,
-            "levels": self.levels,
-        }
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # EFPA: a histogram through as many low frequencies as are worth their noise (Acs, Castelluccia, Chen 2012).
 
 
 @dataclass(frozen=True)
-class Efpa:
+class Efpa(DescribedPlan):
     """The Fourier coefficients of one attribute's counts, up to a frequency that is chosen privately.
 
     With the counts' coefficients c₀, c₁, … in an orthonormal basis, keeping the first k leaves out the norm of the
@@ -161,6 +151,7 @@ class Efpa:
       0 alone is nothing but the total.
     """
 
+    name = "efpa"
     attribute: str
     selection_share: float = 0.5
     largest: int = 2048
@@ -176,18 +167,9 @@ class Efpa:
         candidates = range(fewest, max(fewest, min(most_frequencies(size), self.largest)) + 1)
         selection, rest = in_two_parts(gate.budget, self.selection_share)
         penalties = tuple(noise_norm(size, frequencies, rest) for frequencies in candidates)
-        # In zCDP the exponential mechanism costs a quarter of what permute-and-flip does at the same ε.
-        selector = "permute-and-flip" if gate.budget.additive_unit == "epsilon" else "exponential"
+        selector = best_selector(gate.budget.additive_unit)
         chosen = gate.select(SpectralTail(self.attribute, size, penalties, fewest), selection, selector=selector)
         gate.measure(Query.of({self.attribute: Fourier(chosen)}), rest)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "efpa",
-            "attribute": self.attribute,
-            "selection_share": self.selection_share,
-            "largest": self.largest,
-        }
 
 
 def noise_norm(size: int, frequencies: int, budget: Budget) -> float:
@@ -215,7 +197,7 @@ def noise_norm(size: int, frequencies: int, budget: Budget) -> float:
 
 
 @dataclass(frozen=True)
-class Wavelet:
+class Wavelet(DescribedPlan):
     """The wavelet coefficients of the table over some attributes (by default all), in one query.
 
     Numeric attributes get the Haar wavelet, hierarchies and categorical attributes the nominal one; several attributes
@@ -244,6 +226,7 @@ class Wavelet:
     the paper's "mean subtraction" does. Other lengths are padded with zeros that nobody needs to measure.
     """
 
+    name = "wavelet"
     attributes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -256,11 +239,7 @@ class Wavelet:
 
     def run(self, gate: Gate) -> None:
         names = gate.domain.counted_names if self.attributes is None else self.attributes
-        gate.measure(Query.of({name: _wavelet_of(gate.domain[name]) for name in names}), gate.budget)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"plan": "wavelet", "attributes": None if self.attributes is None else list(self.attributes)}
-
-
-def _wavelet_of(attribute: Attribute) -> Factor:
-    return Haar() if isinstance(attribute, Numeric) else Nominal()
+        wavelets: dict[str, Factor] = {
+            name: Haar() if isinstance(gate.domain[name], Numeric) else Nominal() for name in names
+        }
+        gate.measure(Query.of(wavelets), gate.budget)

@@ -30,8 +30,10 @@ from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.workloads import attribute_sets
 from consilience.errors import DeclarationError, TooLarge
+from consilience.estimators.base import check_whole, named_marginals
 from consilience.estimators.published.learning import Learning as LearningEstimator
 from consilience.estimators.published.learning import Literals
+from consilience.plans.base import DescribedPlan
 from consilience.privacy.gate import Gate
 
 MOST_COEFFICIENTS = 10_000
@@ -48,17 +50,17 @@ def fourier_coefficients(points: int, ways: int) -> int:
 
 
 @dataclass(frozen=True)
-class Fourier:
+class Fourier(DescribedPlan):
     """The coefficients of all sets of up to `ways` flags, with equal noise; for tables whose attributes are all flags.
 
     Fit with `estimators.Fourier`, which gives marginals of up to `ways` attributes.
     """
 
+    name = "fourier"
     ways: int = 2
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ways, int) or isinstance(self.ways, bool) or self.ways < 1:
-            raise DeclarationError(f"{self.ways!r}-way marginals were asked for; a number of ways is from 1 up")
+        check_whole(self.ways, "the number of ways")
 
     def run(self, gate: Gate) -> None:
         gate.measure(self.queries(gate.domain), gate.budget)
@@ -89,9 +91,6 @@ class Fourier:
         }
         sets = (names for size in range(ways + 1) for names in itertools.combinations(signs, size))
         return [Query.of({name: signs[name] for name in names}) for names in sets]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"plan": "fourier", "ways": self.ways}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ MOST_MARGINALS = 10_000
 
 
 @dataclass(frozen=True)
-class Learning:
+class Learning(DescribedPlan):
     """All marginals of up to D attributes, in shares that suit the polynomial of error γ for `ways` literals.
 
     >>> flags = Domain.from_sizes({"a": 2, "b": 2, "c": 2})
@@ -143,6 +142,7 @@ class Learning:
     [((), 0.333), (('a',), 0.667), (('b',), 0.667), (('c',), 0.667)]
     """
 
+    name = "learning"
     ways: int = 2
     gamma: float = 0.25
     literals: Literals = "matched"
@@ -184,15 +184,6 @@ class Learning:
             for members in itertools.combinations(names, size)
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "learning",
-            "ways": self.ways,
-            "gamma": self.gamma,
-            "literals": self.literals,
-            "exact_at_zero": self.exact_at_zero,
-        }
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # DataCube: which marginals to measure so that the marginals of a workload come out best (Ding et al. 2011).
@@ -229,7 +220,7 @@ MOST_BOUNDS = 64
 
 
 @dataclass(frozen=True)
-class DataCube:
+class DataCube(DescribedPlan):
     """The marginals from which those of a workload follow with the least largest variance, in equal shares.
 
     The workload is all marginals over `ways` attributes, or those named in `marginals`.
@@ -239,15 +230,15 @@ class DataCube:
     (('a', 'b', 'c', 'd'),)
     """
 
+    name = "data-cube"
     ways: int = 2
     marginals: Sequence[tuple[str, ...] | str] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ways, int) or isinstance(self.ways, bool) or self.ways < 1:
-            raise DeclarationError(f"{self.ways!r}-way marginals were asked for; a number of ways is from 1 up")
+        check_whole(self.ways, "the number of ways")
         if self.marginals is None:
             return
-        named = tuple((each,) if isinstance(each, str) else tuple(each) for each in self.marginals)
+        named = named_marginals(self.marginals)
         object.__setattr__(self, "marginals", named)
         if not any(named):
             raise DeclarationError("no marginals were named; name at least one, such as [('age', 'sex')]")
@@ -258,7 +249,7 @@ class DataCube:
         if self.marginals is None:
             wanted = attribute_sets(domain, min(self.ways, len(names)))
         else:
-            wanted = [domain.ordered((each,) if isinstance(each, str) else each) for each in self.marginals]
+            wanted = [domain.ordered(each) for each in named_marginals(self.marginals)]
         places = {name: place for place, name in enumerate(names)}
         for name in (name for each in wanted for name in each if name not in places):
             raise DeclarationError(f"the attribute {name!r} is continuous and has no cells; leave it out")
@@ -271,9 +262,9 @@ class DataCube:
         gate.measure([Query.marginal(*names) for names in chosen], gate.budget)
 
     def to_json(self) -> dict[str, Any]:
-        if self.marginals is None:
-            return {"plan": "data-cube", "ways": self.ways}
-        return {"plan": "data-cube", "marginals": [list(names) for names in self.marginals]}
+        described = super().to_json()
+        del described["marginals" if self.marginals is None else "ways"]
+        return described
 
 
 @lru_cache(maxsize=32)

@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,13 @@ from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge, readable_count
+from consilience.estimators.base import check_choice, check_whole
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.published.multiplicative_weights import (
     LARGEST_WORK,
     FactoredWeights,
     Iterate,
     MultiplicativeWeights,
-    check_sweeps,
     components,
     follow,
     measured_total,
@@ -44,10 +44,9 @@ from consilience.estimators.published.multiplicative_weights import (
 )
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, ModelSizes
-from consilience.plans.budget_parts import check_share, mean_absolute_noise
+from consilience.plans.base import DescribedPlan, best_selector, check_share, mean_absolute_noise, without_totals
 from consilience.plans.forest import attribute_importance
 from consilience.plans.running_estimates import RunningEstimate
-from consilience.plans.spanning_pairs import best_selector
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.query_scores import QueryError, WorkloadRows
@@ -62,7 +61,7 @@ Candidates = Literal["answers", "marginals"]
 
 
 @dataclass(frozen=True)
-class Mwem:
+class Mwem(DescribedPlan):
     """Rounds of selecting and measuring one answer of the workload each, or one of its marginals.
 
     `candidates` is what a round selects: "answers", single numbers, or "marginals", whole tables. `sweeps` is how often
@@ -76,6 +75,7 @@ class Mwem:
     3
     """
 
+    name = "mwem"
     workload: Workload
     rounds: int | None = None
     sweeps: int = 100
@@ -85,17 +85,11 @@ class Mwem:
     candidates: Candidates = "answers"
 
     def __post_init__(self) -> None:
-        if self.rounds is not None and (not isinstance(self.rounds, int) or self.rounds < 1):
-            raise DeclarationError(f"{self.rounds!r} rounds were asked for; ask for a whole number from 1 up")
-        if not 0 < self.total_share < 1:
-            raise DeclarationError(
-                f"the share of the budget for the total is {self.total_share}; it lies between 0 and 1, such as 0.05"
-            )
-        check_sweeps(self.sweeps)
-        if not any(query.factors for query in self.workload.queries):
-            raise DeclarationError("the workload asks for nothing but the total; name queries about attributes")
-        if self.candidates not in ("answers", "marginals"):
-            raise DeclarationError(f"the candidates are {self.candidates!r}; use 'answers' or 'marginals'")
+        check_whole(self.rounds, "the number of rounds", optional=True)
+        check_share(self.total_share, "the total")
+        check_whole(self.sweeps, "the number of sweeps")
+        without_totals(self.workload)
+        check_choice(self.candidates, "the kind of candidates", get_args(Candidates))
         if self.candidates == "marginals":
             _refuse_other_queries(self.workload)
         self.estimator()
@@ -122,10 +116,9 @@ class Mwem:
             follow(table, measurement, measurement.query.bind(gate.domain))
             table.sweep(self.sweeps)
 
-    def _choices(self, domain: Domain) -> "_Choices":
-        if self.candidates == "marginals":
-            return _WholeMarginals(_without_totals(self.workload), domain)
-        return _SingleAnswers(_without_totals(self.workload), domain)
+    def _choices(self, domain: Domain) -> "_SingleAnswers | _WholeMarginals":
+        kind = _WholeMarginals if self.candidates == "marginals" else _SingleAnswers
+        return kind(without_totals(self.workload), domain)
 
     def _total(self, gate: Gate) -> tuple[float, Fraction]:
         """The number of records, public or measured, and the share of the budget that is left."""
@@ -144,34 +137,15 @@ class Mwem:
         return balanced_rounds(gate.budget, records=float(total), cells=gate.domain.cells, candidates=candidates)
 
     def to_json(self) -> dict[str, Any]:
-        described = {
-            "plan": "mwem",
-            "workload": self.workload.to_json(),
-            "rounds": self.rounds,
-            "sweeps": self.sweeps,
-            "total_share": self.total_share,
-            "selector": self.selector,
-        }
-        return described if self.candidates == "answers" else described | {"candidates": self.candidates}
-
-
-class _Choices(Protocol):
-    """What a round can measure, and how one is selected."""
-
-    @property
-    def most_answers(self) -> int:
-        """The most answers that one of them has."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def select(self, counts: NDArray[np.float64], gate: Gate, budget: Budget, selector: Selector) -> Query:
-        """The one that the estimated counts get most wrong, chosen privately at this price."""
-        ...
+        described = super().to_json()
+        del described["iterate"]
+        if self.candidates == "answers":
+            del described["candidates"]
+        return described
 
 
 class _SingleAnswers:
-    """Every single answer of a workload."""
+    """What a round can measure: every single answer of a workload."""
 
     most_answers = 1
 
@@ -182,6 +156,7 @@ class _SingleAnswers:
         return len(self.rows)
 
     def select(self, counts: NDArray[np.float64], gate: Gate, budget: Budget, selector: Selector) -> Query:
+        """The one that the estimated counts get most wrong, chosen privately at this price."""
         estimates = [bound.answer_full(counts) for bound in self.rows.bounds]
         return gate.select(QueryError(self.rows, estimates), budget, selector=selector)
 
@@ -232,12 +207,6 @@ def balanced_rounds(budget: Budget, *, records: float, cells: int, candidates: i
     else:
         best = math.sqrt(amount) * spread / (5.0 * choices)
     return min(MOST_ROUNDS, max(1, round(best)))
-
-
-def _without_totals(workload: Workload) -> Workload:
-    """The queries that name attributes; the total is known or measured apart."""
-    kept = [(query, weight) for query, weight in workload if query.factors]
-    return Workload.of([query for query, _ in kept], weights=[weight for _, weight in kept])
 
 
 def _refuse_other_queries(workload: Workload) -> None:
@@ -294,6 +263,7 @@ class MwemModels(AnswersWorkload):
     'graphical'
     """
 
+    name = "mwem-models"
     workload: Workload
     rounds: int | None = None
     estimation: Estimation = "graphical"
@@ -306,17 +276,11 @@ class MwemModels(AnswersWorkload):
 
     def __post_init__(self) -> None:
         for option, choices in (("estimation", Estimation), ("candidates", ModelCandidates), ("beyond", Beyond)):
-            if getattr(self, option) not in get_args(choices):
-                raise DeclarationError(
-                    f"{option} is {getattr(self, option)!r}; choose one of {', '.join(get_args(choices))}"
-                )
+            check_choice(getattr(self, option), option, get_args(choices))
         for option in ("rounds", "largest_model"):
-            value = getattr(self, option)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise DeclarationError(f"{option} is {value!r}; give a whole number from 1 up")
+            check_whole(getattr(self, option), option, optional=True)
         check_share(self.total_share, "the total")
-        if not any(query.factors for query in self.workload.queries):
-            raise DeclarationError("the workload asks for nothing but the total; name queries about attributes")
+        without_totals(self.workload)
 
     def estimator(self) -> Graphical | FactoredWeights:
         """The estimator that this plan uses between rounds."""
@@ -328,7 +292,7 @@ class MwemModels(AnswersWorkload):
 
     def run(self, gate: Gate) -> None:
         queries = _Questions(self, gate.domain)
-        sizes = self._sizes(gate.domain, queries.asked)
+        sizes = (_TreeSizes if self.estimation == "graphical" else _ComponentSizes)(gate.domain, queries.asked)
         rounds = self.rounds or min(MOST_ROUNDS, 2 * len(attribute_importance(self.workload, gate.domain)))
         self._within(queries, sizes)  # refused here if nothing fits, before anything is spent
         running = RunningEstimate(gate.domain, self.estimator())
@@ -349,10 +313,7 @@ class MwemModels(AnswersWorkload):
             running.add(gate.measure(chosen, step))
             sizes.add(chosen)
 
-    def _sizes(self, domain: Domain, asked: Sequence[Query]) -> "_Sizes":
-        return _TreeSizes(domain, asked) if self.estimation == "graphical" else _ComponentSizes(domain)
-
-    def _within(self, queries: "_Questions", sizes: "_Sizes") -> list[int]:
+    def _within(self, queries: "_Questions", sizes: "_TreeSizes | _ComponentSizes") -> list[int]:
         """The places of the queries whose model is small enough; with `beyond="refuse"`, of all."""
         places = range(len(queries.asked))
         if self.beyond == "refuse":
@@ -374,35 +335,9 @@ class MwemModels(AnswersWorkload):
             f"measures it; those shown here stand for others. Between rounds a {self.estimation} model is fitted",
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "mwem-models",
-            "workload": self.workload.to_json(),
-            "rounds": self.rounds,
-            "estimation": self.estimation,
-            "candidates": self.candidates,
-            "largest_model": self.largest_model,
-            "beyond": self.beyond,
-            "parts": self.parts,
-            "beyond_noise": self.beyond_noise,
-            "total_share": self.total_share,
-        }
-
-
-class _Sizes(Protocol):
-    """How large a model would become with one more query, and what was measured so far."""
-
-    def size_with(self, query: Query) -> int: ...
-
-    def answers_with(self, query: Query) -> bool:
-        """Whether every query of the workload would be answered in reasonable time."""
-        ...
-
-    def add(self, query: Query) -> None: ...
-
 
 class _TreeSizes:
-    """Cells of the junction tree."""
+    """How large a model would become with one more query: cells of the junction tree."""
 
     def __init__(self, domain: Domain, asked: Sequence[Query]) -> None:
         self._sizes = ModelSizes(domain, [query.attributes for query in asked])
@@ -411,6 +346,7 @@ class _TreeSizes:
         return self._sizes.cells_with(query.attributes)
 
     def answers_with(self, query: Query) -> bool:
+        """Whether every query of the workload would be answered in reasonable time."""
         return self._sizes.allows(query.attributes, math.inf)
 
     def add(self, query: Query) -> None:
@@ -420,7 +356,7 @@ class _TreeSizes:
 class _ComponentSizes:
     """Answers times cells of the component that a query would be part of."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, _asked: Sequence[Query]) -> None:
         self._domain = domain
         self._measured: list[Query] = []
 

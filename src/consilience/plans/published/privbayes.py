@@ -32,11 +32,12 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.estimators.base import check_choice, check_whole
 from consilience.estimators.published.bayesian_network import LARGEST_TREE, BayesianNetwork
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.answering import AnswersWorkload, ModelSizes
-from consilience.plans.budget_parts import check_share
+from consilience.plans.base import check_share
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.network_scores import LONGEST_LADDER, MOST_CELLS, Dependence, Family, FamilyDependence
@@ -237,6 +238,7 @@ class PrivBayes(AnswersWorkload):
     0.3
     """
 
+    name = "privbayes"
     structure_share: float = STRUCTURE_SHARE
     usefulness: float = USEFULNESS
     score: Dependence | Literal["auto"] = "auto"
@@ -251,10 +253,8 @@ class PrivBayes(AnswersWorkload):
         check_share(self.structure_share, "the network")
         if not 0 < self.usefulness < math.inf:
             raise DeclarationError(f"the usefulness is {self.usefulness}; it is a number above 0, such as 4")
-        if self.score not in ("auto", "R", "F", "I"):
-            raise DeclarationError(f"the score is {self.score!r}; choose auto, R, F or I")
-        if self.degree is not None and (not isinstance(self.degree, int) or self.degree < 0):
-            raise DeclarationError(f"{self.degree!r} parents were asked for; ask for a whole number from 0 up")
+        check_choice(self.score, "the score", ("auto", "R", "F", "I"))
+        check_whole(self.degree, "the number of parents", 0, optional=True)
         if not isinstance(self.max_candidates, int) or not 1 <= self.max_candidates <= 1_000_000:
             raise DeclarationError(f"{self.max_candidates!r} candidates a round were allowed; allow 1 to 1,000,000")
         generator(self.seed)
@@ -317,18 +317,10 @@ class PrivBayes(AnswersWorkload):
         return start, f"Tables of up to about {useful.cells:,.0f} cells are useful (theta {self.usefulness:g})."
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "plan": "privbayes",
-            "structure_share": self.structure_share,
-            "usefulness": self.usefulness,
-            "score": self.score,
-            "degree": self.degree,
-            "root": self.root,
-            "max_candidates": self.max_candidates,
-            "seed": self.seed,
-            "selector": self.selector,
-            **({} if self.workload is None else {"workload": self.workload.to_json()}),
-        }
+        described = super().to_json()
+        if self.workload is None:
+            del described["workload"]
+        return described
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,39 @@
-"""One budget in two parts that sum to the whole, to the last digit, and a gate whose plan has one of them."""
+"""What plans share: how they are described, the checks of their options, and one budget in two parts."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measurements import Measurement
-from consilience.privacy.budgets import Budget, budget, exact_difference
+from consilience.privacy.budgets import AdditiveUnit, Budget, budget, exact_difference
 from consilience.privacy.gate import Candidate, Gate
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.record_statistics import RecordStatistic
 from consilience.privacy.scores import Score, Selector
+
+
+@dataclass(frozen=True)
+class DescribedPlan:
+    """A plan that is told by its name and its fields.
+
+    The description is the identity of a request: a ledger that holds one with the same description answers it again.
+    """
+
+    name: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"plan": self.name} | {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    """A field as JSON has it."""
+    if isinstance(value, Workload):
+        return value.to_json()
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
 
 
 def in_two_parts(whole: Budget, share: float) -> tuple[Budget, Budget]:
@@ -27,8 +50,23 @@ def in_two_parts(whole: Budget, share: float) -> tuple[Budget, Budget]:
 
 def check_share(share: float, what: str) -> None:
     """Refuse a share that leaves nothing for one of the two parts."""
-    if not 0 < share < 1:
-        raise DeclarationError(f"the share of the budget for {what} is {share}; it lies between 0 and 1, such as 0.25")
+    if not (isinstance(share, int | float) and 0 < share < 1):
+        raise DeclarationError(
+            f"the share for {what} is {share!r}; give a part of the budget between 0 and 1, such as 0.25"
+        )
+
+
+def without_totals(workload: Workload) -> Workload:
+    """The queries that name attributes; refused where there is none. The total is known, or measured apart."""
+    kept = [(query, weight) for query, weight in workload if query.factors]
+    if not kept:
+        raise DeclarationError("the workload asks for nothing but the total; name queries about attributes")
+    return Workload.of([query for query, _ in kept], weights=[weight for _, weight in kept])
+
+
+def best_selector(unit: AdditiveUnit) -> Selector:
+    """The selector that is most exact at a price: a pure ε buys permute-and-flip, ρ the exponential mechanism."""
+    return "permute-and-flip" if unit == "epsilon" else "exponential"
 
 
 class PartialGate:
