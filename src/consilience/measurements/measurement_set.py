@@ -1,7 +1,5 @@
 """Measurements that belong together: one domain, one promise of privacy, one provenance."""
 
-import hashlib
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ from consilience.domain.domains import Domain, PublicFacts, PublicMargin
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import MeasurementError
-from consilience.measurements.measurement import Measurement, finite_number, plain_mapping
+from consilience.measurements.measurement import Measurement, checksum, finite_number, plain_mapping
 from consilience.measurements.noise_laws import Exact, NoiseLaw
 from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
 from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget, sum_spent
@@ -204,17 +202,6 @@ class MeasurementSet:
 
 
 SHOWN_MEASUREMENTS = 20
-
-
-def checksum(measurements: Iterable[Measurement]) -> str:
-    """The SHA-256 of queries, noisy values and noise laws under their ids, whatever their order."""
-    found = hashlib.sha256()
-    for each in sorted(measurements, key=lambda each: each.id):
-        law = [each.noise.law, float(each.noise.scale_parameter), each.noise.lattice_step]
-        about = [each.id, each.kind, each.query.to_json(), law, each.clipped, dict(each.extra), each.values.size]
-        found.update(json.dumps(about, sort_keys=True).encode())
-        found.update(each.values.astype("<f8").tobytes())
-    return found.hexdigest()
 
 
 def _as_names(key: MarginalKey) -> tuple[str, ...]:
