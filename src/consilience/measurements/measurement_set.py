@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from consilience.errors import MeasurementError
 from consilience.measurements.measurement import Measurement, checksum, finite_number, plain_mapping
 from consilience.measurements.noise_laws import Exact, NoiseLaw
 from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
-from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget, sum_spent
+from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget
 
 MarginalKey = str | tuple[str, ...]
 
@@ -201,6 +202,9 @@ class MeasurementSet:
         return "\n".join([*lines, self.privacy.describe()])
 
 
+# Wide enough for sums of amounts of 200 characters; a sum that would have to be rounded is refused.
+_EXACT = Context(prec=500, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
+
 SHOWN_MEASUREMENTS = 20
 
 
@@ -332,3 +336,24 @@ def _total_spent(parts: Sequence[Mapping[str, str] | None]) -> tuple[dict[str, s
         listed = "; ".join(describe_budget(part) for part in known)
         return None, (f"The merged measurements spent {listed}. The ledger converts these to one unit and adds them.",)
     return sum_spent(known), ()
+
+
+def sum_spent(budgets: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The sum of budgets of one unit, number by number, to the last digit.
+
+    >>> sum_spent([{"epsilon": "0.1"}, {"epsilon": "0.2"}])
+    {'epsilon': '0.3'}
+    """
+    total: dict[str, Decimal] = {}
+    try:
+        for budget in budgets:
+            for name, text in budget.items():
+                total[name] = _EXACT.add(total.get(name, Decimal(0)), Decimal(text))
+    except Inexact:
+        raise MeasurementError("the budgets spent differ too much in size to be added exactly") from None
+    return {name: _decimal_text(amount) for name, amount in total.items()}
+
+
+def _decimal_text(value: Decimal) -> str:
+    plain = _EXACT.normalize(value)
+    return format(plain, "f") if -6 < plain.adjusted() < 15 else format(plain, "e")

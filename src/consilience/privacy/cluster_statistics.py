@@ -159,11 +159,10 @@ def declared_bounds(domain: Domain, attributes: Sequence[str]) -> tuple[tuple[fl
 # ----------------------------------------------------------------------------------------------------------------------
 # How many records each cell of a grid over continuous attributes holds.
 #
-# A record x becomes a point of the region on the lattice (kernels/regions.py), and then one of the cells by
-# whole numbers alone (kernels/regions.py): φ(x) is a unit vector, or zero where the declaration
-# drops the record. *Adding or removing* a record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves
-# them by ‖φ(x) − φ(x')‖, at most 2 in the L1 norm and √2 in the L2 norm; with one cell at most 1, by a record that is
-# dropped.
+# A record x becomes a point of the region on the lattice, and then one of the cells by whole numbers alone
+# (kernels/regions.py): φ(x) is a unit vector, or zero where the declaration drops the record. *Adding or removing* a
+# record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves them by ‖φ(x) − φ(x')‖, at most 2 in the L1
+# norm and √2 in the L2 norm; with one cell at most 1, by a record that is dropped.
 
 
 @dataclass(frozen=True)
