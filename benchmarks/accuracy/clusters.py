@@ -18,8 +18,8 @@ from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
+from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
-from consilience.privacy.measure import measure
 
 Row = dict[str, Any]
 

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.problems.declared_records import declared_records
 from consilience import plans
 from consilience.measurements import Measurement, MeasurementSet, noise_law
-from consilience.privacy.measure import measure
+from consilience.measuring import measure
 from consilience.publication.diagnostics import LEVEL, check_noise
 
 Change = Callable[[Measurement], Measurement]

@@ -21,7 +21,7 @@ from consilience import plans
 from consilience.estimators import Tree
 from consilience.estimators.evidence import LAPLACE_ALPHA
 from consilience.measurements import MeasurementSet
-from consilience.privacy.measure import measure
+from consilience.measuring import measure
 
 Array = NDArray[np.float64]
 

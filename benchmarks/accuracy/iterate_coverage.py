@@ -31,9 +31,9 @@ from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
 from consilience.iterates.problems import fit_logistic, signed_records
 from consilience.kernels.regions import Region, RegionKind, normalised
+from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
 from consilience.plans.logistic import Logistic
-from consilience.privacy.measure import measure
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]

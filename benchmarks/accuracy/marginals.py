@@ -15,7 +15,7 @@ from benchmarks.problems.counted import CountedTable
 from consilience import plans
 from consilience.domain import Domain
 from consilience.estimators import Estimator, Graphical, Table
-from consilience.privacy.measure import measure
+from consilience.measuring import measure
 
 WAYS: dict[str, Estimator] = {
     "graphical": Graphical(),

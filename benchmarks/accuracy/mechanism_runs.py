@@ -106,7 +106,7 @@ def run_once(records: str, mechanism: str, seed: int) -> dict[str, Any]:
     from benchmarks.problems.declared_records import declared_records
     from consilience.domain import Workload
     from consilience.evaluation import evaluate
-    from consilience.privacy.measure import measure
+    from consilience.measuring import measure
 
     table = declared_records(records)
     source, workload = table.source(), Workload.marginals(table.domain, ways=3)

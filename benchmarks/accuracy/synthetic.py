@@ -24,9 +24,9 @@ from benchmarks.problems.declared_records import DeclaredRecords, column_names, 
 from benchmarks.problems.records import NamedRecords, named_records
 from consilience.domain import Domain, Query, Workload
 from consilience.estimators import Estimate
+from consilience.measuring import measure
 from consilience.plans import chosen_plan
 from consilience.privacy.budgets import budget
-from consilience.privacy.measure import measure
 from consilience.publication import synthesize
 
 Row = dict[str, Any]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
-from consilience.privacy.noise import gaps_below_greatest
-from consilience.privacy.scores import Selector, integer_scores, known_selector, selection_scale
+from consilience.privacy.noise import gaps_below_greatest, integer_scores
+from consilience.privacy.scores import Selector, known_selector, selection_scale
 
 MOST_TERMS = 10_000_000
 
@@ -22,7 +22,6 @@ def selection_probabilities(
     sensitivity: float,
     epsilon: float,
     selector: Selector,
-    monotonic: bool = False,
 ) -> NDArray[np.float64]:
     """The probability with which `select` returns each index: a reference, and as confidential as the scores.
 
@@ -32,7 +31,7 @@ def selection_probabilities(
     """
     known_selector(selector)
     gaps = gaps_below_greatest(integer_scores(scores)).astype(np.float64)
-    scale = selection_scale(sensitivity=sensitivity, epsilon=epsilon, monotonic=monotonic)
+    scale = selection_scale(sensitivity=sensitivity, epsilon=epsilon)
     match selector:
         case "exponential":
             weights = _exponential_decay(gaps, scale)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
         Measurement,
         MeasurementSet,
     )
+    from consilience.measuring import measure
     from consilience.privacy.ledger import Ledger
-    from consilience.privacy.measure import measure
     from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
     from consilience.publication.release import answer
     from consilience.publication.report import report
@@ -70,7 +70,7 @@ _HOMES = {
     "factors": "",
     "interval": "consilience.publication.intervals",
     "kmeans": "consilience.flow",
-    "measure": "consilience.privacy.measure",
+    "measure": "consilience.measuring",
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
     "plans": "",

@@ -26,12 +26,13 @@ from consilience.estimators.choose import check_answers, check_method
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.measurements import MeasurementSet
+from consilience.measuring import DryRun, measure_as_priced, price
 from consilience.plans import KMeans, chosen_plan, plan_from_text
 from consilience.plans.answering import asked_queries
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.ledger_places import ledger_place
-from consilience.privacy.measure import DryRun, Plan, charged_elsewhere, measure_as_priced, price
+from consilience.privacy.measure import Plan, charged_elsewhere
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.clusters import publish_clusters, refuse_other_place
 from consilience.publication.intervals import check_refits

@@ -18,7 +18,7 @@ from consilience.domain import Attribute, Domain
 from consilience.estimators import estimate
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, MeasurementSet
-from consilience.privacy.measure import measure
+from consilience.measuring import measure
 from consilience.publication import write_bundle
 from consilience.publication.report import report
 

@@ -45,9 +45,9 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
+from consilience.measuring import measure
 from consilience.plans import DualQuery as DualQueryPlan
 from consilience.plans import Fourier as FourierPlan
-from consilience.privacy.measure import measure
 from consilience.solvers.fit import Status
 from consilience.source import open_table
 

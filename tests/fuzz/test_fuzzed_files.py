@@ -53,8 +53,8 @@ def query(nonsense: Nonsense, folder: Path) -> None:
 
 
 def plan(nonsense: Nonsense, folder: Path) -> None:
+    from consilience.measuring import price
     from consilience.plans.texts import plan_from_text
-    from consilience.privacy.measure import price
 
     text = nonsense.one_of(
         (

@@ -22,10 +22,10 @@ from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
 from consilience.estimators.published.learning import Learning
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet
+from consilience.measuring import measure
 from consilience.plans import DualQuery, Flat, Fourier, KMeans, Logistic, Marginals
 from consilience.privacy import ledger as ledgers
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.privacy.reservations import Owner
 from consilience.publication import write_bundle, write_synthetic
 from consilience.publication.bundle import save_model

@@ -14,9 +14,9 @@ from scipy.stats import kstest
 
 from consilience.domain import Domain
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Laplace, MeasurementSet, NoiseLaw, noise_law
+from consilience.measuring import measure
 from consilience.plans import Direct
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.publication.diagnostics import LEVEL, NoiseReport, check_noise
 from consilience.source import open_table
 

@@ -60,22 +60,6 @@ def test_selections_fit_their_epsilon_and_none_a_fifth_off(make: Callable[[], No
     _assert_only_the_declared_epsilon_fits(chosen, selector, off=0.2)
 
 
-@pytest.mark.parametrize(
-    "selector",
-    [pytest.param(each, marks=() if each == "permute-and-flip" else pytest.mark.slow) for each in get_args(Selector)],
-)
-def test_monotonic_selections_have_half_the_noise(selector: Selector):
-    # Half the scores at half the scale: the law of the full scores at the full scale, but for the lattice.
-    options = {"sensitivity": SENSITIVITY, "epsilon": EPSILON, "selector": selector, "monotonic": True}
-    noise = SecureNoise()
-    chosen = np.array([select(SCORES // 2, **options, noise=noise) for _ in range(2_400)])
-    law = selection_probabilities(SCORES // 2, **options)
-    expected = np.bincount(BINS, weights=law) * chosen.size
-    observed = np.bincount(BINS[chosen], minlength=6)
-    assert stats.chisquare(observed, expected, sum_check=False).pvalue > REJECTED_BELOW
-    _assert_only_the_declared_epsilon_fits(chosen, selector, off=0.2)
-
-
 @pytest.mark.slow
 @selectors
 def test_equal_scores_are_selected_equally_often(selector: Selector):

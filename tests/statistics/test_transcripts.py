@@ -110,10 +110,10 @@ class Writing:
     written: list[Primitive] = field(default_factory=list)
     private: bool = False
 
-    def laplace(self, exact: np.ndarray, scale: float, *, progress: Any = None) -> np.ndarray:
+    def laplace(self, exact: np.ndarray, scale: float) -> np.ndarray:
         return self._write("laplace", exact, scale, self.noise.laplace(exact, scale * self.factor))
 
-    def gaussian(self, exact: np.ndarray, stddev: float, *, progress: Any = None) -> np.ndarray:
+    def gaussian(self, exact: np.ndarray, stddev: float) -> np.ndarray:
         return self._write("gaussian", exact, stddev, self.noise.gaussian(exact, stddev * self.factor))
 
     def noisy_argmax(self, scores: np.ndarray, scale: float, *, law: Any) -> int:
@@ -133,10 +133,10 @@ class Replaying:
     written: list[Primitive] = field(default_factory=list)
     private: bool = False
 
-    def laplace(self, exact: np.ndarray, scale: float, *, progress: Any = None) -> np.ndarray:
+    def laplace(self, exact: np.ndarray, scale: float) -> np.ndarray:
         return self._next("laplace", exact)
 
-    def gaussian(self, exact: np.ndarray, stddev: float, *, progress: Any = None) -> np.ndarray:
+    def gaussian(self, exact: np.ndarray, stddev: float) -> np.ndarray:
         return self._next("gaussian", exact)
 
     def noisy_argmax(self, scores: np.ndarray, scale: float, *, law: Any) -> int:

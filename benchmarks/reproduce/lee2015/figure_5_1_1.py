@@ -12,7 +12,7 @@ from benchmarks.reproduce.figures import Claim, Picture, brief, publish
 from consilience import plans
 from consilience.domain import Workload
 from consilience.estimators import Matrix, MultiplicativeWeights
-from consilience.privacy.measure import measure
+from consilience.measuring import measure
 from consilience.solvers.marginal_tables.table_fit import fit_table
 
 NAME = "lee2015-figure-5.1.1"

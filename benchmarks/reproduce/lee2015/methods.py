@@ -14,7 +14,8 @@ from consilience import plans
 from consilience.estimators import Matrix, Tree, estimate
 from consilience.estimators.base import Estimator
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.privacy.measure import Plan, measure
+from consilience.measuring import measure
+from consilience.privacy.measure import Plan
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]

@@ -20,7 +20,8 @@ from benchmarks.reproduce.lee2015.methods import HAY, LEAST_SQUARES
 from consilience import plans
 from consilience.estimators.base import Estimator
 from consilience.kernels.linear_maps import AllRangesMap
-from consilience.privacy.measure import Plan, measure
+from consilience.measuring import measure
+from consilience.privacy.measure import Plan
 from consilience.solvers.matrices.matrix_fit import fit_matrix
 from consilience.strategies.attribute_strategies import p_identity, semidefinite_strategy
 from consilience.strategies.low_rank import low_rank_factors

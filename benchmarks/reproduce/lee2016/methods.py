@@ -16,9 +16,9 @@ from benchmarks.reproduce.lee2016.privgene import PrivGene
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.iterates.clustering import lloyd
+from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
-from consilience.privacy.measure import measure
 
 DPKM = "DP-KMEANS, last iterate"
 MCMC, OURS = "all iterates, chain as published", "all iterates, library's default"

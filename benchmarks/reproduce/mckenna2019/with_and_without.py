@@ -159,7 +159,7 @@ def run_here(mechanism: str, methods: Sequence[str], records: str, seed: int, ep
     from benchmarks.speed.timing import peak_megabytes
     from consilience.domain import Workload
     from consilience.evaluation import evaluate
-    from consilience.privacy.measure import measure
+    from consilience.measuring import measure
 
     problem = triple_problem(records)
     source, ways = problem.records.source(), WAYS[mechanism]

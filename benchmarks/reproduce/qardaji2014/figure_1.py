@@ -37,9 +37,10 @@ from consilience import plans
 from consilience.domain import Domain, Workload
 from consilience.estimators import Estimator, Residual
 from consilience.estimators.published.fourier import Fourier
+from consilience.measuring import measure
 from consilience.plans.published.marginals import DataCube, Learning
 from consilience.plans.published.marginals import Fourier as FourierPlan
-from consilience.privacy.measure import Plan, measure
+from consilience.privacy.measure import Plan
 from consilience.strategies.attribute_strategies import eigen_design
 
 NAME = "qardaji2014-figure-1"

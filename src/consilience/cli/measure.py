@@ -20,8 +20,8 @@ from consilience.cli.console import (
 
 if TYPE_CHECKING:
     from consilience.domain import Domain
+    from consilience.measuring import DryRun
     from consilience.privacy.ledger import Ledger
-    from consilience.privacy.measure import DryRun
 
 EXAMPLE = (
     "Example: consilience measure data.csv --domain data.domain.toml --epsilon 0.5 --out data.measurements.parquet"

@@ -93,8 +93,10 @@ class Attribute:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The label of each code, in order."""
-        raise DeclarationError(f"attribute {self.name!r} is {self.kind} and has no cells; declare bins to count it")
+        """The label of each code, in order: the values, then what only the missing and unlisted rules name."""
+        values = self.ordinary_labels
+        named = [rule for rule in (self.missing, self.unlisted) if rule not in (None, "drop", "clip")]
+        return values + tuple(label for label in dict.fromkeys(named) if label not in values)
 
     @property
     def size(self) -> int:
@@ -128,7 +130,7 @@ class Attribute:
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
         """The labels that were declared as values, without those that only the record rules add."""
-        return self.labels
+        raise DeclarationError(f"attribute {self.name!r} is {self.kind} and has no cells; declare bins to count it")
 
     @property
     def missing_code(self) -> int:
@@ -155,11 +157,6 @@ class Attribute:
 
     def _own_declaration(self) -> dict[str, Any]:
         return {}
-
-    def _with_rule_labels(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """The values, then the labels that only the missing and unlisted rules name."""
-        named = [rule for rule in (self.missing, self.unlisted) if rule not in (None, "drop", "clip")]
-        return values + tuple(label for label in dict.fromkeys(named) if label not in values)
 
     def _refuse_clip(self) -> None:
         if self.unlisted == "clip":
@@ -188,10 +185,6 @@ class Categorical(Attribute):
             )
         self._refuse_clip()
         self._refuse_duplicates(self.values, "value")
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        return self._with_rule_labels(self.values)
 
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
@@ -240,10 +233,6 @@ class Numeric(Attribute):
             end = "]" if i == len(self.edges) - 2 else ")"
             return f"[{format_number(low)}, {format_number(high)}{end}"
         return format_number(low) if high - low == 1 else f"{format_number(low)}..{format_number(high - 1)}"
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        return self._with_rule_labels(self.bins)
 
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
@@ -385,10 +374,6 @@ class Hierarchy(Attribute):
     def values(self) -> tuple[str, ...]:
         inner = set(self._parent_of.values())
         return tuple(child for child, _ in self.parents if child not in inner)
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        return self._with_rule_labels(self.values)
 
     @property
     def ordinary_labels(self) -> tuple[str, ...]:

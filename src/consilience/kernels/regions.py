@@ -177,7 +177,7 @@ class Region:
 
     @property
     def code(self) -> int:
-        """The region's kind as kernels know it (region_kernels.py)."""
+        """The region's kind as the kernels above know it."""
         return _CODES[self.kind]
 
     def project(self, points: ArrayLike) -> Floats:

@@ -1,8 +1,8 @@
 """One measurement: a query, its noisy answers, and the law of their noise."""
 
+import hashlib
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -13,98 +13,8 @@ from consilience.domain.declarations import suggestion
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Haar, Matrix, Moments
 from consilience.domain.queries import BoundQuery, Query
-from consilience.errors import FileFormatError, MeasurementError
+from consilience.errors import MeasurementError
 from consilience.measurements.noise_laws import Gumbel, NoiseLaw
-
-# ----------------------------------------------------------------------------------------------------------------------
-# JSON inside measurement files: written plainly, read with suspicion.
-#
-# A measurement file may come from anyone. What this module reads is one well-formed JSON text without repeated keys,
-# without numbers that no float can hold, and without text that UTF-8 cannot write.
-
-
-LONGEST_INTEGER = 300
-"""Digits of the longest whole number that is read: those beyond do not fit a float."""
-
-
-def write_json(value: Any) -> str:
-    """The value as compact JSON, keys in their order."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def read_json(text: str, *, where: str) -> Any:
-    """The value that a JSON text holds, refused where JSON readers could disagree about it."""
-    try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_without_repeats,
-            parse_constant=_refuse_constant,
-            parse_float=_finite_float,
-            parse_int=_bounded_integer,
-        )
-        if "\\ud" in text.lower():
-            write_json(value).encode()
-    except RecursionError:
-        raise FileFormatError(f"{where}: the JSON is nested too deeply to be read") from None
-    except ValueError as error:
-        raise FileFormatError(
-            f"{where}: this is not the JSON it should be: {_shortened(str(error), length=120)}"
-        ) from None
-    return value
-
-
-def plain_mapping(value: object, *, what: str) -> dict[str, Any]:
-    """A copy of a mapping as JSON would give it back; what JSON cannot hold is refused.
-
-    >>> plain_mapping({"levels": (1, 2)}, what="extra")
-    {'levels': [1, 2]}
-    """
-    if not isinstance(value, Mapping):
-        raise MeasurementError(f"{what} must be a mapping of names to plain data, found {type(value).__name__}")
-    try:
-        text = write_json(dict(value))
-        text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise MeasurementError(
-            f"{what} cannot be written as JSON: {_shortened(str(error), length=120)}; "
-            "use texts, finite numbers, lists and mappings"
-        ) from None
-    return json.loads(text)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {_shortened(repeated)!r} appears twice in one object")
-    return found
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a JSON number")
-
-
-def _finite_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {_shortened(text)} is too large")
-    return value
-
-
-def _bounded_integer(text: str) -> int:
-    if len(text) > LONGEST_INTEGER:
-        raise ValueError(f"the number {_shortened(text)} is too large")
-    return int(text)
-
-
-def _shortened(text: str, *, length: int = 40) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# One measurement: a query, its noisy answers, and the law of their noise.
-
 
 KINDS = ("linear", "record-sums", "selections")
 """The kinds of measurement that this version knows.
@@ -356,6 +266,17 @@ class Measurement:
         return fields
 
 
+def checksum(measurements: Iterable[Measurement]) -> str:
+    """The SHA-256 of queries, noisy values and noise laws under their ids, whatever their order."""
+    found = hashlib.sha256()
+    for each in sorted(measurements, key=lambda each: each.id):
+        law = [each.noise.law, float(each.noise.scale_parameter), each.noise.lattice_step]
+        about = [each.id, each.kind, each.query.to_json(), law, each.clipped, dict(each.extra), each.values.size]
+        found.update(json.dumps(about, sort_keys=True).encode())
+        found.update(each.values.astype("<f8").tobytes())
+    return found.hexdigest()
+
+
 def _equal_arrays(mine: NDArray[Any] | None, theirs: NDArray[Any] | None) -> bool:
     if mine is None or theirs is None:
         return mine is theirs
@@ -396,3 +317,31 @@ def finite_number(value: Any, what: str) -> float:
     if not plain or not np.isfinite(value):
         raise MeasurementError(f"{what} must be a finite number, found {value!r}")
     return float(value)
+
+
+def write_json(value: Any) -> str:
+    """The value as compact JSON, keys in their order."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def plain_mapping(value: object, *, what: str) -> dict[str, Any]:
+    """A copy of a mapping as JSON would give it back; what JSON cannot hold is refused.
+
+    >>> plain_mapping({"levels": (1, 2)}, what="extra")
+    {'levels': [1, 2]}
+    """
+    if not isinstance(value, Mapping):
+        raise MeasurementError(f"{what} must be a mapping of names to plain data, found {type(value).__name__}")
+    try:
+        text = write_json(dict(value))
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MeasurementError(
+            f"{what} cannot be written as JSON: {shortened_text(str(error), length=120)}; "
+            "use texts, finite numbers, lists and mappings"
+        ) from None
+    return json.loads(text)
+
+
+def shortened_text(text: str, *, length: int = 40) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -1,11 +1,10 @@
 """Measurements that belong together: one domain, one promise of privacy, one provenance."""
 
-import hashlib
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,10 @@ from consilience.domain.domains import Domain, PublicFacts, PublicMargin
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import MeasurementError
-from consilience.measurements.measurement import Measurement, finite_number, plain_mapping
+from consilience.measurements.measurement import Measurement, checksum, finite_number, plain_mapping
 from consilience.measurements.noise_laws import Exact, NoiseLaw
 from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
-from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget, sum_spent
+from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget
 
 MarginalKey = str | tuple[str, ...]
 
@@ -203,18 +202,10 @@ class MeasurementSet:
         return "\n".join([*lines, self.privacy.describe()])
 
 
+# Wide enough for sums of amounts of 200 characters; a sum that would have to be rounded is refused.
+_EXACT = Context(prec=500, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
+
 SHOWN_MEASUREMENTS = 20
-
-
-def checksum(measurements: Iterable[Measurement]) -> str:
-    """The SHA-256 of queries, noisy values and noise laws under their ids, whatever their order."""
-    found = hashlib.sha256()
-    for each in sorted(measurements, key=lambda each: each.id):
-        law = [each.noise.law, float(each.noise.scale_parameter), each.noise.lattice_step]
-        about = [each.id, each.kind, each.query.to_json(), law, each.clipped, dict(each.extra), each.values.size]
-        found.update(json.dumps(about, sort_keys=True).encode())
-        found.update(each.values.astype("<f8").tobytes())
-    return found.hexdigest()
 
 
 def _as_names(key: MarginalKey) -> tuple[str, ...]:
@@ -345,3 +336,24 @@ def _total_spent(parts: Sequence[Mapping[str, str] | None]) -> tuple[dict[str, s
         listed = "; ".join(describe_budget(part) for part in known)
         return None, (f"The merged measurements spent {listed}. The ledger converts these to one unit and adds them.",)
     return sum_spent(known), ()
+
+
+def sum_spent(budgets: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The sum of budgets of one unit, number by number, to the last digit.
+
+    >>> sum_spent([{"epsilon": "0.1"}, {"epsilon": "0.2"}])
+    {'epsilon': '0.3'}
+    """
+    total: dict[str, Decimal] = {}
+    try:
+        for budget in budgets:
+            for name, text in budget.items():
+                total[name] = _EXACT.add(total.get(name, Decimal(0)), Decimal(text))
+    except Inexact:
+        raise MeasurementError("the budgets spent differ too much in size to be added exactly") from None
+    return {name: _decimal_text(amount) for name, amount in total.items()}
+
+
+def _decimal_text(value: Decimal) -> str:
+    plain = _EXACT.normalize(value)
+    return format(plain, "f") if -6 < plain.adjusted() < 15 else format(plain, "e")

@@ -4,13 +4,15 @@ Files come from anywhere. Reading one either gives contents that were checked, o
 names the file, the row and the next step.
 """
 
+import json
+import math
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.files import write_atomically
 from consilience.domain.queries import Query
 from consilience.errors import ConsilienceError, FileFormatError
-from consilience.measurements.measurement import RESERVED_EXTRA, Measurement, read_json, write_json
+from consilience.measurements.measurement import RESERVED_EXTRA, Measurement, shortened_text, write_json
 from consilience.measurements.noise_laws import noise_law
 from consilience.measurements.parquet_sizes import read_bounded
 from consilience.measurements.privacy_statement import PrivacyStatement
@@ -332,3 +334,61 @@ def _shown_id(text: str) -> str:
 def _first_line(error: BaseException) -> str:
     line = (str(error).splitlines() or [""])[0]
     return line if len(line) <= 120 else line[:117] + "..."
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# JSON inside measurement files, read with suspicion.
+#
+# A measurement file may come from anyone. What this module reads is one well-formed JSON text without repeated keys,
+# without numbers that no float can hold, and without text that UTF-8 cannot write.
+
+
+LONGEST_INTEGER = 300
+"""Digits of the longest whole number that is read: those beyond do not fit a float."""
+
+
+def read_json(text: str, *, where: str) -> Any:
+    """The value that a JSON text holds, refused where JSON readers could disagree about it."""
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_without_repeats,
+            parse_constant=_refuse_constant,
+            parse_float=_finite_float,
+            parse_int=_bounded_integer,
+        )
+        if "\\ud" in text.lower():
+            write_json(value).encode()
+    except RecursionError:
+        raise FileFormatError(f"{where}: the JSON is nested too deeply to be read") from None
+    except ValueError as error:
+        raise FileFormatError(
+            f"{where}: this is not the JSON it should be: {shortened_text(str(error), length=120)}"
+        ) from None
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {shortened_text(repeated)!r} appears twice in one object")
+    return found
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {shortened_text(text)} is too large")
+    return value
+
+
+def _bounded_integer(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"the number {shortened_text(text)} is too large")
+    return int(text)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from consilience.domain.declarations import Declaration
@@ -19,9 +19,6 @@ BUDGET_UNITS = {
 
 LARGEST_AMOUNT = Decimal("1e9")
 LONGEST_AMOUNT = 200
-
-# Wide enough for sums of amounts of 200 characters; a sum that would have to be rounded is refused.
-_EXACT = Context(prec=500, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
 
 EXACT_TOTAL = "the exact total"
 """How statements name a public total; the same words as `PublicFacts.describe`."""
@@ -119,22 +116,6 @@ class PrivacyStatement:
         return statement
 
 
-def sum_spent(budgets: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The sum of budgets of one unit, number by number, to the last digit.
-
-    >>> sum_spent([{"epsilon": "0.1"}, {"epsilon": "0.2"}])
-    {'epsilon': '0.3'}
-    """
-    total: dict[str, Decimal] = {}
-    try:
-        for budget in budgets:
-            for name, text in budget.items():
-                total[name] = _EXACT.add(total.get(name, Decimal(0)), Decimal(text))
-    except Inexact:
-        raise MeasurementError("the budgets spent differ too much in size to be added exactly") from None
-    return {name: _decimal_text(amount) for name, amount in total.items()}
-
-
 def describe_budget(spent: Mapping[str, str]) -> str:
     """The budget as people write it: "epsilon 1, delta 1e-9"."""
     return ", ".join(f"{name} {text}" for name, text in spent.items())
@@ -165,11 +146,6 @@ def _amount(name: str, value: object) -> str:
     if not (amount.is_finite() and 0 <= amount <= largest and (amount == 0 or amount.adjusted() > -150)):
         raise MeasurementError(f"the {name} spent is {value!r}; it must be a decimal number from 0 up, such as '0.5'")
     return text.strip()
-
-
-def _decimal_text(value: Decimal) -> str:
-    plain = _EXACT.normalize(value)
-    return format(plain, "f") if -6 < plain.adjusted() < 15 else format(plain, "e")
 
 
 def _describe_spent(spent: Mapping[str, str] | None) -> str:

@@ -33,6 +33,7 @@ from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
+from consilience.measuring import AnsweringPlan, ExplainedPlan
 from consilience.plans.aim import Aim
 from consilience.plans.answering import AnswersWorkload
 from consilience.plans.base import PartialGate, check_share, in_two_parts
@@ -41,7 +42,7 @@ from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.plans.spanning_pairs import pair_weights
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
-from consilience.privacy.measure import AnsweringPlan, ExplainedPlan, Plan
+from consilience.privacy.measure import Plan
 
 Names = tuple[str, ...]
 

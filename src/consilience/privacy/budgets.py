@@ -13,12 +13,12 @@ Differential Privacy" (2020), Proposition 7: ρ-zCDP implies (ε, δ)-DP with
     δ = inf over α > 1 of   exp((α − 1)(αρ − ε)) / (α − 1) · (1 − 1/α)^α.
 
 Every single α gives a guarantee that holds, so a search that stops early costs accuracy and never privacy.
-With L = ln(1/δ), solving the same inequality for the other two quantities gives
+With L = ln(1/δ), solving the inequality for the other two quantities gives
 
     ε = inf  αρ + (L − ln α)/(α − 1) + ln(1 − 1/α)
     ρ = sup  [ε − (L − ln α)/(α − 1) − ln(1 − 1/α)] / α.
 
-Each of the three has one stationary point, the root of a monotone function that bisection finds.
+Each has one stationary point, the root of a monotone function that bisection finds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ Number = Decimal | int | float | str
 
 SMALLEST = Decimal("1e-40")
 LARGEST = Decimal("1e9")
-LARGEST_CHARGE = Decimal("1e18")  # the largest ε as ρ is half of that
 MOST_PLACES = 150
 
 # Charges have at most 150 decimal places and 19 digits before the point, so 200 digits hold any sum of them;
@@ -208,11 +207,6 @@ def epsilon_from_rho(rho: Number, delta: Number) -> Decimal:
     return _smallest_epsilon(_checked("rho", _decimal("rho", rho)), _checked_delta(delta))
 
 
-def delta_from_rho(rho: Number, epsilon: Number) -> Decimal:
-    """The smallest δ for which ρ-zCDP implies (ε, δ)-DP, rounded up and never below 1e-150."""
-    return _smallest_delta(_checked("rho", _decimal("rho", rho)), _checked("epsilon", _decimal("epsilon", epsilon)))
-
-
 def exact_sum(amounts: Iterable[Decimal]) -> Decimal:
     """The sum of amounts to the last digit, whatever the caller's decimal context."""
     return reduce(_EXACT.add, amounts, Decimal(0))
@@ -266,21 +260,6 @@ def _smallest_epsilon(rho: Decimal, delta: Decimal) -> Decimal:
         alpha = 1 + x
         epsilon = alpha * rho + (log_inverse_delta - alpha.ln()) / x + _log_ratio(x)
         return _UP.normalize(max(epsilon, Decimal(0)) * (1 + _MARGIN))
-
-
-# The derivative of ln δ in α is (2α − 1)ρ − ε + ln(1 − 1/α): negative, then positive.
-@lru_cache(maxsize=1024)
-def _smallest_delta(rho: Decimal, epsilon: Decimal) -> Decimal:
-    with localcontext(_SEARCH):
-
-        def descent(x: Decimal) -> Decimal:
-            return epsilon - (2 * x + 1) * rho - _log_ratio(x)
-
-        x = _where_positive_turns_negative(descent)
-        alpha = 1 + x
-        delta = (x * (alpha * rho - epsilon) - x.ln() + alpha * _log_ratio(x)).exp()
-        smallest_told = Decimal(1).scaleb(-MOST_PLACES)
-        return min(max(_UP.normalize(delta * (1 + _MARGIN)), smallest_told), Decimal(1))
 
 
 def _log_ratio(x: Decimal) -> Decimal:

@@ -105,14 +105,7 @@ class ClusterStatistic:
             raise DeclarationError(f"k-means has no statistic {self.part!r}; use 'counts' or 'sums'")
         refuse_other_bounds(domain, self.attributes, self.bounds)
         region = Region(self.region, len(self.attributes))
-        centroids = np.array(self.centroids, dtype=np.float64)
-        if centroids.ndim != 2 or not len(centroids) or centroids.shape[1] != region.dimensions:
-            raise DeclarationError(
-                f"centroids of the shape {centroids.shape} do not fit {region.dimensions} attributes; give a row of "
-                "coordinates for each of at least one"
-            )
-        if not (np.isfinite(centroids).all() and region.contains(centroids).all()):
-            raise DeclarationError(f"the centroids must lie in the region {self.region!r}; project them first")
+        _check_centroids(self.centroids, region)
         lattice_points(np.empty((0, region.dimensions)), self.bounds, region, bits=self.lattice_bits)
 
 
@@ -130,6 +123,18 @@ def cluster_statistics(
     rows = tuple(tuple(map(float, row)) for row in np.asarray(centroids, dtype=np.float64))
     counts = ClusterStatistic("counts", names, bounds, region, rows, lattice_bits)
     return counts, ClusterStatistic("sums", names, bounds, region, rows, lattice_bits)
+
+
+def _check_centroids(rows: tuple[tuple[float, ...], ...], region: Region) -> None:
+    """Refuse centroids, given or to start from, that are not points of the region, one for each cluster."""
+    centroids = np.array(rows, dtype=np.float64)
+    if centroids.ndim != 2 or not len(centroids) or centroids.shape[1] != region.dimensions:
+        raise DeclarationError(
+            f"centroids of the shape {centroids.shape} do not fit {region.dimensions} attributes; give a row of "
+            "coordinates for each of at least one cluster"
+        )
+    if not (np.isfinite(centroids).all() and region.contains(centroids).all()):
+        raise DeclarationError(f"the centroids must lie in the region {region.kind!r}; project them first")
 
 
 def declared_bounds(domain: Domain, attributes: Sequence[str]) -> tuple[tuple[float, float], ...]:
@@ -154,11 +159,10 @@ def declared_bounds(domain: Domain, attributes: Sequence[str]) -> tuple[tuple[fl
 # ----------------------------------------------------------------------------------------------------------------------
 # How many records each cell of a grid over continuous attributes holds.
 #
-# A record x becomes a point of the region on the lattice (kernels/regions.py), and then one of the cells by
-# whole numbers alone (kernels/regions.py): φ(x) is a unit vector, or zero where the declaration
-# drops the record. *Adding or removing* a record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves
-# them by ‖φ(x) − φ(x')‖, at most 2 in the L1 norm and √2 in the L2 norm; with one cell at most 1, by a record that is
-# dropped.
+# A record x becomes a point of the region on the lattice, and then one of the cells by whole numbers alone
+# (kernels/regions.py): φ(x) is a unit vector, or zero where the declaration drops the record. *Adding or removing* a
+# record moves the counts by ‖φ(x)‖ ≤ 1 in both norms. *Replacing* one moves them by ‖φ(x) − φ(x')‖, at most 2 in the L1
+# norm and √2 in the L2 norm; with one cell at most 1, by a record that is dropped.
 
 
 @dataclass(frozen=True)
@@ -411,12 +415,5 @@ class BlockCentroids:
         if not whole or not 1 <= self.blocks <= LARGEST_BLOCKS:
             raise DeclarationError(f"{self.blocks!r} blocks were asked for; use from 1 to {LARGEST_BLOCKS:,}")
         region = Region(self.region, len(self.attributes))
-        start = np.array(self.start, dtype=np.float64)
-        if start.ndim != 2 or not len(start) or start.shape[1] != region.dimensions:
-            raise DeclarationError(
-                f"a start of the shape {start.shape} does not fit {region.dimensions} attributes; give a row of "
-                "coordinates for each of at least one cluster"
-            )
-        if not (np.isfinite(start).all() and region.contains(start).all()):
-            raise DeclarationError(f"the start must lie in the region {self.region!r}; project it first")
+        _check_centroids(self.start, region)
         lattice_points(np.empty((0, region.dimensions)), self.bounds, region, bits=self.lattice_bits)

@@ -22,8 +22,7 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import ConsilienceError, LedgerError, MeasurementError, SourceError
 from consilience.kernels.linear_maps import Kronecker
-from consilience.measurements.measurement import Measurement
-from consilience.measurements.measurement_set import checksum
+from consilience.measurements.measurement import Measurement, checksum
 from consilience.privacy.budgets import Budget
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule

@@ -29,7 +29,7 @@ from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
 from consilience.kernels.logistic_gradients import gradient_sums
 from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, lattice_points
-from consilience.privacy.cluster_statistics import CHUNK, declared_bounds
+from consilience.privacy.cluster_statistics import CHUNK, declared_bounds, refuse_other_bounds
 
 Part = Literal["count", "gradient"]
 
@@ -125,12 +125,7 @@ class GradientStatistic:
             raise DeclarationError(f"logistic regression has no statistic {self.part!r}; use 'count' or 'gradient'")
         if not self.features:
             raise DeclarationError("logistic regression needs an attribute besides the label; name one or more")
-        declared = declared_bounds(domain, self.attributes)
-        if declared != self.bounds:
-            raise DeclarationError(
-                f"the bounds {self.bounds} of {', '.join(self.attributes)} are declared as {declared} in the domain "
-                f"{domain.name!r}; take them from there"
-            )
+        refuse_other_bounds(domain, self.attributes, self.bounds)
         if self.clip_norm not in (1, 2) or not (math.isfinite(self.clip) and self.clip * 2.0**self.lattice_bits >= 1):
             raise DeclarationError(
                 f"gradients are to be clipped to {self.clip} in the norm {self.clip_norm!r}; give a finite number of "

@@ -1,4 +1,4 @@
-"""The loops of `absolute_deviations` and `interval_partitions`: compiled, and imported only when they are used."""
+"""The loops of `privacy.partitions`: compiled, and imported only when they are used."""
 
 import numba
 import numpy as np

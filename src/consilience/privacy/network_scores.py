@@ -1,9 +1,9 @@
 """Scores for private selection: which attribute depends most on which others? (Zhang et al. 2017, section 4)
 
 A candidate is a child X with parents Π, and its score is one of R, F and I on the table of counts n(π, x), M records in
-all (privacy/network_scores.py). The paper divides by a public number of records and takes neighbours
-with the same number. In records, the scores need neither. Write a record in cell (π, x) as added to a table with row
-sums r, column sums c and M records, and E = r c / M for the table that independence would give.
+all. The paper divides by a public number of records and takes neighbours with the same number. In records, the scores
+need neither. Write a record in cell (π, x) as added to a table with row sums r, column sums c and M records, and
+E = r c / M for the table that independence would give.
 
 **R** = ½ Σ |n − E|. *One record added.* n − E changes by
 

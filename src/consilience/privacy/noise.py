@@ -19,8 +19,9 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -34,12 +35,11 @@ if TYPE_CHECKING:
     from opendp.mod import Measurement
 
 Integers = NDArray[np.int64]
-Progress = Callable[[int], None]
 SelectionLaw = Literal["exponential", "gumbel", "laplace"]
 
 SELECTION_LAWS: tuple[SelectionLaw, ...] = ("exponential", "gumbel", "laplace")
 
-# Some tens of milliseconds of drawing: long enough to pay for a thread's turn, short enough for a progress bar.
+# Some tens of milliseconds of drawing: long enough to pay for a thread's turn.
 CHUNK = 4096
 
 _LARGEST = np.iinfo(np.int64).max
@@ -55,11 +55,11 @@ class NoiseSource(Protocol):
         """Whether the noise protects anyone: true exactly when nobody can repeat it."""
         ...
 
-    def laplace(self, exact: Integers, scale: float, *, progress: Progress | None = None) -> Integers:
+    def laplace(self, exact: Integers, scale: float) -> Integers:
         """The exact values plus independent discrete Laplace noise, saturated at int64."""
         ...
 
-    def gaussian(self, exact: Integers, stddev: float, *, progress: Progress | None = None) -> Integers:
+    def gaussian(self, exact: Integers, stddev: float) -> Integers:
         """The exact values plus independent discrete Gaussian noise, saturated at int64."""
         ...
 
@@ -72,8 +72,7 @@ class SecureNoise:
     """Exact samples from OpenDP, with the operating system's entropy: the only noise for real data.
 
     A draw takes about ten microseconds, so long arrays are split over threads (OpenDP runs outside the
-    interpreter's lock). `progress`, if given, is called now and then with the number of values done so far,
-    which says nothing but the public size of the query.
+    interpreter's lock).
 
     >>> SecureNoise().laplace(np.array([[10, 20], [30, 40]]), 2.0).shape
     (2, 2)
@@ -89,15 +88,15 @@ class SecureNoise:
         """True: the noise cannot be repeated."""
         return True
 
-    def laplace(self, exact: Integers, scale: float, *, progress: Progress | None = None) -> Integers:
+    def laplace(self, exact: Integers, scale: float) -> Integers:
         """The exact values plus independent discrete Laplace noise, saturated at int64."""
         make = partial(_laplace_measurement, _positive("noise scale", scale))
-        return _draw_in_threads(make, _integers(exact), progress)
+        return _draw_in_threads(make, _integers(exact))
 
-    def gaussian(self, exact: Integers, stddev: float, *, progress: Progress | None = None) -> Integers:
+    def gaussian(self, exact: Integers, stddev: float) -> Integers:
         """The exact values plus independent discrete Gaussian noise, saturated at int64."""
         make = partial(_gaussian_measurement, _positive("noise stddev", stddev))
-        return _draw_in_threads(make, _integers(exact), progress)
+        return _draw_in_threads(make, _integers(exact))
 
     def noisy_argmax(self, scores: Integers, scale: float, *, law: SelectionLaw) -> int:
         """The index of the greatest score after noise of the law; ties are broken uniformly at random.
@@ -123,7 +122,6 @@ class SimulatedNoise:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
         self._rng = generator(seed)
 
     @property
@@ -131,17 +129,17 @@ class SimulatedNoise:
         """False: whoever has the seed can subtract the noise."""
         return False
 
-    def laplace(self, exact: Integers, scale: float, *, progress: Progress | None = None) -> Integers:
+    def laplace(self, exact: Integers, scale: float) -> Integers:
         """The exact values plus independent discrete Laplace noise, saturated at int64."""
         values = _integers(exact)
         noise = self._discrete_laplace(_positive("noise scale", scale), values.size)
-        return _finished(values, noise, progress)
+        return _saturating_sum(values, noise.reshape(values.shape))
 
-    def gaussian(self, exact: Integers, stddev: float, *, progress: Progress | None = None) -> Integers:
+    def gaussian(self, exact: Integers, stddev: float) -> Integers:
         """The exact values plus independent discrete Gaussian noise, saturated at int64."""
         values = _integers(exact)
         noise = self._discrete_gaussian(_positive("noise stddev", stddev), values.size)
-        return _finished(values, noise, progress)
+        return _saturating_sum(values, noise.reshape(values.shape))
 
     def noisy_argmax(self, scores: Integers, scale: float, *, law: SelectionLaw) -> int:
         """The index of the greatest score after noise of the law; ties are broken uniformly at random."""
@@ -284,46 +282,23 @@ def _invoke(make: Callable[[], "Measurement"], exact: Integers) -> Any:
         return None
 
 
-def _draw_in_threads(make: Callable[[], "Measurement"], exact: Integers, progress: Progress | None) -> Integers:
+def _draw_in_threads(make: Callable[[], "Measurement"], exact: Integers) -> Integers:
     """A noisy copy, drawn chunk by chunk on all processors; each chunk has a measurement of its own."""
     values = np.ascontiguousarray(exact).reshape(-1)
     noisy = np.empty(values.size, dtype=np.int64)
 
-    def draw(start: int) -> int | None:
+    def draw(start: int) -> bool:
         released = _invoke(make, values[start : start + CHUNK])
-        if released is None:
-            return None
-        noisy[start : start + CHUNK] = released
-        return len(released)
+        if released is not None:
+            noisy[start : start + CHUNK] = released
+        return released is not None
 
     starts = range(0, values.size, CHUNK)
-    if len(starts) <= 1:
-        _report(map(draw, starts), progress)
-    else:
-        pool = ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, len(starts)))
-        try:
-            _report(pool.map(draw, starts), progress)
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return noisy.reshape(exact.shape)
-
-
-def _report(counts: Iterable[int | None], progress: Progress | None) -> None:
-    """Waits for every chunk, tells the progress, and fails without a word of OpenDP's."""
-    done = 0
-    for count in counts:
-        if count is None:
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, len(starts))) if len(starts) > 1 else nullcontext() as pool:
+        drawn = map(draw, starts) if pool is None else pool.map(draw, starts)
+        if not all(drawn):
             raise ConsilienceError(_SAMPLER_FAILED)
-        done += count
-        if progress is not None:
-            progress(done)
-
-
-def _finished(exact: Integers, noise: Integers, progress: Progress | None) -> Integers:
-    noisy = _saturating_sum(exact, noise.reshape(exact.shape))
-    if progress is not None and exact.size:
-        progress(exact.size)
-    return noisy
+    return noisy.reshape(exact.shape)
 
 
 def _saturating_sum(left: Integers, right: Integers) -> Integers:
@@ -378,7 +353,8 @@ def _integers(exact: Integers) -> Integers:
     values = np.asarray(exact)
     if not np.can_cast(values.dtype, np.int64, casting="safe"):
         raise DeclarationError(
-            f"noise is drawn for values of type int64, these are {values.dtype}; round the query to a lattice first"
+            f"noise is drawn for values of type int64, these are {values.dtype}; round the query or the score to a "
+            "lattice first"
         )
     return values.astype(np.int64, copy=False)
 
@@ -387,6 +363,11 @@ def _candidates(scores: Integers, scale: float, law: SelectionLaw) -> Integers:
     _positive("noise scale", scale)
     if law not in SELECTION_LAWS:
         raise DeclarationError(f"the selection law is {law!r}; choose one of {', '.join(SELECTION_LAWS)}")
+    return integer_scores(scores)
+
+
+def integer_scores(scores: Integers) -> Integers:
+    """The scores of at least one candidate, refused where they are no list of whole numbers."""
     values = _integers(scores)
     if values.ndim != 1 or values.size == 0:
         raise DeclarationError(

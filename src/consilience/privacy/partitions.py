@@ -160,7 +160,7 @@ def least_cost_starts(size: int, family: Sequence[tuple[int, int]], costs: Seque
 # private selection among "keep" and all its cuts; what is kept stays. The cost of a bucket is M = Σ|xᵢ − median|,
 # within a factor of two of what an even spread of its total gets wrong, plus a public constant for the noise on that
 # total; the selection prefers the least sum of costs. The paper takes the mean for the median, which doubles the
-# sensitivity and gains nothing (`privacy.partitions`).
+# sensitivity and gains nothing (above).
 #
 # **Sensitivity of a selection.** A record more or less lies in one bucket, and in one side of each cut. It changes M of
 # that side, or of the whole, by at most 1, and nothing else: 2^b in units of 2^−b. Buckets of one value have nothing to
@@ -257,8 +257,7 @@ def check_bucket_noise(bucket_noise: float) -> None:
 # and so on: an order that does not look at the data.
 #
 # **What it costs.** One record more or less, in code t, changes the costs of the intervals that hold t, each by at most
-# Δ_w for w codes, and no others: Δ₁ = 0, and Δ_w = Δ = 2^b for w > 1 (`privacy.partitions`). With noise of
-# scale
+# Δ_w for w codes, and no others: Δ₁ = 0, and Δ_w = Δ = 2^b for w > 1 (above). With noise of scale
 #
 #     λ_w = (Δ_w + Δ) / ε      for the intervals of w codes,
 #
@@ -268,9 +267,8 @@ def check_bucket_noise(bucket_noise: float) -> None:
 # 1. Partitions that share B with P differ from P only in buckets without t. Whether P comes before all of them depends
 #    neither on z_B nor on whether the table is x or x'. If it does not, P is released on neither table.
 # 2. If it does, P is released exactly when it comes before every Q without B. The cost of P grows with z_B and that of
-#   Q
-#    does not depend on it: P is released on x exactly for z_B ≤ θ, and on x' for z_B ≤ θ', with whole numbers θ and θ'
-#    (without such a Q it is released on both).
+#    Q does not depend on it: P is released on x exactly for z_B ≤ θ, and on x' for z_B ≤ θ', with whole numbers θ and
+#    θ' (without such a Q it is released on both).
 # 3. θ' ≥ θ − (Δ_w + Δ). Take z_B = θ on x and z_B = θ − Δ_w − Δ on x'. From the first to the second the cost of P falls
 #    by at least Δ, and that of Q, which has one bucket with t, by at most Δ. So P still costs no more than Q; if now
 #    they cost the same then they did before, and the order between them is the same.

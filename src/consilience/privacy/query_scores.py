@@ -316,8 +316,7 @@ def _covers_all(each: IdentityMap | PrefixMap | AllRangesMap) -> NDArray[np.bool
 #
 # Sensitivity. N, h and k are public. One record added or removed changes n_q by at most 1, and one record replaced
 # takes at most 1 from it or adds at most 1: under either relation no score moves by more than k. It is attained by
-# every candidate, because a row that is neither empty nor everything can gain a record. Scores do not move in the same
-# direction (q's and its complement's never do), so that the selection is not monotonic.
+# every candidate, because a row that is neither empty nor everything can gain a record.
 #
 # Everything is a whole number: rows are sets, and N is whole.
 

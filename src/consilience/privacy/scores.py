@@ -305,8 +305,7 @@ class MarginalGain:
 #                        below the exponential mechanism's               (McKenna, Sheldon 2020; Ding et al. 2021)
 #     report-noisy-max   discrete Laplace noise                          (Dwork, Roth 2014, section 3.3)
 #
-# With b = 2Δ/ε each of the three is ε-differentially private. Scores are *monotonic* when one record moves all of
-# them in the same direction (counts under add-remove are; differences of counts are not); then b = Δ/ε suffices.
+# With b = 2Δ/ε each of the three is ε-differentially private.
 #
 # Why this holds for discrete noise with ties. Fix candidate i and the noise of the others. Let M be the greatest
 # noisy score of the others, m the number of others that attain it, and t = M − scoreᵢ. Then i is chosen with
@@ -314,9 +313,8 @@ class MarginalGain:
 # whatever the ties. Over to a neighbouring table M grows by at most Δ and scoreᵢ falls by at most Δ, so t grows
 # by at most k = 2Δ, and when M grows by all of Δ, the others that attain it already attained M: m does not grow. Hence
 # the new probability is at least f(t + k, m) ≥ exp(−k/b) f(t, m), for the discrete Laplace law loses at most a
-# factor exp(−1/b) per step. Monotonic scores rise together (then scoreᵢ does not fall) or fall together
-# (then M does not grow, and if it stays, so do its ties): k = Δ. A uniform choice among ties is part of this argument;
-# it also makes the result independent of the candidates' order.
+# factor exp(−1/b) per step. A uniform choice among ties is part of this argument; it also makes the result independent
+# of the candidates' order.
 
 
 Selector = Literal["exponential", "permute-and-flip", "report-noisy-max"]
@@ -327,11 +325,6 @@ NOISE_OF_SELECTOR: dict[Selector, SelectionLaw] = {
     "report-noisy-max": "laplace",
 }
 
-# Scores leave `lattice_scores` well inside int64, so that noise has room on both sides.
-_GREATEST_LATTICE_SCORE = 2**62
-
-_MOST_BITS = 52
-
 
 def select(
     scores: NDArray[np.int64],
@@ -339,32 +332,28 @@ def select(
     sensitivity: float,
     epsilon: float,
     selector: Selector = "permute-and-flip",
-    monotonic: bool = False,
     noise: NoiseSource,
 ) -> int:
     """The index of a candidate, chosen with epsilon-differential privacy in favour of high scores.
 
-    `sensitivity` bounds, in lattice units, how far any one score moves between neighbouring tables; `monotonic`
-    promises that all scores then move in the same direction, and halves the noise.
+    `sensitivity` bounds, in lattice units, how far any one score moves between neighbouring tables.
 
     >>> from consilience.privacy.noise import SimulatedNoise
     >>> select(np.array([0, 90, 3]), sensitivity=1, epsilon=1.0, noise=SimulatedNoise(0))
     1
     """
     known_selector(selector)
-    values = integer_scores(scores)
-    scale = selection_scale(sensitivity=sensitivity, epsilon=epsilon, monotonic=monotonic)
-    return noise.noisy_argmax(values, scale, law=NOISE_OF_SELECTOR[selector])
+    scale = selection_scale(sensitivity=sensitivity, epsilon=epsilon)
+    return noise.noisy_argmax(scores, scale, law=NOISE_OF_SELECTOR[selector])
 
 
-def selection_scale(*, sensitivity: float, epsilon: float, monotonic: bool = False) -> float:
-    """The least float that is no smaller than 2Δ/ε, or Δ/ε for monotonic scores: the scale of every selector.
+def selection_scale(*, sensitivity: float, epsilon: float) -> float:
+    """The least float that is no smaller than 2Δ/ε: the scale of every selector.
 
-    >>> selection_scale(sensitivity=1, epsilon=0.5), selection_scale(sensitivity=1, epsilon=0.5, monotonic=True)
-    (4.0, 2.0)
+    >>> selection_scale(sensitivity=1, epsilon=0.5)
+    4.0
     """
-    reach = _positive("sensitivity", sensitivity) * (1 if monotonic else 2)
-    scale = _rounded_up(reach / _positive("epsilon", epsilon))
+    scale = _rounded_up(2 * _positive("sensitivity", sensitivity) / _positive("epsilon", epsilon))
     if scale == math.inf:
         raise DeclarationError(
             f"no finite noise gives epsilon {epsilon!r} at sensitivity {sensitivity!r}; "
@@ -391,35 +380,6 @@ def epsilon_for_rho(rho: float, selector: Selector) -> float:
     return epsilon
 
 
-def lattice_scores(values: NDArray[np.float64], *, bits: int) -> NDArray[np.int64]:
-    """Real scores as whole multiples of 2^-bits, each within half a unit of the truth.
-
-    Rounding moves each of the two scores that a sensitivity compares by up to half a unit, so in lattice units
-    the sensitivity becomes Δ·2^bits + 1: see `lattice_sensitivity`. Scores beyond ±2^62 units are clipped there,
-    which brings no two of them further apart. The Δ of the *computed* scores counts: where a score is a
-    floating-point sum of records, Δ must include its rounding errors, or the sum be made of integers.
-
-    >>> lattice_scores(np.array([0.5, -1.26]), bits=2).tolist()
-    [2, -5]
-    """
-    _known_bits(bits)
-    real = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(real).all():
-        raise DeclarationError("a score is not a finite number; make the score function finite for every table")
-    limit = math.ldexp(_GREATEST_LATTICE_SCORE, -bits)
-    return np.rint(np.ldexp(np.clip(real, -limit, limit), bits)).astype(np.int64)
-
-
-def lattice_sensitivity(sensitivity: float, *, bits: int) -> float:
-    """The sensitivity of `lattice_scores` in lattice units: Δ·2^bits + 1, rounded up.
-
-    >>> lattice_sensitivity(0.75, bits=3)
-    7.0
-    """
-    _known_bits(bits)
-    return _rounded_up(_positive("sensitivity", sensitivity) * 2**bits + 1)
-
-
 def _rho_divisor(selector: Selector) -> int:
     return 8 if known_selector(selector) == "exponential" else 2
 
@@ -428,24 +388,6 @@ def known_selector(selector: Selector) -> Selector:
     if selector not in NOISE_OF_SELECTOR:
         raise DeclarationError(f"the selector is {selector!r}; choose one of {', '.join(NOISE_OF_SELECTOR)}")
     return selector
-
-
-def _known_bits(bits: int) -> None:
-    if not 0 <= bits <= _MOST_BITS:
-        raise DeclarationError(f"the lattice has {bits!r} bits; choose a whole number from 0 to {_MOST_BITS}")
-
-
-def integer_scores(scores: NDArray[np.int64]) -> NDArray[np.int64]:
-    values = np.asarray(scores)
-    if not np.can_cast(values.dtype, np.int64, casting="safe"):
-        raise DeclarationError(
-            f"selection needs scores of type int64, these are {values.dtype}; round them with lattice_scores first"
-        )
-    if values.ndim != 1 or values.size == 0:
-        raise DeclarationError(
-            f"the scores have shape {values.shape}; selection needs one score for each of at least one candidate"
-        )
-    return values.astype(np.int64, copy=False)
 
 
 def _positive(name: str, value: float) -> Fraction:

@@ -480,6 +480,10 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def beginning(path: Path, encoding: str) -> bytes:
-    """The bytes in which the header must end, in UTF-8."""
+    """The bytes in which the header must end, in UTF-8: all of them, or as many as a record may have."""
+    text, wanted = b"", LONGEST_RECORD + len(BYTE_ORDER_MARK)
     with open_bytes(path) as file:
-        return in_utf8(file, encoding).read(LONGEST_RECORD + len(BYTE_ORDER_MARK))
+        source = in_utf8(file, encoding)
+        while len(text) < wanted and (more := source.read(wanted)):
+            text += more
+    return text

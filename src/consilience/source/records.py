@@ -180,9 +180,8 @@ class BoundedRows:
 
     def chosen(self, workers: Executor, *, shares: int, size: int) -> Generator[dict[str, NDArray[Any]]]:
         """The columns of the rows that are counted, so many rows at a time."""
-        places = self._rows.choose(self._limit, workers, shares=shares)
-        for begin in range(0, len(places), size):
-            yield dict(zip(self._coder.column_types, self._rows.columns(places[begin : begin + size]), strict=True))
+        for columns in self._rows.chosen(self._limit, workers, shares=shares, size=size):
+            yield dict(zip(self._coder.column_types, columns, strict=True))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -118,10 +118,6 @@ def _first_bytes(path: Path, size: int) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Opening a confidential table, and counting it.
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # What a source is, so that a ledger tells it from every other: never anything of its rows, and no credentials.
 #
 # Files are told apart by where they really are, however they were spelled: a symbolic link, a pattern and a roundabout

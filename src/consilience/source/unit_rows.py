@@ -17,7 +17,7 @@ takes one digest for each row of a unit that has more than m.
 Compiled on first use and cached on disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -112,8 +112,8 @@ class UnitRows:
         announce(_add)
         _add(text, offsets, present, codes, self._part.bits, self._part.ending, self._met, self._units, self._rows)
 
-    def choose(self, limit: int, threads: Executor, *, shares: int) -> NDArray[np.int64]:
-        """The places of the rows that are counted, each as often as it is: at most `limit` for each unit."""
+    def chosen(self, limit: int, threads: Executor, *, shares: int, size: int) -> Generator[list[NDArray[Any]]]:
+        """The columns of codes of the rows that are counted, at most `limit` for each unit, so many rows at a time."""
         units, rows = self._met.tolist()
         weights = np.zeros(rows, dtype=np.int64)
         signed = np.array([column.kind == "i" for column in self._columns])
@@ -125,13 +125,14 @@ class UnitRows:
         ]
         for task in tasks:
             task.result()
-        return np.repeat(np.arange(rows), weights)
-
-    def columns(self, places: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """The columns of codes of the rows at these places."""
-        codes = self._rows.codes[places]
-        bounds = zip(self._columns, pairwise(self._offsets), strict=True)
-        return [np.ascontiguousarray(codes[:, begin:end]).view(kind).ravel() for kind, (begin, end) in bounds]
+        ends = np.cumsum(weights)
+        for begin in range(0, int(weights.sum()), size):
+            # Equal rows are written out batch by batch: all of them might not fit in memory.
+            first, last = np.searchsorted(ends, [begin, begin + size - 1], side="right")
+            times = np.diff(np.minimum(ends[first : last + 1], begin + size), prepend=begin)
+            codes = np.repeat(self._rows.codes[first : first + len(times)], times, axis=0)
+            columns = zip(self._columns, pairwise(self._offsets), strict=True)
+            yield [np.ascontiguousarray(codes[:, low:high]).view(kind).ravel() for kind, (low, high) in columns]
 
     def _make_room(self, added: int, size: int) -> None:
         """Room for rows that are all new, of units that are all new: at most half of the slots are ever taken."""

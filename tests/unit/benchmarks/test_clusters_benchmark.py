@@ -6,8 +6,8 @@ from benchmarks.problems.points import mixture
 from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.kernels.regions import Region, normalised
+from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
-from consilience.privacy.measure import measure
 
 
 def test_every_way_has_a_row_about_the_same_last_round() -> None:

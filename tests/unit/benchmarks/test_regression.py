@@ -8,8 +8,8 @@ from benchmarks.accuracy.regression import judged, last_round, source_of
 from benchmarks.problems.labelled_points import PROBLEMS, LabelledPoints, labelled_points
 from consilience.estimators.iterates import Iterates
 from consilience.iterates.problems import fit_logistic, signed_records
+from consilience.measuring import measure
 from consilience.plans.logistic import Logistic
-from consilience.privacy.measure import measure
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -9,8 +9,8 @@ from benchmarks.problems.records import ADULT_FINE, SHAPES, NamedRecords
 from benchmarks.problems.triples import PRINTED_QUERIES, TRIPLES, drawn_triples, triple_problem
 from consilience.domain.attributes import Numeric
 from consilience.domain.factors import Identity, Prefix
+from consilience.measuring import measure
 from consilience.plans import Direct
-from consilience.privacy.measure import measure
 
 
 @pytest.fixture

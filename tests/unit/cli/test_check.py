@@ -16,10 +16,10 @@ from consilience.errors import FileFormatError, LedgerError
 from consilience.estimators import estimate
 from consilience.estimators.base import Estimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.measurements.measurement_set import checksum
+from consilience.measurements.measurement import checksum
+from consilience.measuring import measure
 from consilience.plans import Direct
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.publication import write_bundle, write_synthetic
 from consilience.source import open_table
 

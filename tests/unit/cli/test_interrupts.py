@@ -22,7 +22,7 @@ RELEASE = [
 ]
 WAITING = """
 import sys, time
-import consilience.estimators, consilience.privacy.measure
+import consilience.estimators, consilience.measuring
 from consilience.cli.main import run
 
 def wait(*_, **__):
@@ -61,7 +61,7 @@ def interrupted(place: Path, at: str) -> tuple[int, str]:
 
 
 def test_an_interrupt_before_anything_was_spent_says_so(place: Path) -> None:
-    code, err = interrupted(place, "consilience.privacy.measure.price")
+    code, err = interrupted(place, "consilience.measuring.price")
     assert code == 130
     assert "stopped. Nothing was spent." in err
     assert "Traceback" not in err

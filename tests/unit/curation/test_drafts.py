@@ -10,8 +10,8 @@ from consilience.curation.draft import draft_domain
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
 from consilience.measurements import Laplace, MeasurementSet
+from consilience.measuring import measure
 from consilience.plans import Flat
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 ATTRIBUTES = (Attribute.categorical("sex", ["F", "M"]), Attribute.numeric("age", [0, 18, 65]))

@@ -19,8 +19,8 @@ from consilience.iterates.clustering import lloyd
 from consilience.kernels.regions import Region, in_original_units, normalised
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet
+from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
-from consilience.privacy.measure import measure
 from consilience.publication.clusters import centroid_table
 from consilience.source import open_table
 

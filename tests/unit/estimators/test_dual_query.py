@@ -27,8 +27,8 @@ from consilience.estimators.published.dual_query_model import (
 )
 from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
+from consilience.measuring import measure
 from consilience.plans.published.dual_query import DualQuery as DualQueryPlan
-from consilience.privacy.measure import measure
 from consilience.publication.bundle import load_model, save_model
 from consilience.source import open_table
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from consilience.errors import MeasurementError
 from consilience.measurements import PrivacyStatement
-from consilience.measurements.privacy_statement import sum_spent
+from consilience.measurements.measurement_set import sum_spent
 
 PURE = PrivacyStatement(spent={"epsilon": "0.5"})
 

@@ -12,12 +12,12 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
+from consilience.measuring import measure
 from consilience.plans.aim import Aim
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.scores import MarginalError
 from consilience.source import open_table

@@ -11,6 +11,7 @@ from consilience.domain import Domain, Query
 from consilience.domain.workloads import Workload
 from consilience.errors import TooLarge
 from consilience.measurements import MeasurementSet
+from consilience.measuring import measure
 from consilience.models import elimination_plans
 from consilience.models.junction_trees import junction_tree
 from consilience.plans.aim import Aim
@@ -27,7 +28,6 @@ from consilience.plans.forest import Forest, Independent, Mst
 from consilience.plans.published.privbayes import PrivBayes
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import Source, open_table
 
 HUB = Domain.from_sizes({"hub": 48, "a": 8, "b": 8, "c": 8}, name="hub")

@@ -6,8 +6,8 @@ import pytest
 
 from consilience.domain import Attribute, Domain, factors
 from consilience.errors import DeclarationError
+from consilience.measuring import measure
 from consilience.plans.histogram import Histogram, average_range_variance, branching_for, level_precisions, levels_of
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 

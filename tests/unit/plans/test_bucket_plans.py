@@ -9,9 +9,9 @@ import pytest
 from consilience.domain import Attribute, Domain
 from consilience.domain.factors import Intervals
 from consilience.errors import DeclarationError
+from consilience.measuring import measure
 from consilience.plans.histogram import WeightedRanges, branching_for, greedy_level_shares, levels_of
 from consilience.plans.published.histograms import Dawa, Php
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 SIZE = 64

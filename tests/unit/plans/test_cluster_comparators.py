@@ -11,12 +11,12 @@ from consilience.domain import Attribute, Domain
 from consilience.domain.domains import PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.measurements import MeasurementSet
+from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate, measured_total
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 ATTRIBUTES = (Attribute.continuous("x", (0.0, 100.0)), Attribute.continuous("y", (-1.0, 1.0)))

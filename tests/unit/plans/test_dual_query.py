@@ -15,11 +15,11 @@ from consilience.domain.queries import AnswerSets
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun
+from consilience.measuring import measure
 from consilience.plans.published.dual_query import MOST_ROUNDS, DualQuery, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.query_scores import DualScore
 from consilience.privacy.scores import epsilon_for_rho

@@ -10,9 +10,9 @@ from consilience.domain import Attribute, Domain, Query
 from consilience.domain.factors import Fourier
 from consilience.errors import DeclarationError
 from consilience.kernels.transforms import FourierMap, most_frequencies, rows_of
+from consilience.measuring import measure
 from consilience.plans.published.histograms import Efpa, noise_norm
 from consilience.privacy.budgets import budget
-from consilience.privacy.measure import measure
 from consilience.privacy.pricing import price_queries
 from consilience.source import open_table
 

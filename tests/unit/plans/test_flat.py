@@ -8,11 +8,12 @@ import consilience as cs
 from consilience.domain import Domain, Query
 from consilience.domain.domains import PublicFacts
 from consilience.errors import DeclarationError
+from consilience.measuring import measure, price
 from consilience.plans.marginals import Flat
 from consilience.plans.texts import plan_from_text
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import charged_elsewhere, measure, price
+from consilience.privacy.measure import charged_elsewhere
 from consilience.source import Source, open_table
 
 EPSILON, RHO = budget(epsilon=1.0), budget(rho=0.5)

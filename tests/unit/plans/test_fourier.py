@@ -9,11 +9,11 @@ import pytest
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.published.fourier import Fourier as FourierEstimator
+from consilience.measuring import measure
 from consilience.plans.published.marginals import Fourier
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 FLAGS = Domain.from_sizes(dict.fromkeys("abcd", 2), name="flags")

@@ -10,12 +10,12 @@ import pytest
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
+from consilience.measuring import measure
 from consilience.plans.base import in_two_parts
 from consilience.plans.histogram import Histogram
 from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 SIZES = (1, 2, 7, 20)

@@ -10,11 +10,11 @@ import pytest
 from benchmarks.reproduce.qardaji2014.expected_errors import direct_error, learning_noise_error
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
+from consilience.measuring import measure
 from consilience.plans.published.marginals import Learning
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 FLAGS = Domain.from_sizes(dict.fromkeys("abcde", 2), name="flags")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from consilience.domain import Attribute, Domain
 from consilience.errors import BudgetExceeded, DeclarationError
 from consilience.iterates.problems import fit_logistic, next_coefficients, signed_records
+from consilience.measuring import measure
 from consilience.plans.logistic import Logistic
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 DOMAIN = Domain(

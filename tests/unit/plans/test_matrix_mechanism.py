@@ -10,6 +10,7 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
+from consilience.measuring import measure
 from consilience.plans.matrix_mechanism import (
     AttributeWorkload,
     LowRank,
@@ -17,7 +18,6 @@ from consilience.plans.matrix_mechanism import (
 )
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
-from consilience.privacy.measure import measure
 from consilience.privacy.noise import SimulatedNoise
 from consilience.source import open_table
 from consilience.strategies.workload_grams import gram_matrix

@@ -12,10 +12,10 @@ import pytest
 
 from consilience.domain import Domain, Workload
 from consilience.estimators import estimate
+from consilience.measuring import measure
 from consilience.plans import Aim, DualQuery, Forest, Mst, MwemModels, PrivBayes
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.privacy.reservations import Reservation
 from consilience.publication import open_release, write_bundle
 from consilience.source import open_table

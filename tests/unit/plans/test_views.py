@@ -11,11 +11,11 @@ from consilience.coverings.designs import covering_size
 from consilience.domain import Attribute, Domain
 from consilience.domain.domains import PublicFacts
 from consilience.errors import DeclarationError, TooLarge
+from consilience.measuring import measure, price
 from consilience.plans import Views
 from consilience.plans.texts import plan_from_text
 from consilience.plans.views import Bounds, Extent, cell_variance, choose_design
 from consilience.privacy.budgets import budget
-from consilience.privacy.measure import measure, price
 from consilience.source import open_table
 
 KOSARAK = (2,) * 32

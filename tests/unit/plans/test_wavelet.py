@@ -8,8 +8,8 @@ import pytest
 
 from consilience.domain import Attribute, Domain, factors
 from consilience.errors import DeclarationError
+from consilience.measuring import measure
 from consilience.plans.published.histograms import Wavelet
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 AGE = Attribute.numeric("age", [*range(257)])

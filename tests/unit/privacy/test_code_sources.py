@@ -13,10 +13,10 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import ConsilienceError, LedgerError, SourceError, TooLarge
+from consilience.measuring import measure
 from consilience.plans import Flat, Marginals
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 2}, name="town")

@@ -8,10 +8,10 @@ import pytest
 
 from consilience.domain import Domain, Query
 from consilience.errors import LedgerError
+from consilience.measuring import measure
 from consilience.plans import Flat, Marginals
 from consilience.privacy.gate import Gate
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -104,7 +104,7 @@ def test_declarations_that_do_not_fit_are_refused() -> None:
         blocks("box", 0).check(DOMAIN)
     with pytest.raises(DeclarationError, match="must lie in the region"):
         BlockCentroids(("x", "y"), BOUNDS, "ball", ((1.0, 1.0),), 3).check(DOMAIN)
-    with pytest.raises(DeclarationError, match="does not fit 2 attributes"):
+    with pytest.raises(DeclarationError, match="do not fit 2 attributes"):
         BlockCentroids(("x", "y"), BOUNDS, "ball", ((1.0,),), 3).check(DOMAIN)
     with pytest.raises(ConsilienceError):
         GridCounts(("x", "z"), BOUNDS, "box", 3).check(DOMAIN)

@@ -8,10 +8,10 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, LedgerError
+from consilience.measuring import measure
 from consilience.plans import Direct, Flat, Histogram, Marginals
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 5}, name="tiny")

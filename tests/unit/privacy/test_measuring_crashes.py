@@ -20,10 +20,10 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import BudgetExceeded, LedgerError
+from consilience.measuring import measure
 from consilience.plans import Flat, Marginals
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3}, name="town")

@@ -120,31 +120,6 @@ def test_simulated_sums_equal_the_clipped_sums_of_whole_numbers(method: str, val
     assert noisy.tolist() == [min(max(value + z, INT64.min), INT64.max) for z in drawn.tolist()]
 
 
-@sources
-@methods
-def test_progress_counts_up_to_the_public_size(source: NoiseSource, method: str):
-    seen: list[int] = []
-    getattr(source, method)(np.zeros((3, CHUNK), dtype=np.int64), 1.0, progress=seen.append)
-    assert seen == sorted(set(seen))
-    assert seen[-1] == 3 * CHUNK
-
-
-@sources
-@methods
-def test_nothing_is_reported_for_nothing(source: NoiseSource, method: str):
-    seen: list[int] = []
-    getattr(source, method)(np.zeros(0, dtype=np.int64), 1.0, progress=seen.append)
-    assert seen == []
-
-
-def test_an_interrupted_progress_stops_the_drawing():
-    def interrupt(done: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        SecureNoise().laplace(np.zeros(3 * CHUNK, dtype=np.int64), 1.0, progress=interrupt)
-
-
 def _failing_measurement(*_: object):
     def fail(values: np.ndarray) -> None:
         raise ValueError(f"cannot sample for {values.tolist()}")

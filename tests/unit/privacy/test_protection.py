@@ -13,10 +13,10 @@ import pytest
 
 from consilience.domain import Domain
 from consilience.errors import BudgetExceeded, LedgerError
+from consilience.measuring import measure
 from consilience.plans import Flat
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.privacy.protection import Protection, steps_between
 from consilience.source import open_table
 

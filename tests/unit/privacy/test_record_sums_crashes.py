@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import LedgerError
+from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.source import open_table
 
 DOMAIN = Domain("city", (Attribute.continuous("east", (0, 1)), Attribute.continuous("north", (0, 1))))

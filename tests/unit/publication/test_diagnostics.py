@@ -22,9 +22,9 @@ from consilience.measurements import (
     MeasurementSet,
     noise_law,
 )
+from consilience.measuring import measure
 from consilience.plans import Direct
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.measure import measure
 from consilience.publication.diagnostics import LEVEL, check_noise, diagnose
 from consilience.publication.noise_checks import _at_least_as_far, _of_queries, check_depth, check_zeros, contrasts
 from consilience.source import open_table

@@ -113,6 +113,16 @@ def test_a_header_that_is_no_text_says_how_to_declare_its_encoding(tmp_path: Pat
     assert cells(tmp_path / "t.csv", domain.read_as(encoding="utf-16")) == {("1",): 1}
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_the_header_is_the_same_record_in_every_encoding(tmp_path: Path, monkeypatch, encoding: str) -> None:
+    # A quote opens the second name, and closes it on a later line, within the longest record in letters alone.
+    monkeypatch.setattr("consilience.source.delimited.LONGEST_RECORD", 64)
+    domain = Domain("d", (Attribute.categorical("c", ["1", "2"]),)).read_as(encoding=encoding)
+    (tmp_path / "t.csv").write_bytes(('a,"b,c\n' + "1,2,1\n" * 7 + 'x",y\n' + "1,2,1\n" * 20).encode(encoding))
+    with pytest.raises(SourceError, match="has no column 'c'"):
+        open_table(tmp_path / "t.csv", domain)
+
+
 def test_a_stored_number_is_that_number_whatever_marks_are_declared(tmp_path: Path) -> None:
     domain = Domain("d", (Attribute.numeric("x", [0.0, 10.0, 20.0, 20000.0], missing="none", unlisted="drop"),))
     marked = domain.read_as(decimal=",", thousands=".", missing_tokens=["-9"])

@@ -26,14 +26,15 @@ def add(rows, batch):
     )
 
 
-def chosen(batches, limit, *, part=Part(), threads=1):  # noqa: B008 (frozen)
-    """How often each row is kept."""
+def chosen(batches, limit, *, part=Part(), threads=1, size=5):  # noqa: B008 (frozen)
+    """How often each row is kept, given out so many rows at a time."""
     rows = UnitRows(TYPES, part)
     for batch in batches:
         add(rows, batch)
     with ThreadPoolExecutor(threads) as workers:
-        places = rows.choose(limit, workers, shares=threads)
-    return Counter(zip(*(column.tolist() for column in rows.columns(places)), strict=True))
+        parts = list(rows.chosen(limit, workers, shares=threads, size=size))
+    assert [len(columns[0]) for columns in parts[:-1]] == [size] * (len(parts) - 1)
+    return Counter(row for columns in parts for row in zip(*(column.tolist() for column in columns), strict=True))
 
 
 def chosen_slowly(batches, limit):
@@ -54,6 +55,14 @@ codes = st.tuples(
     st.integers(0, 2), st.sampled_from([0, 255, 256, 65535]), st.sampled_from([0, -1, 10, -(2**63), 2**63 - 1])
 )
 batches = st.lists(st.lists(st.tuples(units, codes), max_size=12), max_size=5)
+
+
+def test_a_row_that_occurs_often_is_given_out_in_parts():
+    often, once = (0, 255, -1), (1, 256, 10)
+    batch = [(b"a", often)] * 11 + [(b"b", once)] + [(b"c", often)] * 4
+    for size in (1, 2, 4, 5, 16, 100):
+        assert chosen([batch], 20, size=size) == {often: 15, once: 1}
+        assert chosen([batch], 3, size=size) == {often: 6, once: 1}
 
 
 @given(batches, st.integers(1, 4), st.sampled_from([1, 3]))

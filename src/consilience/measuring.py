@@ -1,0 +1,263 @@
+"""`measure`: a plan is priced without data, then run on a confidential source for a price that the ledger holds.
+
+What reads records and spends is `privacy.measure`. Here is what stands around it and sees neither: the price of a plan,
+what the plan has to say about it, and the noisy measurements as a set.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol, overload, runtime_checkable
+
+from consilience.domain.domains import Domain
+from consilience.domain.sensitivity import Neighbours, check_neighbours
+from consilience.errors import DeclarationError
+from consilience.measurements.measurement import Measurement
+from consilience.measurements.measurement_set import MeasurementSet
+from consilience.measurements.privacy_statement import PrivacyStatement
+from consilience.privacy.budgets import Budget, budget
+from consilience.privacy.gate import PricingGate, Progress, zero_measurement
+from consilience.privacy.ledger import Ledger
+from consilience.privacy.measure import Plan, run_charged, run_simulated
+from consilience.privacy.pricing import Price
+from consilience.privacy.record_statistics import StatisticsPrice
+from consilience.source import Source
+
+
+@runtime_checkable
+class ExplainedPlan(Protocol):
+    """A plan that makes choices of its own, and tells them to who pays."""
+
+    def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
+        """Sentences about what was chosen and what to expect, from measurements with zeros for answers."""
+        ...
+
+
+@runtime_checkable
+class AnsweringPlan(Protocol):
+    """A plan for a workload, which is asked before anything is spent whether its account could answer that."""
+
+    def check_answers(self, example: MeasurementSet) -> None:
+        """Refuse the workload where an account of such measurements, with zeros for answers, could not answer it."""
+        ...
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a plan would cost and yield, found without touching data or ledger."""
+
+    domain: Domain
+    plan: Plan
+    budget: Budget
+    neighbours: Neighbours
+    rows_per_unit: int
+    prices: tuple[Price | StatisticsPrice, ...]
+    selections: tuple[Budget, ...]
+    kept: tuple[Measurement, ...] = ()
+    """What private selections would leave in the result."""
+    notes: tuple[str, ...] = ()
+    """What the plan has to say about its choices."""
+
+    @property
+    def answers(self) -> int:
+        """How many noisy numbers would be made."""
+        return sum(each.size for price in self.prices for each in price.parts)
+
+    @property
+    def bytes(self) -> int:
+        """About how large the measurement file would be, before compression."""
+        return 8 * self.answers
+
+    @property
+    def recorded_bytes(self) -> int:
+        """About how much the ledger would hold at most: a whole number of 20 digits and a separator for each answer."""
+        return 22 * self.answers
+
+    def example(self) -> MeasurementSet:
+        """The measurements with zeros for answers, to ask an estimator whether it could fit such a set."""
+        empty = tuple(zero_measurement(each) for price in self.prices for each in price.parts)
+        return MeasurementSet(
+            self.domain, (*empty, *self.kept), PrivacyStatement(neighbours=self.neighbours), {}, private=False
+        )
+
+    def check_answers(self) -> None:
+        """Refuse a plan whose measurements could not be turned into the answers that it is for; looks once."""
+        return self._answers_checked
+
+    @cached_property
+    def _answers_checked(self) -> None:
+        if isinstance(self.plan, AnsweringPlan):
+            self.plan.check_answers(self.example())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each query or statistic: what it asks, how many answers, and the noise on each."""
+        return [
+            {
+                "query": each.asks,
+                "answers": each.size,
+                "noise": each.noise.law,
+                "scale": each.noise.scale_parameter,
+                "stddev": each.noise.variance**0.5,
+            }
+            for price in self.prices
+            for each in price.parts
+        ]
+
+
+@overload
+def measure(
+    source: Source,
+    plan: Plan,
+    *,
+    ledger: Ledger | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    neighbours: str = "add-remove",
+    id: str | None = None,
+    take_over: bool = False,
+    convert: bool = False,
+    simulate: int | None = None,
+    progress: Progress | None = None,
+    dry_run: Literal[False] = False,
+) -> MeasurementSet: ...
+
+
+@overload
+def measure(
+    source: Source | Domain,
+    plan: Plan,
+    *,
+    ledger: Ledger | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    neighbours: str = "add-remove",
+    id: str | None = None,
+    take_over: bool = False,
+    convert: bool = False,
+    simulate: int | None = None,
+    progress: Progress | None = None,
+    dry_run: Literal[True],
+) -> DryRun: ...
+
+
+def measure(
+    source: Source | Domain,
+    plan: Plan,
+    *,
+    ledger: Ledger | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    neighbours: str = "add-remove",
+    id: str | None = None,  # noqa: A002 (the word that users, files and the command line share)
+    take_over: bool = False,
+    convert: bool = False,
+    simulate: int | None = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> MeasurementSet | DryRun:
+    """Noisy measurements of the source by the plan, charged to the ledger.
+
+    `epsilon` alone is pure differential privacy with discrete Laplace noise; `rho`, or `epsilon` with `delta`, is
+    zero-concentrated with discrete Gaussian noise. Without an `id` the request identifies itself by its contents (plan,
+    domain, budget, neighbours, unit) and its source: repeating it returns the recorded values, uncharged. `take_over`
+    vouches that a process on another machine, which began this request, has ended. `convert` accepts the cost under
+    what the ledger protects, where the request protects another unit or neighbour relation. `simulate` is a seed for
+    noise that protects nothing: the result is stamped `private=False` and no ledger is charged. `dry_run` tells the
+    price.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("survey", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> source = cs.open_table(pa.table({"sex": ["F", "M", "F"]}), domain)
+    >>> measured = measure(source, cs.plans.Marginals(["sex"]), epsilon=1, simulate=0)
+    >>> len(measured), measured.private
+    (1, False)
+    """
+    domain = source if isinstance(source, Domain) else source.domain
+    rows_per_unit = 1 if isinstance(source, Domain) else source.max_rows_per_unit
+    amounts = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    priced = price(domain, plan, **amounts, neighbours=neighbours, rows_per_unit=rows_per_unit)
+    if dry_run or isinstance(source, Domain):
+        return priced
+    return measure_as_priced(
+        source,
+        priced,
+        ledger=ledger,
+        id=id,
+        take_over=take_over,
+        convert=convert,
+        simulate=simulate,
+        progress=progress,
+    )
+
+
+def measure_as_priced(
+    source: Source,
+    priced: DryRun,
+    *,
+    ledger: Ledger | None = None,
+    id: str | None = None,  # noqa: A002 (as in `measure`)
+    take_over: bool = False,
+    convert: bool = False,
+    simulate: int | None = None,
+    progress: Progress | None = None,
+) -> MeasurementSet:
+    """What `measure` gives of a plan whose price is known: it is not run again to find that out.
+
+    The price must be of this source: of its domain, and of as many rows for each protected unit.
+    """
+    declared = (priced.domain.fingerprint, priced.rows_per_unit)
+    if declared != (source.domain.fingerprint, source.max_rows_per_unit):
+        raise DeclarationError(
+            f"the price is of {priced.domain.name!r} with {priced.rows_per_unit} rows for each protected unit, and the "
+            f"source is declared as {source.domain.name!r} with {source.max_rows_per_unit}; price what is measured"
+        )
+    run = (source, priced.plan, priced.budget, priced.neighbours)
+    if simulate is None:
+        drawn = run_charged(
+            *run,
+            ledger=ledger,
+            id=id,
+            take_over=take_over,
+            convert=convert,
+            size=priced.recorded_bytes,
+            check=priced.check_answers,
+            progress=progress,
+        )
+    elif ledger is not None:
+        raise DeclarationError("a simulation spends nothing and takes no ledger; drop 'simulate' or 'ledger'")
+    else:
+        priced.check_answers()
+        drawn = run_simulated(*run, id=id, seed=simulate, progress=progress)
+    return MeasurementSet(source.domain, drawn.measurements, drawn.statement, drawn.provenance, drawn.private)
+
+
+def price(
+    domain: Domain,
+    plan: Plan,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    neighbours: str = "add-remove",
+    rows_per_unit: int = 1,
+) -> DryRun:
+    """What the plan would cost and yield on this domain; declarations alone decide it."""
+    domain.refuse_draft()
+    cost = budget(epsilon=epsilon, delta=delta, rho=rho)
+    relation = check_neighbours(neighbours)
+    gate = PricingGate(domain, cost, neighbours=relation, rows_per_unit=rows_per_unit)
+    plan.run(gate)
+    found = DryRun(
+        domain=domain,
+        plan=plan,
+        budget=cost,
+        neighbours=relation,
+        rows_per_unit=rows_per_unit,
+        prices=tuple(gate.prices),
+        selections=tuple(gate.selections),
+        kept=tuple(gate.kept),
+    )
+    return replace(found, notes=plan.explain(found.example(), cost)) if isinstance(plan, ExplainedPlan) else found
