@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.cluster_sums import closest
 from consilience.kernels.compilation import announce
 from consilience.kernels.regions import LARGEST_GRID, CellGrid, Region, RegionKind
 from consilience.kernels.rng import Generator, generator
@@ -208,7 +207,7 @@ def _spread_start(points, weights, uniforms):  # pragma: no cover - compiled
             drawn = min(np.searchsorted(masses, uniforms[k, c] * total, side="right"), rows - 1)
             left = 0.0
             for i in range(rows):
-                gap = closest(points, i, 1.0, points[drawn : drawn + 1])[1]
+                gap = _squared_distance(points, i, points, drawn)
                 trial[i] = gap if k == 0 else min(distances[i], gap)
                 left += weights[i] * trial[i]
             if left < least:
@@ -217,6 +216,15 @@ def _spread_start(points, weights, uniforms):  # pragma: no cover - compiled
                 centroids[k] = points[drawn]
         distances, chosen = chosen, distances
     return centroids
+
+
+@numba.njit(nogil=True, cache=True)
+def _squared_distance(points, i, others, k):  # pragma: no cover - compiled
+    distance = 0.0
+    for j in range(points.shape[1]):
+        gap = points[i, j] - others[k, j]
+        distance += gap * gap
+    return distance
 
 
 @numba.njit(nogil=True, cache=True)
@@ -237,7 +245,11 @@ def _descend(points, weights, start, most_steps):  # pragma: no cover - compiled
         for i in range(rows):
             if weights[i] == 0.0:
                 continue
-            best, least = closest(points, i, 1.0, centroids)
+            best, least = 0, np.inf
+            for k in range(clusters):
+                distance = _squared_distance(points, i, centroids, k)
+                if distance < least:
+                    best, least = k, distance
             changed |= labels[i] != best
             labels[i] = best
             squares += weights[i] * least

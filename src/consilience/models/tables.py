@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import LinearMap
-from consilience.marginals.table_stacks import Scope, stored_order
+from consilience.marginals.table_stacks import Scope, stored_order, summed
 
 
 def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -270,9 +270,7 @@ def _contract_linear(tables: Sequence[ScaledTable], kept: Axes) -> ScaledTable:
         left = [(axes, product), *others]
     [(axes, values)] = left
     if axes != kept:
-        away = tuple(place for place, axis in enumerate(axes) if axis not in kept)
-        remaining = [axis for axis in axes if axis in kept]
-        values = values.sum(axis=away).transpose([remaining.index(axis) for axis in kept])
+        values = summed(values, axes, kept)
     return ScaledTable.of_values(kept, np.asarray(values), math.fsum(table.log_scale for table in tables))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
-from consilience.marginals.table_stacks import Scope
+from consilience.marginals.table_stacks import Scope, summed
 from consilience.models.oracle import CountedOracle
 from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status
@@ -166,11 +166,7 @@ class MeasuredRows:
         )
 
     def _answers(self, query: MeasuredQuery, marginals: Array) -> Array:
-        axes = self._axes(query)
-        kept = [attribute for attribute in axes if attribute in query.attributes]
-        table = self.layout.view(marginals, query.scope)
-        table = table.sum(axis=tuple(place for place, attribute in enumerate(axes) if attribute not in kept))
-        table = table.transpose([kept.index(attribute) for attribute in query.attributes])
+        table = summed(self.layout.view(marginals, query.scope), self._axes(query), query.attributes)
         if query.kronecker is not None:
             table = query.kronecker.apply(table)
         return np.asarray(table).ravel()
@@ -345,18 +341,6 @@ class ConvexLoss(Protocol):
     def value_and_gradient(self, answers: Array) -> tuple[float, Array]: ...
 
 
-class ModelLoss(Protocol):
-    """A convex loss of flat marginals."""
-
-    def value(self, marginals: Array) -> float: ...
-
-    def value_and_gradient(self, marginals: Array) -> tuple[float, Array]: ...
-
-    def gap(self, oracle: CountedOracle, marginals: Array) -> float:
-        """By how much, at most, the loss at these marginals exceeds that of the best model."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class RowLoss:
     """The costs of measured rows; where a cost has a kink its gradient is one of its slopes there."""
@@ -379,6 +363,7 @@ class RowLoss:
         return self.costs.value(residual), self.rows.adjoint(self._duals(residual))
 
     def gap(self, oracle: CountedOracle, marginals: Array) -> float:
+        """By how much, at most, the loss at these marginals exceeds that of the best model."""
         residual = self.rows.apply(marginals) - self.costs.observed
         duals = self._duals(residual)
         return self.costs.gap(residual, duals, slack_of(oracle, self.rows.adjoint(duals), marginals))
@@ -431,7 +416,7 @@ class SmoothSearch:
     """A loss to be made small over models, from some potentials on."""
 
     oracle: CountedOracle
-    loss: ModelLoss
+    loss: RowLoss | CustomLoss
     monitor: Monitor
     start: Array
 
