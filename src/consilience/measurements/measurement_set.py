@@ -1,5 +1,6 @@
 """Measurements that belong together: one domain, one promise of privacy, one provenance."""
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,11 +96,13 @@ class MeasurementSet:
     ) -> "MeasurementSet":
         """The set with exact facts from outside, which the privacy statement then names.
 
-        The facts must agree in total with each other and with what the domain declares.
+        The facts must agree with each other and with what the domain declares. Margins that differ by no more than
+        single precision rounds (a millionth) agree: the small differences are shared out.
         """
         total = None if total is None else finite_number(total, "the public total")
         margins = margins or {}
         tables = {_as_names(key): _shaped(self.domain, _as_names(key), array) for key, array in margins.items()}
+        tables = _without_rounding(tables, total)
         listed = tuple(PublicMargin(names, tuple(array.ravel().tolist())) for names, array in tables.items())
         facts = PublicFacts(total, listed)
         known = self._known_totals()
@@ -207,6 +210,11 @@ _EXACT = Context(prec=500, traps=[Inexact, InvalidOperation, Overflow, DivisionB
 
 SHOWN_MEASUREMENTS = 20
 
+LARGEST_ROUNDING, ROUNDS_OF_SCALING = 1e-6, 200
+"""By what part public margins may differ and still be the same numbers, rounded; and how often they are scaled."""
+
+Table = np.ndarray[Any, np.dtype[np.float64]]
+
 
 def _as_names(key: MarginalKey) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
@@ -216,7 +224,7 @@ def _said(names: Sequence[str]) -> str:
     return ", ".join(names) or "nothing (the total)"
 
 
-def _shaped(domain: Domain, names: tuple[str, ...], array: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _shaped(domain: Domain, names: tuple[str, ...], array: ArrayLike) -> Table:
     """The array as floats in the shape of the marginal; another shape is refused, naming both."""
     shape = domain.sizes(names)
     found = np.asanyarray(array)
@@ -230,6 +238,42 @@ def _shaped(domain: Domain, names: tuple[str, ...], array: ArrayLike) -> np.ndar
             f"gives it the shape {shape}, or flat ({cells},){hint}"
         )
     return found.reshape(shape).astype(np.float64)
+
+
+def _without_rounding(tables: dict[tuple[str, ...], Table], total: float | None) -> dict[tuple[str, ...], Table]:
+    """Margins that agree to a millionth, made to agree: what several say of the same counts is scaled to its mean.
+
+    Proportional fitting keeps zeros. Margins that differ by more are given back as they are, to be refused.
+    """
+    fitted = {names: table.copy() for names, table in tables.items()}
+    shared = {frozenset(one) & frozenset(other) for one, other in itertools.combinations(tables, 2)}
+    holders = {kept: [names for names in tables if kept <= set(names)] for kept in shared}
+    for _ in range(ROUNDS_OF_SCALING):
+        widest = 0.0
+        for kept, among in holders.items():
+            sums = {names: _sums(fitted[names], names, kept) for names in among}
+            mean = sum(sums.values()) / len(among)
+            for names, own in sums.items():
+                off = np.divide(mean, own, out=np.ones_like(own), where=own > 0) - 1.0
+                if not np.all((np.abs(off) <= LARGEST_ROUNDING) | (np.abs(mean - own) <= LARGEST_ROUNDING * own.max())):
+                    return tables
+                widest = max(widest, float(np.abs(off).max(initial=0.0)))
+                away = tuple(axis for axis, name in enumerate(names) if name not in kept)
+                axes = [name for name in names if name in kept]
+                order = [sorted(axes).index(name) for name in axes]
+                fitted[names] *= 1.0 + np.expand_dims(off.transpose(order), away)
+        if widest <= 1e-15:
+            break
+    if total and all(abs(table.sum() / total - 1.0) <= LARGEST_ROUNDING for table in fitted.values()):
+        fitted = {names: table * (total / table.sum()) for names, table in fitted.items()}
+    return fitted
+
+
+def _sums(table: Table, names: tuple[str, ...], kept: frozenset[str]) -> Table:
+    """The sums over all but the kept attributes, whose axes are in alphabetical order."""
+    axes = [name for name in names if name in kept]
+    away = tuple(axis for axis, name in enumerate(names) if name not in kept)
+    return np.asarray(table.sum(axis=away)).transpose([axes.index(name) for name in sorted(axes)])
 
 
 def _public_measurement(names: tuple[str, ...], counts: ArrayLike) -> Measurement:
@@ -247,7 +291,7 @@ def _refuse_other_total(known: Mapping[str, float], name: str, found: float) -> 
     for other, total in known.items():
         if not math.isclose(found, total, rel_tol=1e-9, abs_tol=1e-9):
             raise MeasurementError(
-                f"{name} comes to {found:g}, but {other} comes to {total:g}; public facts are exact and must agree"
+                f"{name} comes to {found:.12g}, but {other} comes to {total:.12g}; public facts must agree"
             )
 
 

@@ -300,3 +300,34 @@ def test_the_package_is_imported_without_its_heavy_friends() -> None:
     )
     outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert outcome.stdout.strip() == ""
+
+
+def margins_of(counts: np.ndarray, kind: type) -> dict:
+    """The margins of a table of x, y, z by pairs, rounded to another precision, and one with its axes turned."""
+    xz = counts.sum(axis=1).T
+    tables = {("x", "y"): counts.sum(axis=2), ("z", "x"): xz, ("y", "z"): counts.sum(axis=0)}
+    return {names: table.astype(kind).astype(np.float64) for names, table in tables.items()}
+
+
+def test_public_margins_that_differ_by_single_precision_are_facts_that_agree() -> None:
+    domain = Domain.from_sizes({"x": 3, "y": 4, "z": 2})
+    counts = np.random.default_rng(4).gamma(0.5, 900.0, (3, 4, 2))
+    counts[1] = 0.0
+    given = margins_of(counts, np.float32)
+    found = MeasurementSet(domain, (), private=False).with_public(total=float(counts.sum()), margins=given)
+    kept = {each.query.attributes: each.values for each in found}
+    tables = {names: kept[tuple(names)].reshape(table.shape) for names, table in given.items()}
+    for names, table in given.items():
+        assert tables[names] == pytest.approx(table, rel=1e-6)
+        assert (tables[names] == 0).tolist() == (table == 0).tolist()
+        assert tables[names].sum() == pytest.approx(counts.sum(), rel=1e-14)
+    assert tables["x", "y"].sum(axis=1) == pytest.approx(tables["z", "x"].sum(axis=0), rel=1e-13)
+    assert tables["x", "y"].sum(axis=0) == pytest.approx(tables["y", "z"].sum(axis=1), rel=1e-13)
+
+
+def test_public_margins_that_differ_by_a_record_are_refused_with_both_sums() -> None:
+    domain = Domain.from_sizes({"x": 3, "y": 4, "z": 2})
+    given = margins_of(np.random.default_rng(4).poisson(50.0, (3, 4, 2)).astype(float), np.float64)
+    given["x", "y"][0, 0] += 1.0
+    with pytest.raises(MeasurementError, match=r"comes to \d+, but .* comes to \d+"):
+        MeasurementSet(domain, (), private=False).with_public(margins=given)

@@ -357,3 +357,27 @@ def test_progress_is_reported_with_falling_objectives() -> None:
     assert list(objectives) == sorted(objectives, reverse=True)
     assert objectives[-1] == fit.objective
     assert gaps[-1] == fit.gap
+
+
+def test_mirror_descent_on_all_cells_is_multiplicative_weights_with_all_answers_at_once() -> None:
+    """Appendix E.2 of McKenna et al. (2019): x ← x·exp(−∇L/2N), scaled back to N; the paper prints the other sign."""
+    observed = np.random.default_rng(0).poisson(5, 12).astype(float)
+    oracle = EveryCell([3, 4], [(0, 1)])
+    rows = MeasuredRows(oracle.layout, [MeasuredQuery(0, (0, 1), np.ones(12))])
+    nobody = np.zeros(12, dtype=np.bool_)
+    costs = RowCosts(observed, np.zeros(12), np.ones(12), nobody, nobody)
+    steps, optimiser = 7, MirrorDescent(1 / (2 * TOTAL))
+    fit = fit_model(oracle, rows, costs, optimiser=optimiser, max_steps=steps, tolerance=0.0)
+    table = np.full(12, TOTAL / 12)
+    for _ in range(steps - 1):
+        table = table * np.exp((observed - table) / (2 * TOTAL))
+        table *= TOTAL / table.sum()
+    assert fit.status is Status.STEP_LIMIT
+    assert oracle.layout.unpack(fit.marginals)[0].ravel() == pytest.approx(table, rel=1e-12)
+
+
+def test_decreasing_steps_come_close_to_the_least_loss_with_kinks() -> None:
+    problem = Problem(CHAIN, 2)
+    costs = problem.costs(slope=1.0)
+    fit = fit_model(problem.oracle, problem.rows, costs, optimiser=MirrorDescent("decreasing"), max_steps=1500)
+    assert fit.objective <= 1.1 * least_cost(problem.matrix, costs, TOTAL)
