@@ -141,7 +141,7 @@ def symmetric_solver(matrix: Any) -> Callable[[Array], Array]:
 def row_space(matrix: Any, name: str) -> _DenseRows | _SparseRows:
     """The span of the rows; refuses when its factors would not fit.
 
-    `component` is the part of a point that lies in it, and `solve` the shortest x with A x = values, if there is one.
+    `component` is the part of a point that lies in it, `solve` the shortest x with A x = values, where there is one.
     """
     rows, columns = matrix.shape
     scale = _unit_rows(matrix)

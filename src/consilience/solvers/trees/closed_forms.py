@@ -11,8 +11,6 @@ two breakpoints of its children's sum, and the children share that stretch in pr
 duals.
 """
 
-from typing import NamedTuple
-
 import numba
 import numpy as np
 
@@ -20,6 +18,7 @@ from consilience.kernels.compilation import announce
 from consilience.solvers.losses import Array
 from consilience.solvers.trees.certificate import BROKEN, LAST_PLACE, Certificate
 from consilience.solvers.trees.layout import Layout
+from consilience.solvers.trees.states import Solution
 
 
 def fit_equal_weights(noisy: Array, branching: int, height: int, *, nonnegative: bool) -> tuple[Array, Array]:
@@ -188,15 +187,7 @@ def _share(
 # minus the children's dual and residual r, each node is (g − 2q·r)² / 4q from its best answer: its part of the gap.
 
 
-class TwoPasses(NamedTuple):
-    """Consistent counts, the duals that certify them, and what they certify; all in breadth-first order."""
-
-    counts: Array
-    duals: Array
-    certificate: Certificate
-
-
-def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> TwoPasses:
+def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> Solution:
     """The consistent counts of least Σ w²(x − y)², for weights w > 0."""
     announce(_rise_squares)
     counts, duals = np.empty(layout.nodes), np.empty(layout.nodes)
@@ -205,7 +196,7 @@ def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> TwoPasses:
     _descend_squares(layout.first, layout.roots, noisy, weights, counts, offsets, slopes, duals)
     objective, gap, largest, square = _sum_up_squares(layout.first, noisy, weights, counts, duals)
     certificate = Certificate(objective, min(gap, objective), 0.0, square * (LAST_PLACE * largest) ** 2)
-    return TwoPasses(counts, duals, certificate)
+    return Solution(counts, duals, certificate, 1)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -276,12 +276,12 @@ def _check_exact_counts(layout: Layout, values: _Values, options: _Options) -> N
     if exact is None:
         return
     found = find_contradiction(layout, noisy, exact, nonnegative=options.nonnegative)
-    if found is not None:
+    if found:
         squares = replace(options, loss=Loss.named("l2"), integers=False)
         nearest = _fit_curved(layout, _Values(noisy, exact.astype(np.float64), None), squares)
         violation = float(np.abs(nearest.counts - noisy)[exact].max())
         names = np.arange(layout.nodes) if layout.order is None else layout.order
-        named = [(int(names[v]), float(noisy[v])) for v in (found.node, *found.below)]
+        named = [(int(names[v]), float(noisy[v])) for v in found]
         raise contradiction_error(named[0], named[1:], violation)
     if options.integers and np.any(noisy[exact] != np.round(noisy[exact])):
         part = noisy[exact][noisy[exact] != np.round(noisy[exact])][0]

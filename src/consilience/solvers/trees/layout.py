@@ -216,26 +216,14 @@ class ContradictoryCounts(Infeasible):
         self.nodes = nodes
 
 
-@dataclass(frozen=True)
-class Contradiction:
-    """A node whose exact count those below it cannot reach, and the exact nodes below it that say so."""
-
-    node: int
-    below: tuple[int, ...]
-
-
-def find_contradiction(
-    layout: Layout, noisy: Array, exact: NDArray[np.bool_], *, nonnegative: bool
-) -> Contradiction | None:
-    """A contradiction between exact counts, in breadth-first order; None where all can be met."""
+def find_contradiction(layout: Layout, noisy: Array, exact: NDArray[np.bool_], *, nonnegative: bool) -> list[int]:
+    """A node whose exact count those below it cannot reach, and the exact nodes below it that say so; else nothing."""
     announce(_first_out_of_reach)
     largest = float(np.abs(noisy[exact]).max(initial=0.0))
     floor = 0.0 if nonnegative else -np.inf
     low, high = np.empty(layout.nodes), np.empty(layout.nodes)
     node = int(_first_out_of_reach(layout.first, noisy, exact, floor, ROUNDED * largest, low, high))
-    if node < 0:
-        return None
-    return Contradiction(node, tuple(_nearest_exact(layout, exact, node)))
+    return [] if node < 0 else [node, *_nearest_exact(layout, exact, node)]
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
