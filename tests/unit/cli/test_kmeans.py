@@ -136,13 +136,13 @@ def test_simulated_noise_is_stamped(place: Path) -> None:
     [
         (
             ["kmeans", "points.csv", "--clusters", "0", "--epsilon", "1", "--bounds", "x=0:1", "--out", "c"],
-            "0 clusters",
+            "clusters is 0",
         ),
         (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "x=0", "--out", "c"], "column=low"),
         (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "x=5:1", "--out", "c"], "5"),
         (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "x=0:nan", "--out", "c"], "nan"),
         (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "z=0:1", "--out", "c"], "z"),
-        ([*KMEANS, "--rounds", "0", "--out", "c"], "0 rounds"),
+        ([*KMEANS, "--rounds", "0", "--out", "c"], "rounds is 0"),
         ([*KMEANS, "--region", "disc", "--out", "c"], "disc"),
         ([*KMEANS, "--level", "1", "--out", "c"], "level"),
         ([*KMEANS, "--steps", "0", "--out", "c"], "steps"),

@@ -190,8 +190,8 @@ def test_the_notes_say_where_the_choice_of_queries_looked_at_the_data():
     [
         ({"level": 1.0}, "the level is 1.0"),
         ({"level": float("nan")}, "the level is nan"),
-        ({"refits": 3}, "3 refits"),
-        ({"refits": 50.0}, "50.0 refits"),
+        ({"refits": 3}, "refits is 3"),
+        ({"refits": 50.0}, "refits is 50.0"),
         ({"seed": -1}, "the seed is -1"),
     ],
 )
