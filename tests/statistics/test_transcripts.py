@@ -297,7 +297,8 @@ def within_bounds(name: str, unit: str, relation: str, *, runs: int, factor: flo
 
 @pytest.mark.parametrize(("name", "unit", "relation"), QUICK_CASES)
 def test_no_transcript_tells_more_than_the_budget(name: str, unit: str, relation: str) -> None:
-    assert within_bounds(name, unit, relation, runs=1, tables=2)
+    """Under ε each run by itself; under ρ the mean of two, with their standard error."""
+    assert within_bounds(name, unit, relation, runs=1 if unit == "epsilon" else 2, tables=2)
 
 
 @pytest.mark.parametrize(("name", "unit"), sorted({(name, unit) for name, unit, _ in CASES}))
