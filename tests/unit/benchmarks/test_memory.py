@@ -7,6 +7,7 @@ import pytest
 from benchmarks.speed.memory import HELD_OUT, QUICK, described, row_of
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak, so that the fit's own can be told")
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case[0])
 def test_predicted_memory_is_what_a_fit_and_a_refit_take(case) -> None:

@@ -51,6 +51,7 @@ def test_the_last_round_of_ample_rounds_and_budget_is_the_fit_without_noise():
     np.testing.assert_allclose(found, expected, atol=0.1)
 
 
+@pytest.mark.slow
 def test_a_row_compares_all_ways_on_the_same_records(monkeypatch):
     monkeypatch.setattr("benchmarks.accuracy.regression.PAIRS", (Logistic("label", rounds=5, step=8.0),))
     row = judged(small(), 2.0, runs=2, tuning_runs=1, settings=Iterates(steps=15_000))

@@ -33,7 +33,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload.of([*queries, Query.marginal("c")])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(workload=workloads(), seed=st.integers(0, 100))
 def test_they_are_the_candidates_of_selection_in_the_same_order(workload, seed) -> None:
     table = np.random.default_rng(seed).integers(0, 9, DOMAIN.shape)

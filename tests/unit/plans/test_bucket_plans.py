@@ -44,10 +44,11 @@ def test_every_step_is_cut_and_filled(plan, amount) -> None:
     np.testing.assert_allclose(spread_evenly(measured), STEPS, atol=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "rest"), [(Php("a"), 0.5), (Php("a", partition_share=0.2, levels=2), 0.8)], ids=["half", "fifth"]
 )
-@pytest.mark.parametrize("unit", ["epsilon", pytest.param("rho", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
 def test_php_measures_bucket_totals_with_the_rest_of_the_budget(plan, rest: float, unit: str) -> None:
     errors = []
     for seed in range(60):

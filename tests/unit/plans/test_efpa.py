@@ -42,9 +42,8 @@ def test_smooth_data_keeps_its_few_frequencies_and_rough_data_many() -> None:
     assert min(rough) > 20
 
 
-@pytest.mark.parametrize(
-    ("amount", "draws"), [({"epsilon": 1.0}, 150), pytest.param({"rho": 0.05}, 150, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("amount", "draws"), [({"epsilon": 1.0}, 150), ({"rho": 0.05}, 150)])
 def test_the_squared_error_is_what_is_left_out_plus_the_noise(amount, draws: int) -> None:
     source = source_of(SMOOTH)
     ratios = []

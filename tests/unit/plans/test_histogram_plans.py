@@ -18,7 +18,7 @@ from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 
-SIZES = (1, 2, 7, 20)
+SIZES = (1, 7, 20)
 PLANS = {
     "histogram": Histogram("a"),
     "wavelet": Wavelet(("a",)),

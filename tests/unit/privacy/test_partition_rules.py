@@ -78,14 +78,10 @@ def test_bisection_never_loses_more_than_epsilon(levels: int, relation: str, sha
     assert worst >= epsilon / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("levels", "relation", "share"),
-    [
-        pytest.param(1, "add-remove", 1.0, marks=pytest.mark.slow),
-        (2, "add-remove", 1.0),
-        (1, "replace-one", 0.5),
-        pytest.param(2, "replace-one", 0.5, marks=pytest.mark.slow),
-    ],
+    [(1, "add-remove", 1.0), (2, "add-remove", 1.0), (1, "replace-one", 0.5), (2, "replace-one", 0.5)],
 )
 def test_bisection_is_drawn_by_its_law(levels: int, relation: str, share: float) -> None:
     epsilon, draws, counts = 3.0, 4000, np.array([1, 1, 4, 3])

@@ -11,7 +11,7 @@ from consilience.solvers.trees.fit import fit_forest, fit_tree
 
 LOSSES = ("l1", "l2", "elastic")
 every_loss = pytest.mark.parametrize("loss", LOSSES)
-often = settings(max_examples=30, deadline=None)
+often = settings(max_examples=15, deadline=None)
 
 units = st.one_of(
     st.integers(-20, 20).map(lambda power: 2.0**power),
