@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
 
 from consilience.domain.sensitivity import Neighbours, check_neighbours
-from consilience.errors import LedgerError
+from consilience.errors import BudgetExceeded, LedgerError
 from consilience.measurements.measurement import Measurement, checksum
 from consilience.measurements.privacy_statement import PrivacyStatement
 from consilience.privacy.budgets import Budget
@@ -92,7 +92,12 @@ def run_charged(
     begun = book.knows(release_id)
     if not begun:
         check()
-        book.check(cost, protection=request.protection, convert=convert, size=size)
+        try:
+            book.check(cost, protection=request.protection, convert=convert, size=size)
+        except BudgetExceeded:
+            begun = book.knows(release_id)  # another process may have begun this very request since, with what was left
+            if not begun:
+                raise
 
     def reserve() -> Reservation:
         return book.reserve(

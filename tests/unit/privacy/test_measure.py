@@ -151,3 +151,25 @@ def test_bad_plans_are_refused_when_they_are_made() -> None:
     ):
         with pytest.raises(DeclarationError):
             make()
+
+
+def test_a_request_that_another_process_begins_with_the_last_of_the_budget_is_not_refused(
+    source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look for its id and that at the budget the same request is made elsewhere: its values come back."""
+    ledger = Ledger.create(tmp_path / "last.ledger", dataset=source.domain.name, total=budget(epsilon=0.5))
+    plan, first = Marginals(source.domain.names[:1]), []
+    check = Ledger.check
+
+    def check_late(book: Ledger, *arguments, **options) -> None:
+        if not first:
+            first.append(None)
+            first.append(measure(source, plan, ledger=ledger, epsilon=0.5, id="same"))
+        check(book, *arguments, **options)
+
+    monkeypatch.setattr(Ledger, "check", check_late)
+    second = measure(source, plan, ledger=ledger, epsilon=0.5, id="same")
+    assert second.provenance["replayed"]
+    assert second.measurements[0].values.tolist() == first[1].measurements[0].values.tolist()
+    with pytest.raises(BudgetExceeded):
+        measure(source, plan, ledger=ledger, epsilon=0.5, id="other")
