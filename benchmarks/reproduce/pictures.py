@@ -25,8 +25,9 @@ READABLE = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value,
 PLAIN = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, ',')"
 """How other numbers are: 0.01, 10, 2,048."""
 
-SPREAD = 0.45
-"""The share of the smallest gap between two abscissae over which the marks of one are spread."""
+SPREAD, MOST_SPREAD = 0.45, 0.3
+"""The share of the smallest gap between two abscissae over which the marks of one are spread; on a logarithmic scale at
+most by a factor of exp(0.3) in all."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Picture:
     """A panel for each combination of `row` and `column`; without a row, so many panels `across` to a line.
 
     `own_scale` gives every panel a vertical scale of its own; `zoom` ends that of a panel at so many times its least
-    value, and what lies above is cut off. `bars` has categories for abscissae. `dashed` names a series that is a line
-    to compare with and has no marks.
+    value, and what lies above is cut off. `x_from` is where abscissae begin. `bars` has categories for abscissae.
+    `dashed` names a series that is a line to compare with and has no marks.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Picture:
     series: str = "method"
     note: str = ""
     x_log: bool = True
+    x_from: float = -math.inf
     y_log: bool = True
     bars: bool = False
     own_scale: bool = False
@@ -61,7 +63,8 @@ class Picture:
         import altair
 
         alt: Any = altair
-        drawer = _Drawer(alt, self, [_without_lists(row) for row in rows])
+        shown = [_without_lists(row) for row in rows if self.bars or row[self.x] >= self.x_from]
+        drawer = _Drawer(alt, self, shown)
         lines = [alt.hconcat(*panels, spacing=14) for panels in drawer.panels()]
         title = alt.TitleParams(self.title, subtitle=self.note.splitlines(), anchor="start", fontSize=15, offset=10)
         chart = (
@@ -94,7 +97,7 @@ class _Drawer:
             return x
         measured = [math.log(place) for place in self.places] if picture.x_log else [float(p) for p in self.places]
         gap = min(b - a for a, b in itertools.pairwise(measured))
-        return x * math.exp(SPREAD * gap * at) if picture.x_log else x + SPREAD * gap * at
+        return x * math.exp(min(SPREAD * gap, MOST_SPREAD) * at) if picture.x_log else x + SPREAD * gap * at
 
     def panels(self) -> list[list[Any]]:
         picture = self.picture
@@ -140,9 +143,7 @@ class _Drawer:
     def _lines(self, base: Any) -> Any:
         alt, picture = self.alt, self.picture
         kind = {"type": "log"} if picture.x_log else {"type": "linear", "zero": False}
-        step = 1 + len(self.places) // 9 if picture.x_log else 1
-        values = self.places[::step]
-        axis = alt.Axis(labelExpr=PLAIN, values=values, labelOverlap=True)
+        axis = alt.Axis(labelExpr=PLAIN, values=self._ticks(), labelOverlap=True)
         x = alt.X("_x:Q", title=picture.x_title, scale=alt.Scale(**kind, nice=False, padding=10), axis=axis)
         marked = base.transform_filter(alt.datum[picture.series] != picture.dashed)
         layers = [
@@ -152,6 +153,14 @@ class _Drawer:
             ),
         ]
         return alt.layer(*layers)
+
+    def _ticks(self) -> list[float]:
+        """The abscissae themselves, every second or third if there are many; of very many, 1 and 3 of each power."""
+        if not self.picture.x_log or len(self.places) <= 18:
+            return self.places[:: 1 + len(self.places) // 9] if self.picture.x_log else self.places
+        powers = range(math.floor(math.log10(self.places[0])), math.ceil(math.log10(self.places[-1])) + 1)
+        marks = [step * 10.0**power for power in powers for step in (1, 3)]
+        return [mark for mark in marks if self.places[0] <= mark <= self.places[-1]]
 
     def _bars(self, base: Any, rows: list[dict[str, Any]], scale: dict[str, Any]) -> Any:
         """Dots in place of bars, side by side: on a logarithmic scale a bar's length would mean nothing."""

@@ -7,7 +7,7 @@ PrivBayes, b DualQuery, c MWEM, d HDMM; each is a reproduction of its own, figur
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.reproduce.figures import About, Extent, Rows
 from benchmarks.reproduce.mckenna2019.with_and_without import WITH, WITHOUT, groups, run_apart
@@ -28,9 +28,9 @@ DIFFERS = (
 )
 
 
-def about(mechanism: str, panel: str, *more: str) -> About:
+def about(mechanism: str, panel: str, *more: str, runs: str = RUNS) -> About:
     item = f"McKenna, Sheldon and Miklau (2019), Figure 1{panel}: {mechanism} with and without graphical estimation"
-    return About(item, (*DIFFERS, *more), runs=RUNS)
+    return About(item, (*DIFFERS, *more), runs=runs)
 
 
 def picture(mechanism: str, panel: str) -> Picture:
@@ -44,16 +44,22 @@ def picture(mechanism: str, panel: str) -> Picture:
         bars=True,
         width=620,
         height=240,
-        note="Medians of five runs; what failed is written where its mark would be.",
+        note="Medians of the runs; what failed is written where its mark would be.",
     )
 
 
-def run_panel(mechanism: str, extent: Extent, *, quick_records: Sequence[str] = QUICK_RECORDS) -> Rows:
-    """Five runs on each table, every way; two on few tables if quick."""
+def run_panel(
+    mechanism: str,
+    extent: Extent,
+    *,
+    quick_records: Sequence[str] = QUICK_RECORDS,
+    runs: Mapping[str, int] | None = None,
+) -> Rows:
+    """Five runs on each table unless told otherwise, every way; two on few tables if quick."""
     rows: Rows = []
     for records in quick_records if extent.quick else RECORDS:
         for methods in groups(mechanism):
-            found = median_rows(mechanism, methods, records, seeds=extent.seeds(5))
+            found = median_rows(mechanism, methods, records, seeds=extent.seeds((runs or {}).get(records, 5)))
             for row in found:
                 print(f"  {records}, {row['method']}: {row['note'] or brief(row['error'])}", flush=True)
             rows += found

@@ -10,9 +10,10 @@ ABOUT = figure_1.about(
     MECHANISM,
     "c",
     f"MWEM as published: T = {MWEM_ROUNDS} rounds, each of which selects and measures a single answer (the paper does "
-    "not print its T; Hardt et al. use 10). The factored table may have 250 million numbers, 2 GB, where the paper's "
-    f"runs ended, and a run {PATIENCE_OF[MECHANISM] / 60:g} minutes; the paper does not print its limit of time. The "
-    "library's default selects whole marginals in more rounds.",
+    "not print its T; Hardt et al. use 10). The factored tables may have 250 million numbers, 2 GB, where the paper's "
+    "runs ended; our code holds a table once for each answer about it, and all count. A run may take "
+    f"{PATIENCE_OF[MECHANISM] / 60:g} minutes; the paper does not print its limit of time. The library's default "
+    "selects whole marginals in more rounds.",
 )
 PICTURE = figure_1.picture(MECHANISM, "c")
 

@@ -47,6 +47,7 @@ PICTURE = Picture(
     "quantity",
     y="value",
     y_title="loss, or workload error",
+    x_from=10,
     y_log=False,
     own_scale=True,
     zoom={"L1 loss": 1.06, "L2 loss": 1.12, "workload error": 2.0},

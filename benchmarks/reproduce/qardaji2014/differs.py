@@ -11,6 +11,6 @@ RIPPLE = (
     "Method: Ripple leaves cells above −θ alone, θ a hundredth of the noise's scale; the paper says some small value."
 )
 CANDLES = (
-    "The paper prints candlesticks without numbers. They show the mean error of five runs for each marginal; the "
+    "The paper prints candlesticks without numbers. They show the mean error of the runs for each marginal; the "
     "statistic of one run is the median over its marginals, in units of another method's median in the same run."
 )
