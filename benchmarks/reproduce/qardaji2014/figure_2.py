@@ -209,20 +209,19 @@ def _flat(found: Medians) -> list[Claim]:
     case = {
         place: values for place, values in gains.items() if RESAMPLED in place[0] and place[1] == 1.0 and place[2] > 4
     }
-    options = {"exact": True}
     return [
         Claim(
             "when d = 32 and ε = 1.0, [Flat] for k = 6 and k = 8 is an order of magnitude better than Uniform",
             "error of Uniform in units of Flat's expected error",
             ORDER,
             {told(place): values for place, values in case.items()},
-            **options,
+            exact=True,
         ),
         Claim(
             "for all other settings, it [Flat] also returns noise",
             "error of Uniform in units of Flat's expected error",
             NOT_BETTER,
             {told(place): values for place, values in gains.items() if place not in case},
-            **options,
+            exact=True,
         ),
     ]
