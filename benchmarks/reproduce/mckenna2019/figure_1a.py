@@ -22,7 +22,7 @@ PRINTED = {
 
 def run(extent: Extent) -> Rows:
     """Twenty runs on each table; two on Adult if quick: the paper names no factor for Titanic."""
-    runs = dict.fromkeys(figure_1.RECORDS, 20)
+    runs: dict[str, int] = dict.fromkeys(figure_1.RECORDS, 20)
     return figure_1.run_panel(MECHANISM, extent, quick_records=("adult-fine",), runs=runs)
 
 
