@@ -10,7 +10,7 @@ ABOUT = figure_1.about(
     "a",
     "PrivBayes is this library's, with the published score and a θ-useful network; the paper does not print its "
     "settings. A network is drawn in each run, and with it the factor changes by a third.",
-    runs="Twenty runs at ε = 1, the median shown; the paper has five.",
+    runs="Ten runs at ε = 1, the median shown; the paper has five.",
 )
 PICTURE = figure_1.picture(MECHANISM, "a")
 PRINTED = {
@@ -21,8 +21,8 @@ PRINTED = {
 
 
 def run(extent: Extent) -> Rows:
-    """Twenty runs on each table; two on Adult if quick: the paper names no factor for Titanic."""
-    runs: dict[str, int] = dict.fromkeys(figure_1.RECORDS, 20)
+    """Ten runs on each table; two on Adult if quick: the paper names no factor for Titanic."""
+    runs: dict[str, int] = dict.fromkeys(figure_1.RECORDS, 10)
     return figure_1.run_panel(MECHANISM, extent, quick_records=("adult-fine",), runs=runs)
 
 

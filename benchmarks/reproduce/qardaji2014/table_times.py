@@ -152,9 +152,10 @@ def claims(rows: Rows) -> list[Claim]:
         goals = {(d, t): TARGETS.get((d, t), (1, 1))[place] for d, t in PRINTED}
         for goal in sorted(set(goals.values())):
             places = {at: PRINTED[at] for at, wanted in goals.items() if wanted == goal}
+            said = f"at least {goal} times as fast" if goal > 1 else "faster"
             told.append(
                 Claim(
-                    f"{quantity} at least {goal} times as fast for {', '.join(name for name, *_ in places.values())}",
+                    f"{quantity} {said} for {', '.join(name for name, *_ in places.values())}",
                     "the paper's seconds in units of ours",
                     Threshold(low=goal),
                     {

@@ -1,5 +1,6 @@
 """Reproductions leave a table, a picture and verdicts; runs with other seeds are compared."""
 
+import importlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,11 +100,21 @@ def test_a_picture_has_its_own_scales_and_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_every_reproduction_has_what_the_machine_needs() -> None:
-    import importlib
-
     for name, path in REPRODUCTIONS.items():
         found = importlib.import_module(path)
         assert found.ABOUT.item, name
         assert found.ABOUT.differs, name
         assert callable(found.run), name
         assert callable(found.claims), name
+
+
+JUDGED = [name for name in REPRODUCTIONS if (figures.RESULTS / f"{name}.json").exists()]
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_published_verdicts_follow_from_the_csv_beside_them(name: str) -> None:
+    """Run `python -m benchmarks.reproduce --from-csv NAME` where they do not."""
+    document = json.loads((figures.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    claims = importlib.import_module(REPRODUCTIONS[name]).claims(read_csv(figures.RESULTS / f"{name}.csv"))
+    found = [(claim.words, str(claim.judged().outcome)) for claim in claims]
+    assert found == [(claim["words"], claim["outcome"]) for claim in document["claims"]]
