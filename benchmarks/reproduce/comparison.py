@@ -1,7 +1,7 @@
 """Which verdicts change when everything is run again with other seeds."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,9 @@ def changes(name: str, first: dict[str, Any], second: dict[str, Any]) -> list[Ch
     other = {claim["words"]: claim["outcome"] for claim in second["claims"]}
     return [
         Change(name, claim["words"], claim["outcome"], other[claim["words"]])
-        for claim in _claims(first)
+        for claim in first["claims"]
         if other.get(claim["words"], claim["outcome"]) != claim["outcome"]
     ]
-
-
-def _claims(document: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    return document["claims"]
 
 
 def _path(name: str, seed: int) -> Path:

@@ -8,14 +8,14 @@ verdicts are made.
 import csv
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from benchmarks.reproduce.verdicts import Claim, Outcome
+from benchmarks.reproduce.verdicts import Outcome
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -109,13 +109,7 @@ def told_as_text(document: Mapping[str, Any]) -> str:
             f"    holds if {claim['threshold']}" + (f"; the paper: {claim['paper']}" if claim["paper"] else ""),
         ]
         lines += [f"    {claim['more']}"] if claim["more"] else []
-    return "\n".join(line for line in lines if line is not None) + "\n"
-
-
-def counted(claims: Iterable[Claim]) -> dict[Outcome, int]:
-    """How many claims had each outcome."""
-    outcomes = [claim.judged().outcome for claim in claims]
-    return {each: outcomes.count(each) for each in Outcome}
+    return "\n".join(lines) + "\n"
 
 
 def provenance(extent: Extent) -> dict[str, Any]:
