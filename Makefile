@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 export CONSILIENCE_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce docs clean
+.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce reproduce-full docs clean
 
 setup: $(STAMP)
 
@@ -73,8 +73,15 @@ check: setup
 bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks
 
+# All figures of the papers, about an hour and a half on two idle cores; then the page about them.
 reproduce: $(VENV)/.peers
-	$(BIN)/python -m benchmarks.reproduce
+	$(BIN)/python -m benchmarks.reproduce --jobs 2
+	$(BIN)/python docs/generate.py
+
+# Also what takes hours: PrivGene on all records.
+reproduce-full: $(VENV)/.peers
+	$(BIN)/python -m benchmarks.reproduce --jobs 2 --full
+	$(BIN)/python docs/generate.py
 
 docs: setup
 	$(BIN)/python docs/generate.py

@@ -13,6 +13,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "benchmarks" / "results"
+REPRODUCTIONS = runpy.run_path(str(HERE / "reproduced_verdicts.py"))
+"""What writes the blocks of the page about the papers."""
 BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -429,23 +431,6 @@ def diagnostics() -> str:
     return as_table(header, lines) + "\n\n`python -m benchmarks diagnostics`: Adult at ε = 1."
 
 
-def verdicts(prefix: str) -> str:
-    """Each reproduced figure of a paper with its picture and what became of the paper's claims."""
-    parts = []
-    for path in sorted(RESULTS.glob(f"{prefix}-*.txt")):
-        claims = [
-            line.split(None, 2) if line.startswith("NOT") else ["", *line.split(None, 1)]
-            for line in path.read_text(encoding="utf-8").splitlines()
-        ]
-        words = [
-            f"- {'**Did not hold here**' if no else 'Held'}: {text[0].upper()}{text[1:]}" for no, _, text in claims
-        ]
-        title = path.stem.removeprefix(f"{prefix}-").replace("-", " ").replace("figure", "Figure").capitalize()
-        picture = f"![{title}](../../benchmarks/results/{path.stem}.png)"
-        parts.append("\n".join([f"### {title}", "", picture, "", *words]))
-    return "\n\n".join(parts)
-
-
 def _times(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
@@ -497,13 +482,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "stops": stops,
     "pairs-by-residual": pairs_by_residual,
     "graphical-speed": graphical_speed,
-    "lee2015": lambda: verdicts("lee2015"),
-    "lee2016": lambda: verdicts("lee2016"),
+    "threshold-words": REPRODUCTIONS["threshold_words"],
+    "outcomes": REPRODUCTIONS["outcomes"],
+    "lee2015": lambda: REPRODUCTIONS["verdicts"]("lee2015"),
+    "lee2016": lambda: REPRODUCTIONS["verdicts"]("lee2016"),
     "regression": regression,
     "cluster-costs": cluster_costs,
     "iterate-coverage": iterate_coverage,
-    "mckenna2019": lambda: verdicts("mckenna2019"),
-    "qardaji2014": lambda: verdicts("qardaji2014"),
+    "mckenna2019": lambda: REPRODUCTIONS["verdicts"]("mckenna2019"),
+    "qardaji2014": lambda: REPRODUCTIONS["verdicts"]("qardaji2014"),
     "designs": designs,
     "views-by-method": views_by_method,
     "mechanisms": mechanisms,

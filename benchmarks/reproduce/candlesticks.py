@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reproduce.figures import COLOURS, Row
+from benchmarks.reproduce.figures import Row
+from benchmarks.reproduce.pictures import COLOURS
 
 PERCENTILES = (25, 50, 75, 95)
 BLUE, LIGHT_BLUE, GREY = COLOURS[2], COLOURS[6], COLOURS[7]

@@ -1,84 +1,100 @@
 """Lee, Wang and Kifer (2015), Figure 5.2.1: the error of single bins against ε on three histograms."""
 
-from typing import Any
-
 import numpy as np
 
 from benchmarks.problems.counted import CountedTable
 from benchmarks.problems.histograms import NamedHistogram, nettrace, search_logs, social_network
-from benchmarks.reproduce.figures import Claim, Picture, brief, publish
-from benchmarks.reproduce.lee2015.methods import Answers, best_branching, histogram_methods
+from benchmarks.reproduce.figures import About, Extent, Rows
+from benchmarks.reproduce.lee2015.methods import (
+    DATA_DIFFERS,
+    EPSILONS,
+    METHOD_DIFFERS,
+    Answers,
+    best_branching,
+    histogram_methods,
+    run_all,
+)
+from benchmarks.reproduce.per_run import by, ratio
+from benchmarks.reproduce.pictures import Picture
+from benchmarks.reproduce.verdicts import CLEARLY, SIMILAR, Claim, Threshold
 
-NAME = "lee2015-figure-5.2.1"
-PICTURE = Picture("Error of single bins (Lee et al. 2015, Figure 5.2.1)", "epsilon", "ε", "dataset")
-EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0)
+ABOUT = About(
+    "Lee, Wang and Kifer (2015), Figure 5.2.1: the error of single bins",
+    (DATA_DIFFERS, METHOD_DIFFERS, "The paper prints curves without numbers; its axes reach from 0.1 or 1 to 10⁴."),
+    runs="Ten runs, ε = 0.1, 0.2, … 1, as in the paper.",
+)
+PICTURE = Picture(
+    "Error of single bins (Lee et al. 2015, Figure 5.2.1)",
+    "epsilon",
+    "ε",
+    "dataset",
+    x_log=False,
+    height=280,
+    note="Means of ten runs. Marks of one ε are moved sideways so that none hides another.",
+)
+HTREE, ADMM, AUTO = "HTree", "ADMM(ℓ1), as printed", "Consilience, auto"
 
 
-def run(quick: bool) -> bool:
-    """Ten runs of every method, as in the paper; two if quick."""
-    runs = 2 if quick else 10
+def run(extent: Extent) -> Rows:
+    """Ten runs of every method, as in the paper; two of two ε if quick."""
     histograms = [search_logs(), nettrace(), social_network()]
-    rows = [row for histogram in histograms for epsilon in EPSILONS for row in errors(histogram, epsilon, runs)]
-    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
+    epsilons = EPSILONS[::9] if extent.quick else EPSILONS
+    return [row for each in histograms for epsilon in epsilons for row in errors(each, epsilon, extent.seeds(10))]
 
 
-def errors(histogram: NamedHistogram, epsilon: float, runs: int) -> list[dict[str, Any]]:
+def errors(histogram: NamedHistogram, epsilon: float, seeds: range) -> Rows:
     table = CountedTable.histogram(histogram.counts)
     every = np.arange(histogram.counts.size)
 
     def error(answers: Answers) -> float:
         return float(np.mean((answers(every, 1) - histogram.counts) ** 2))
 
-    branching = best_branching(table, epsilon, error, runs=min(runs, 3))
-    rows = []
-    for method in histogram_methods(table.domain.names[0], branching=branching):
-        found = [error(method.run(table, epsilon, seed)) for seed in range(runs)]
+    branching = best_branching(table, epsilon, error, runs=min(len(seeds), 3))
+    rows: Rows = []
+    methods = histogram_methods(table.domain.names[0], every.size, branching=branching)
+    released = [run_all(methods, table, epsilon, seed) for seed in seeds]
+    for method in methods:
+        found = [error(answers[method.name]) for answers in released]
         rows.append(
-            {
-                "dataset": histogram.name,
-                "epsilon": epsilon,
-                "method": method.name,
-                "mse": float(np.mean(found)),
-                "standard_error": float(np.std(found) / np.sqrt(runs)),
-                "runs": runs,
-                "htree_branching": branching,
-            }
+            {"dataset": histogram.name, "epsilon": epsilon, "method": method.name, "mse": float(np.mean(found))}
+            | {"htree_branching": branching, "values": found}
         )
-        print(f"  {histogram.name}, ε = {epsilon:g}, {method.name}: {rows[-1]['mse']:.4g}", flush=True)
+    print(f"  {histogram.name}, ε = {epsilon:g}: done", flush=True)
     return rows
 
 
-def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+def claims(rows: Rows) -> list[Claim]:
     """What §5.2 says of the figure."""
-    ratio = ratios(rows, "HTree", "ADMM(ℓ1), as printed")
-    sparse = [value for (dataset, _), value in ratio.items() if not dataset.startswith("Social")]
-    dense = [value for (dataset, _), value in ratio.items() if dataset.startswith("Social")]
-    ours = ratios(rows, "HTree", "Consilience, auto")
+    found = by(rows, "dataset", "epsilon", "method")
+    places = list(dict.fromkeys((row["dataset"], row["epsilon"]) for row in rows))
+
+    def against(other: str, *, social: bool | None) -> dict[str, list[float]]:
+        return {
+            f"{dataset.split(' (')[0]}, ε = {epsilon:g}": ratio(
+                found[dataset, epsilon, HTREE], found[dataset, epsilon, other]
+            )
+            for dataset, epsilon in places
+            if social is None or dataset.startswith("Social") is social
+        }
+
     return [
         Claim(
-            "on the sparse histograms ADMM(ℓ1) clearly outperforms HTree",
-            min(sparse) > 1.5,
-            f"HTree's error is {brief(min(sparse))} to {brief(max(sparse))} times as large",
+            "on sparse datasets, Search Logs and Nettrace, ADMM(ℓ1) clearly outperforms HTree",
+            "HTree's error in units of ADMM's, at each ε",
+            CLEARLY,
+            against(ADMM, social=False),
         ),
         Claim(
-            "on Social Network the two perform similarly",
-            max(dense) < 1.5 and min(dense) > 0.67,
-            f"HTree's error is {brief(min(dense))} to {brief(max(dense))} times ADMM's",
+            "they perform similarly on the Social Network dataset",
+            "HTree's error in units of ADMM's, at each ε",
+            SIMILAR,
+            against(ADMM, social=True),
         ),
         Claim(
-            "beyond the paper: `auto` is nowhere worse than HTree with the branching that suits it best",
-            min(ours.values()) >= 0.99,
-            f"HTree's error is {brief(min(ours.values()))} to {brief(max(ours.values()))} times that of auto",
+            "`auto` is nowhere worse than HTree with the branching that suits it best",
+            "HTree's error in units of auto's, at each ε",
+            Threshold(low=0.99),
+            against(AUTO, social=None),
+            ours=True,
         ),
     ]
-
-
-def ratios(rows: list[dict[str, Any]], above: str, below: str) -> dict[tuple[str, float], float]:
-    """For each data set and abscissa, the error of one method over that of another."""
-    key = "length" if "length" in rows[0] else "epsilon"
-    found = {(row["dataset"], row.get("panel", ""), row[key], row["method"]): row["mse"] for row in rows}
-    return {
-        (dataset, x): value / found[dataset, panel, x, below]
-        for (dataset, panel, x, method), value in found.items()
-        if method == above
-    }

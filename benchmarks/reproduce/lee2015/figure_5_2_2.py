@@ -1,28 +1,52 @@
 """Lee, Wang and Kifer (2015), Figure 5.2.2: the error of ranges against their length, at ε = 0.1 and ε = 1."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from benchmarks.problems.counted import CountedTable
 from benchmarks.problems.histograms import NamedHistogram, nettrace, search_logs, social_network
-from benchmarks.reproduce.figures import Claim, Picture, brief, publish
-from benchmarks.reproduce.lee2015.methods import Answers, best_branching, histogram_methods
+from benchmarks.reproduce.figures import About, Extent, Rows
+from benchmarks.reproduce.lee2015.methods import (
+    DATA_DIFFERS,
+    METHOD_DIFFERS,
+    Answers,
+    best_branching,
+    histogram_methods,
+    run_all,
+)
+from benchmarks.reproduce.per_run import Values, by, geometric, ratio, slope
+from benchmarks.reproduce.pictures import Picture
+from benchmarks.reproduce.verdicts import BETTER, MUCH, SIMILAR, Claim, Threshold
 
-NAME = "lee2015-figure-5.2.2"
+ABOUT = About(
+    "Lee, Wang and Kifer (2015), Figure 5.2.2: the error of ranges by their length",
+    (
+        DATA_DIFFERS,
+        METHOD_DIFFERS,
+        "The paper prints curves without numbers; its axes reach from 0.1, 10 or 1,000 to 10⁷.",
+    ),
+    runs="Ten runs, ε = 0.1 and 1, 1,000 random ranges of each length 2, 4, … 2^(h−2), as in the paper.",
+)
 PICTURE = Picture(
-    "Error of ranges (Lee et al. 2015, Figure 5.2.2)", "length", "length of the range", "dataset", row="panel"
+    "Error of ranges (Lee et al. 2015, Figure 5.2.2)",
+    "length",
+    "length of the range",
+    "dataset",
+    row="panel",
+    height=250,
+    note="Means of ten runs. Marks of one length are moved sideways so that none hides another.",
 )
 RANGES = 1000
+HTREE, ADMM, AUTO, PRIVLET, PHP = "HTree", "ADMM(ℓ1), as printed", "Consilience, auto", "Privlet", "P-HP"
+LINEAR = Threshold(0.8, 1.2)
+"""The exponents p of length^p that count as linear."""
 
 
-def run(quick: bool) -> bool:
+def run(extent: Extent) -> Rows:
     """Ten runs of every method, as in the paper; two if quick."""
-    runs = 2 if quick else 10
     histograms = [search_logs(), nettrace(), social_network()]
-    rows = [row for epsilon in (0.1, 1.0) for histogram in histograms for row in errors(histogram, epsilon, runs)]
-    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
+    return [row for epsilon in (0.1, 1.0) for each in histograms for row in errors(each, epsilon, extent.seeds(10))]
 
 
 def lengths_of(bins: int) -> list[int]:
@@ -31,7 +55,7 @@ def lengths_of(bins: int) -> list[int]:
     return [2**power for power in range(1, height - 1)]
 
 
-def errors(histogram: NamedHistogram, epsilon: float, runs: int) -> list[dict[str, Any]]:
+def errors(histogram: NamedHistogram, epsilon: float, seeds: range) -> Rows:
     table = CountedTable.histogram(histogram.counts)
     sums = np.concatenate([[0], np.cumsum(histogram.counts)])
     rng = np.random.default_rng(5)
@@ -45,122 +69,109 @@ def errors(histogram: NamedHistogram, epsilon: float, runs: int) -> list[dict[st
     def typical_error(answers: Answers) -> float:
         return float(np.exp(np.mean(np.log(errors_by_length(answers)))))
 
-    branching = best_branching(table, epsilon, typical_error, runs=min(runs, 3))
-    rows = []
-    for method in histogram_methods(table.domain.names[0], branching=branching):
-        found = np.mean([errors_by_length(method.run(table, epsilon, seed)) for seed in range(runs)], axis=0)
-        print(f"  {histogram.name}, ε = {epsilon:g}, {method.name}: {found[0]:.4g} … {found[-1]:.4g}", flush=True)
+    branching = best_branching(table, epsilon, typical_error, runs=min(len(seeds), 3))
+    rows: Rows = []
+    methods = histogram_methods(table.domain.names[0], histogram.counts.size, branching=branching)
+    released = [run_all(methods, table, epsilon, seed) for seed in seeds]
+    for method in methods:
+        found = np.array([errors_by_length(answers[method.name]) for answers in released])
         rows += [
-            {
-                "panel": f"ε = {epsilon:g}",
-                "dataset": histogram.name,
-                "length": length,
-                "method": method.name,
-                "mse": float(mse),
-                "runs": runs,
-                "htree_branching": branching,
-            }
-            for length, mse in zip(lengths, found, strict=True)
+            {"panel": f"ε = {epsilon:g}", "dataset": histogram.name, "length": length, "method": method.name}
+            | {"mse": float(of_length.mean()), "htree_branching": branching, "values": of_length.tolist()}
+            for length, of_length in zip(lengths, found.T, strict=True)
         ]
+    print(f"  {histogram.name}, ε = {epsilon:g}: done", flush=True)
     return rows
 
 
-def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+def claims(rows: Rows) -> list[Claim]:
     """What §5.2 says of the figure."""
-    return [_trees_and_wavelets(rows), _flat_error_grows(rows), _short_ranges(rows), _long_ranges(rows), *_php(rows)]
-
-
-def _table(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[int, float]]:
-    """(panel, data set, method) → length → error."""
-    found: dict[tuple[str, str, str], dict[int, float]] = {}
-    for row in rows:
-        found.setdefault((row["panel"], row["dataset"], row["method"]), {})[row["length"]] = row["mse"]
-    return found
-
-
-def _panels(rows: list[dict[str, Any]], *, sparse: bool = False) -> list[tuple[str, str]]:
-    panels = dict.fromkeys((row["panel"], row["dataset"]) for row in rows)
-    return [each for each in panels if not (sparse and each[1].startswith("Social"))]
-
-
-def _compared(rows: list[dict[str, Any]], above: str, below: str, *, sparse: bool, long: bool) -> list[float]:
-    """The error of one method over that of another, for the shortest or the longest ranges of each panel."""
-    table = _table(rows)
-    found = []
-    for panel in _panels(rows, sparse=sparse):
-        upper, lower = table[(*panel, above)], table[(*panel, below)]
-        length = max(upper) if long else min(upper)
-        found.append(upper[length] / lower[length])
-    return found
-
-
-def _trees_and_wavelets(rows: list[dict[str, Any]]) -> Claim:
-    table = _table(rows)
-    found = [
-        table[(*panel, "Privlet")][n] / table[(*panel, "HTree")][n]
-        for panel in _panels(rows)
-        for n in table[(*panel, "HTree")]
-    ]
-    return Claim(
-        "HTree and Privlet perform similarly at all lengths",
-        min(found) > 0.2 and max(found) < 5,
-        f"Privlet's error is {brief(min(found))} to {brief(max(found))} times HTree's, whose branching was tuned",
-    )
-
-
-def _flat_error_grows(rows: list[dict[str, Any]]) -> Claim:
-    table = _table(rows)
-    slopes = {}
-    for name in ("LM(L)", "LM(H)"):
-        curve = table[("ε = 1", _panels(rows)[-1][1], name)]
-        first, last = min(curve), max(curve)
-        slopes[name] = math.log(curve[last] / curve[first]) / math.log(last / first)
-    return Claim(
-        "the error of LM(L) and LM(H) grows linearly with the length",
-        slopes["LM(L)"] > 0.8 and slopes["LM(H)"] > 0.8,
-        f"it grows as length^{slopes['LM(L)']:.2f} for LM(L), length^{slopes['LM(H)']:.2f} for LM(H)",
-    )
-
-
-def _short_ranges(rows: list[dict[str, Any]]) -> Claim:
-    found = _compared(rows, "HTree", "ADMM(ℓ1), as printed", sparse=True, long=False)
-    return Claim(
-        "ADMM(ℓ1) is much more accurate than HTree on short ranges (sparse data)",
-        min(found) > 2,
-        f"HTree's error is {brief(min(found))} to {brief(max(found))} times as large at length 2",
-    )
-
-
-def _long_ranges(rows: list[dict[str, Any]]) -> Claim:
-    found = _compared(rows, "HTree", "ADMM(ℓ1), as printed", sparse=True, long=True)
-    ours = _compared(rows, "HTree", "Consilience, auto", sparse=True, long=True)
-    return Claim(
-        "on the longest ranges ADMM(ℓ1) is not as good as HTree",
-        all(each < 1 for each in found),
-        f"HTree's error is {brief(min(found))} to {brief(max(found))} times ADMM's, "
-        f"and {brief(min(ours))} to {brief(max(ours))} times that of auto",
-    )
-
-
-def _php(rows: list[dict[str, Any]]) -> list[Claim]:
-    table = _table(rows)
-    names = {dataset.split(" (")[0]: dataset for _, dataset in _panels(rows)}
-    sorted_data, logs = names["Social Network"], names["Search Logs"]
-    good = [
-        table[(panel, sorted_data, "P-HP")][n] / table[(panel, sorted_data, "HTree")][n]
-        for panel in ("ε = 0.1", "ε = 1")
-        for n in table[(panel, sorted_data, "HTree")]
-    ]
-    poor = [value / table[("ε = 1", logs, "LM(L)")][n] for n, value in table[("ε = 1", logs, "P-HP")].items()]
+    found = Curves(rows)
+    sparse = [panel for panel in found.panels if not panel[1].startswith("Social")]
+    social = [panel for panel in found.panels if panel[1].startswith("Social")]
+    logs = [panel for panel in found.panels if panel[1].startswith("Search") and panel[0] == "ε = 1"]
+    rivals = (HTREE, PRIVLET)
     return [
         Claim(
-            "P-HP does well on Social Network, which is sorted",
-            float(np.median(good)) < 1,
-            f"its error is {brief(np.median(good))} times HTree's in the median over lengths",
+            "HTree and Privlet … show similar performances throughout all range sizes",
+            "Privlet's error in units of HTree's, at each length",
+            SIMILAR,
+            {
+                f"{told(panel)}, length {n:g}": found.ratio(panel, n, PRIVLET, HTREE)
+                for panel in found.panels
+                for n in found.lengths(panel)
+            },
+            more="HTree's branching is tuned on the truth, Privlet is binary.",
         ),
         Claim(
-            "on Search Logs at ε = 1 P-HP is worse than the plain Laplace mechanism",
-            float(np.median(poor)) > 1,
-            f"its error is {brief(np.median(poor))} times that of LM(L) in the median over lengths",
+            "the error of the LM(H) and LM(L) increases linearly with the size of the range",
+            "exponent p of length^p",
+            LINEAR,
+            {
+                f"{name}, {told(panel)}": found.slope(panel, name)
+                for panel in found.panels
+                for name in ("LM(L)", "LM(H)")
+            },
+            ratio=False,
+        ),
+        Claim(
+            "ADMM(ℓ1) is much more accurate for smaller ranges than HTree and Privlet (sparse data, length 2)",
+            "error of HTree and Privlet in units of ADMM's",
+            MUCH,
+            {f"{other}, {told(panel)}": found.ratio(panel, 2, other, ADMM) for panel in sparse for other in rivals},
+        ),
+        Claim(
+            "the performance of ADMM(ℓ1) on large ranges is not as good as them (sparse data, the longest ranges)",
+            "ADMM's error in units of HTree's and Privlet's",
+            BETTER,
+            {
+                f"{other}, {told(panel)}": found.ratio(panel, max(found.lengths(panel)), ADMM, other)
+                for panel in sparse
+                for other in rivals
+            },
+        ),
+        Claim(
+            "P-HP shows a good performance on Social Network, because the dataset is sorted (judged against HTree)",
+            "HTree's error in units of P-HP's, over all lengths",
+            BETTER,
+            {told(panel): found.over_lengths(panel, HTREE, PHP) for panel in social},
+        ),
+        Claim(
+            "on Search Logs at ε = 1 its performance is even worse than that of naive Laplace mechanism",
+            "P-HP's error in units of LM(L)'s, over all lengths",
+            BETTER,
+            {told(panel): found.over_lengths(panel, PHP, "LM(L)") for panel in logs},
+        ),
+        Claim(
+            "`auto` is not worse than HTree on the longest ranges of sparse data",
+            "HTree's error in units of auto's",
+            Threshold(low=0.99),
+            {told(panel): found.ratio(panel, max(found.lengths(panel)), HTREE, AUTO) for panel in sparse},
+            ours=True,
         ),
     ]
+
+
+def told(panel: tuple[str, str]) -> str:
+    return f"{panel[1].split(' (')[0]}, {panel[0]}"
+
+
+class Curves:
+    """The errors by panel, length and method."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._found = by(rows, "panel", "dataset", "length", "method")
+        self.panels: list[tuple[str, str]] = list(dict.fromkeys((row["panel"], row["dataset"]) for row in rows))
+
+    def lengths(self, panel: tuple[str, str]) -> list[float]:
+        return [length for *at, length, method in self._found if tuple(at) == panel and method == HTREE]
+
+    def ratio(self, panel: tuple[str, str], length: float, above: str, below: str) -> Values:
+        return ratio(self._found[(*panel, length, above)], self._found[(*panel, length, below)])
+
+    def over_lengths(self, panel: tuple[str, str], above: str, below: str) -> Values:
+        return geometric(self.ratio(panel, length, above, below) for length in self.lengths(panel))
+
+    def slope(self, panel: tuple[str, str], method: str) -> Values:
+        lengths = self.lengths(panel)
+        return slope(lengths, [self._found[(*panel, length, method)] for length in lengths])

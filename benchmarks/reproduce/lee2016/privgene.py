@@ -9,8 +9,8 @@ greatest is the same (Durfee and Rogers 2019).
 
 As in the paper: m = 200 candidates, m′ = 10 survivors, r = max(8, 1.25·10⁻³ ε N / m′) rounds of ε/r, the last of which
 selects one. Children take a part of the numbers of one survivor and the rest of another (crossover), and one of their
-numbers is moved (mutation), less so in later rounds. To save time, costs are those of 4,000 of the records, scaled up:
-an error of a few per cent, which is small next to the noise.
+numbers is moved (mutation), less so in later rounds. To save time, costs are by default those of 4,000 of the records,
+scaled up: an error of a few per cent. With `scored=None` they are those of all records.
 """
 
 import math
@@ -39,13 +39,14 @@ class PrivGene:
     survivors: int = 10
     step: float = 0.5
     cooling: float = 0.7
+    scored: int | None = SCORED
 
     def centroids(self, points: Floats, clusters: int, epsilon: float, seed: int) -> Floats:
         """One candidate of the last generation, by a simulation of the private selection."""
         rng = np.random.default_rng(seed)
         region = Region("ball", points.shape[1])
         rounds = max(LEAST_ROUNDS, math.floor(ROUNDS_PER_RECORD * epsilon * len(points) / self.survivors))
-        scored = points[np.sort(rng.permutation(len(points))[:SCORED])]
+        scored = points[np.sort(rng.permutation(len(points))[: self.scored])]
         unit = DIAMETER_OF_BALL**2 * len(scored) / len(points)
         population = uniform_in_ball((self.candidates, clusters, points.shape[1]), rng)
         for generation in range(rounds - 1):

@@ -1,26 +1,56 @@
 """McKenna et al. (2019), Figure 1b: DualQuery with and without graphical estimation, on four tables."""
 
-from typing import Any
-
-from benchmarks.reproduce.figures import Claim
+from benchmarks.problems.records import SHAPES
+from benchmarks.reproduce.figures import Extent, Rows
 from benchmarks.reproduce.mckenna2019 import figure_1
+from benchmarks.reproduce.verdicts import BETTER, Claim
+from consilience.plans.published.dual_query import USUAL_RATE, schedule
+from consilience.privacy.budgets import budget
 
-NAME, MECHANISM = "mckenna2019-figure-1b", "DualQuery"
+MECHANISM, DELTA = "DualQuery", 1e-3
+
+
+def constants() -> str:
+    """The draws and rounds that the budget buys on each table."""
+    found = {
+        title: schedule(budget(epsilon=1, delta=DELTA), records=SHAPES[name][0])
+        for name, title in figure_1.TITLES.items()
+    }
+    return ", ".join(f"{title} s = {each.draws}, T = {each.rounds}" for title, each in found.items())
+
+
+ABOUT = figure_1.about(
+    MECHANISM,
+    "b",
+    f"Constants: a learning rate of at least η = {USUAL_RATE:g} and, where there are many records, s = 50 draws, those "
+    "of the authors' code; the paper prints none. Fewer draws where records are few were found by trying some on these "
+    f"very tables ({constants()}), so that all four verdicts are of a tuned mechanism.",
+    f"Accounting: (ε, δ) = (1, {DELTA:g}) as in the paper, but draws are composed by zero-concentrated privacy, which "
+    "buys more rounds than the advanced composition of the published mechanism.",
+)
 PICTURE = figure_1.picture(MECHANISM, "b")
-PUBLISHED = {"titanic": 1.2, "adult-fine": 1.8, "loans": 3.5, "stroke": 4.4}
+PRINTED = {"titanic": 1.2, "adult-fine": 1.8, "loans": 3.5, "stroke": 4.4}
 """By what factor graphical estimation lowers the error in the paper."""
 
 
-def run(quick: bool) -> bool:
-    """Five runs on each table; one on Titanic if quick."""
-    return figure_1.run_panel(NAME, MECHANISM, PICTURE, claims, quick=quick)
+def run(extent: Extent) -> Rows:
+    """Five runs on each table; two on Titanic if quick."""
+    return figure_1.run_panel(MECHANISM, extent)
 
 
-def claims(rows: list[dict[str, Any]]) -> list[Claim]:
-    """That the error is lower on every table."""
+def claims(rows: Rows) -> list[Claim]:
+    """That the error is lower on every table, and by the printed factors."""
     there = figure_1.reductions(rows)
     return [
-        figure_1.lowers(rows, records, 1.0, published, MECHANISM)
-        for records, published in PUBLISHED.items()
-        if records in there
+        Claim(
+            "incorporating PGM estimation significantly improves accuracy (Figures 1a and 1b), here of DualQuery",
+            "error without graphical estimation in units of that with it",
+            BETTER,
+            {figure_1.TITLES[name]: values for name, values in there.items()},
+        ),
+        *(
+            figure_1.lowers(rows, name, printed, f"very significant error reductions of … {printed:g}× ({title})")
+            for (name, printed), title in zip(PRINTED.items(), figure_1.TITLES.values(), strict=True)
+            if name in there
+        ),
     ]

@@ -1,48 +1,62 @@
 """McKenna et al. (2019), Figure 1c: MWEM with and without graphical estimation, on four tables."""
 
-import math
-from typing import Any
-
-from benchmarks.reproduce.figures import Claim, brief
+from benchmarks.reproduce.figures import Extent, Rows
 from benchmarks.reproduce.mckenna2019 import figure_1
-from benchmarks.reproduce.mckenna2019.with_and_without import WITH, WITHOUT
+from benchmarks.reproduce.mckenna2019.with_and_without import MWEM_ROUNDS, PATIENCE_OF, WITH, WITHOUT
+from benchmarks.reproduce.verdicts import TRUE, Claim, Threshold, brief
 
-NAME, MECHANISM = "mckenna2019-figure-1c", "MWEM"
+MECHANISM = "MWEM"
+ABOUT = figure_1.about(
+    MECHANISM,
+    "c",
+    f"MWEM as published: T = {MWEM_ROUNDS} rounds, each of which selects and measures a single answer (the paper does "
+    "not print its T; Hardt et al. use 10). The factored tables may have 250 million numbers, 2 GB, where the paper's "
+    "runs ended; our code holds a table once for each answer about it, and all count. A run may take "
+    f"{PATIENCE_OF[MECHANISM] / 60:g} minutes; the paper does not print its limit of time. The library's default "
+    "selects whole marginals in more rounds.",
+)
 PICTURE = figure_1.picture(MECHANISM, "c")
 
 
-def run(quick: bool) -> bool:
-    """Five runs on each table; one on Titanic if quick."""
-    return figure_1.run_panel(NAME, MECHANISM, PICTURE, claims, quick=quick)
+def run(extent: Extent) -> Rows:
+    """Five runs on each table; two on Titanic if quick."""
+    return figure_1.run_panel(MECHANISM, extent)
 
 
-def claims(rows: list[dict[str, Any]]) -> list[Claim]:
-    """Where the two ways run, and that where both do the error is no worse."""
-    errors = figure_1.errors_of(rows)
-    notes = {(str(row["records"]), str(row["method"])): str(row["note"]) for row in rows}
-    names = list(dict.fromkeys(name for name, _ in errors))
-    runs = {method: [name for name in names if math.isfinite(errors[name, method])] for method in (WITHOUT, WITH)}
-    published = [name for name in names if name == "stroke"]
+def claims(rows: Rows) -> list[Claim]:
+    """Where the two ways run."""
+    done = {(row["records"], row["method"]): float(not row["failed"]) for row in rows}
+    names = list(dict.fromkeys(row["records"] for row in rows))
+    reasons = "; ".join(
+        f"{figure_1.TITLES[row['records']]}: {row['failed'] or 'ran, error ' + brief(row['error'])}"
+        for row in rows
+        if row["method"] == WITHOUT
+    )
+    without = {figure_1.TITLES[name]: [done[name, WITHOUT]] for name in names}
+    stroke = {title: found for title, found in without.items() if title == "Stroke"}
+    others = {title: found for title, found in without.items() if title != "Stroke"}
+    finished = "whether it ran (1) or not (0)"
     told = [
         Claim(
-            "with graphical estimation MWEM runs on every table",
-            runs[WITH] == names,
-            ", ".join(f"{name} {brief(errors[name, WITH])}" for name in runs[WITH]) or "on none",
+            "incorporating PGM estimation makes these algorithms feasible, here MWEM",
+            finished,
+            TRUE,
+            {figure_1.TITLES[name]: [done[name, WITH]] for name in names},
+            ratio=False,
+            exact=True,
         ),
         Claim(
-            "without it MWEM runs on Stroke and fails on every other table, for want of memory or time",
-            runs[WITHOUT] == published,
-            "; ".join(f"{name}: {notes[name, WITHOUT] or brief(errors[name, WITHOUT])}" for name in names),
+            "for the first three datasets, MWEM crashed before completing because it ran out of memory or timed out",
+            finished,
+            Threshold(high=0.0),
+            others,
+            more=f"Without graphical estimation: {reasons}.",
+            ratio=False,
+            exact=True,
         ),
     ]
-    both = [name for name in runs[WITH] if name in runs[WITHOUT]]
-    if both:
-        worst = min(errors[name, WITHOUT] / errors[name, WITH] for name in both)
+    if stroke:
         told.append(
-            Claim(
-                "where both run, graphical estimation is no worse",
-                worst >= 1.0,
-                ", ".join(f"{name}: {brief(errors[name, WITHOUT])} and {brief(errors[name, WITH])}" for name in both),
-            )
+            Claim("MWEM was able to run on the stroke dataset", finished, TRUE, stroke, ratio=False, exact=True)
         )
     return told

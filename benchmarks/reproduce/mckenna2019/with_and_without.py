@@ -24,6 +24,8 @@ WITHOUT, UNSAMPLED, WITH = "without", "without, and without sampling", "with gra
 DEFAULT = "with it, the library's default"
 """Sampling is that of records, from which PrivBayes as published answers."""
 PATIENCE = 1800.0
+PATIENCE_OF = {"MWEM": 300.0}
+"""Seconds that a run may take; the paper says that runs timed out, and not after how long."""
 TABLE_LIMIT = 250_000_000
 """Numbers in the tables of factored MWEM: 2 GB, where the paper's runs ended."""
 
@@ -57,11 +59,15 @@ def graphical_default(_plan: Any) -> Any:
 
 
 def privbayes(_problem: TripleProblem) -> Any:
-    return _plans("privbayes").PrivBayes()
+    from consilience.plans.published.privbayes import PrivBayes
+
+    return PrivBayes()
 
 
 def dual_query(problem: TripleProblem) -> Any:
-    return _plans("dual_query").DualQuery(problem.workload)
+    from consilience.plans.published.dual_query import DualQuery
+
+    return DualQuery(problem.workload)
 
 
 def own(plan: Any) -> Any:
@@ -76,46 +82,68 @@ def hdmm(problem: TripleProblem) -> Any:
     tables, while the paper's error counts all alike. Weights w = 1/e make the shares equal.
     """
     from consilience.domain import Workload
+    from consilience.plans.hdmm import Hdmm
 
-    make, domain = _plans("hdmm").Hdmm, problem.records.domain
-    alone = [make(Workload.of([query])).strategy(domain).error for query in problem.workload.queries]
-    return make(Workload.of(problem.workload.queries, weights=[1.0 / error for error in alone]))
+    domain = problem.records.domain
+    alone = [Hdmm(Workload.of([query])).strategy(domain).error for query in problem.workload.queries]
+    return Hdmm(Workload.of(problem.workload.queries, weights=[1.0 / error for error in alone]))
+
+
+MWEM_ROUNDS = 10
+"""T of MWEM where single answers are selected; the paper does not print its T, Hardt et al. (2012) use 10."""
 
 
 def mwem(problem: TripleProblem, **options: Any) -> Any:
-    """MWEM that selects whole marginals; what grows too large is refused, or with a model not selected."""
-    return _plans("mwem_models").MwemModels(problem.workload, **options)
+    from consilience.plans.published.mwem import MwemModels
+
+    return MwemModels(problem.workload, **options)
 
 
-def _plans(module: str) -> Any:
-    return importlib.import_module(f"consilience.plans.{module}")
+def factored_mwem(problem: TripleProblem) -> Any:
+    """MWEM as published: single answers, a factored table that is refused where it grows beyond the limit."""
+    return mwem(
+        problem,
+        rounds=MWEM_ROUNDS,
+        candidates="answers",
+        estimation="factored",
+        beyond="refuse",
+        largest_model=TABLE_LIMIT,
+    )
 
 
-def _estimator(module: str, *options: str) -> Any:
-    """An estimator of a module that has one, whose name is that of the module."""
-    name = "".join(word.capitalize() for word in module.split("_"))
-    return getattr(importlib.import_module(f"consilience.estimators.{module}"), name)(*options)
+def graphical_mwem(problem: TripleProblem) -> Any:
+    """The same rounds of single answers, with a graphical model between them."""
+    return mwem(problem, rounds=MWEM_ROUNDS, candidates="answers", estimation="graphical")
+
+
+def marginal_mwem(problem: TripleProblem) -> Any:
+    """What the library does by default: whole marginals are selected, and more rounds."""
+    return mwem(problem, estimation="graphical")
+
+
+def _published(module: str, name: str, *options: str) -> Any:
+    """A published estimator."""
+    return getattr(importlib.import_module(f"consilience.estimators.published.{module}"), name)(*options)
 
 
 WAYS: Mapping[str, Mapping[str, Way]] = {
     "PrivBayes": {
-        WITHOUT: Way(privbayes, lambda _: _estimator("bayesian_network", "sampled")),
-        UNSAMPLED: Way(privbayes, lambda _: _estimator("bayesian_network", "auto")),
+        WITHOUT: Way(privbayes, lambda _: _published("bayesian_network", "BayesianNetwork", "sampled")),
+        UNSAMPLED: Way(privbayes, lambda _: _published("bayesian_network", "BayesianNetwork", "auto")),
         WITH: Way(privbayes, graphical),
         DEFAULT: Way(privbayes, graphical_default),
     },
     "DualQuery": {
         WITHOUT: Way(dual_query, own),
-        WITH: Way(dual_query, lambda _: _estimator("dual_query_model")),
+        WITH: Way(dual_query, lambda _: _published("dual_query_model", "DualQueryModel")),
     },
     "MWEM": {
-        WITHOUT: Way(
-            lambda problem: mwem(problem, estimation="factored", beyond="refuse", largest_model=TABLE_LIMIT), own
-        ),
-        WITH: Way(lambda problem: mwem(problem, estimation="graphical"), own),
+        WITHOUT: Way(factored_mwem, own),
+        WITH: Way(graphical_mwem, graphical),
+        DEFAULT: Way(marginal_mwem, own),
     },
     "HDMM": {
-        WITHOUT: Way(hdmm, lambda _: _estimator("local_squares")),
+        WITHOUT: Way(hdmm, lambda _: _published("local_squares", "LocalSquares")),
         WITH: Way(hdmm, graphical),
         DEFAULT: Way(hdmm, graphical_default),
     },
@@ -138,19 +166,21 @@ def run_apart(
     seed: int,
     epsilon: float = 1.0,
     *,
-    patience: float = PATIENCE,
+    patience: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """What `run_here` found in a process of its own, or why it found nothing, for each method."""
+    patience = PATIENCE_OF.get(mechanism, PATIENCE) if patience is None else patience
     command = [sys.executable, "-c", PROGRAM, json.dumps([mechanism, list(methods), records, seed, epsilon])]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     options: dict[str, Any] = {"capture_output": True, "text": True, "env": environment, "timeout": patience}
     try:
         done = subprocess.run(command, check=False, **options)
     except subprocess.TimeoutExpired:
-        return {method: {"note": f"not done after {patience:g} s"} for method in methods}
+        return {method: {"note": f"not done after {patience:g} s", "failed": "time"} for method in methods}
     if done.returncode:
         note = (done.stderr.strip().splitlines() or ["failed"])[-1][:200]
-        return {method: {"note": note} for method in methods}
+        failed = "memory" if "TooLarge" in note or "MemoryError" in note else "error"
+        return {method: {"note": note, "failed": failed} for method in methods}
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -6,7 +6,7 @@ noise anew. A set's error is the mean of its five; what is shown is the distribu
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,29 +15,31 @@ from numpy.typing import NDArray
 
 from benchmarks.problems.flags import FlagRecords
 from benchmarks.reproduce.candlesticks import candlestick
-from benchmarks.reproduce.figures import brief
+from benchmarks.reproduce.figures import Extent, Rows
+from benchmarks.reproduce.per_run import Values, ratio
 from benchmarks.reproduce.qardaji2014.errors import DISTANCE, DIVERGENCE, distances, divergences
 
 Array = NDArray[np.float64]
 Scope = tuple[int, ...]
-Rows = list[dict[str, Any]]
 Place = tuple[str, float, int]
 """Panel, ε and k."""
-Medians = dict[Place, dict[str, float]]
-"""For each place a number for each method."""
+Medians = dict[Place, dict[str, Values]]
+"""For each place the numbers of all runs of each method."""
 
 PRIVIEW, WITHOUT_NOISE, OTHERS = "PriView", "PriView without noise", "other methods"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many sets of attributes are asked, and in how many runs."""
+    """How many sets of attributes are asked, and the seeds of the runs."""
 
     sets: int
-    runs: int
+    seeds: range
 
-
-FULL, QUICK = Size(200, 5), Size(12, 2)
+    @staticmethod
+    def of(extent: Extent, sets: int = 200, runs: int = 5) -> "Size":
+        """As in the paper; 12 sets and two runs if quick."""
+        return Size(min(sets, 12) if extent.quick else sets, extent.seeds(runs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +88,10 @@ class Setting:
     asked: Asked
     epsilon: float
 
-    def noise(self, method: str, run: int) -> np.random.Generator:
+    def noise(self, method: str, seed: int) -> np.random.Generator:
         """The noise of one run: the same for all k, another for each set of records, ε and method."""
         words = f"{self.asked.records.name}|{self.epsilon:g}|{method}".encode()
-        return np.random.default_rng([*words, run])
+        return np.random.default_rng([*words, seed])
 
     def rows(
         self,
@@ -113,13 +115,15 @@ class Setting:
             | candlestick(np.mean(errors, axis=0))
             | {"sets": len(asked.sets), "runs": len(errors)}
             | more
+            | by_run(errors)
             for measure, errors in found.items()
         ]
 
     def expected(self, method: str, family: str, error: float) -> Rows:
         """The row of a method of which only the expected distance is known."""
         empty = dict.fromkeys(("p25", "p50", "p75", "p95"), "")
-        return [self._row(DISTANCE, method, family) | empty | {"mean": error, "sets": len(self.asked.sets), "runs": 0}]
+        counts = {"sets": len(self.asked.sets), "runs": 0}
+        return [self._row(DISTANCE, method, family) | empty | {"mean": error} | counts | {"values": [error]}]
 
     def _row(self, measure: str, method: str, family: str) -> dict[str, Any]:
         return {
@@ -134,27 +138,44 @@ class Setting:
         }
 
 
-def medians(rows: Rows, *, measure: str = DISTANCE) -> Medians:
-    """For each panel, ε and k the median error of each method, or its expected error where that is all there is."""
+def by_run(errors: list[Array]) -> dict[str, Values]:
+    """The median of the sets in each run, their 25th and 95th percentile, and their mean."""
+    table = np.array(errors)
+    return {
+        "values": np.median(table, axis=1).tolist(),
+        "low_values": np.percentile(table, 25, axis=1).tolist(),
+        "high_values": np.percentile(table, 95, axis=1).tolist(),
+        "mean_values": table.mean(axis=1).tolist(),
+    }
+
+
+def medians(rows: Rows, *, measure: str = DISTANCE, values: str = "values") -> Medians:
+    """For each panel, ε and k the median error of each method in all runs.
+
+    What no run changes, an expected error or one without noise, is repeated for as many runs as the others have.
+    """
     found: Medians = {}
     for row in rows:
         if row["measure"] == measure:
             place = (str(row["panel"]), float(row["epsilon"]), int(row["k"]))
-            value = row["mean"] if row["p50"] == "" else row["p50"]
-            found.setdefault(place, {})[row["method"]] = float(value)
+            numbers = row.get(values) or []
+            if numbers:
+                found.setdefault(place, {})[row["method"]] = list(numbers)
+    for each in found.values():
+        most = max(map(len, each.values()))
+        each.update({name: numbers * most for name, numbers in each.items() if len(numbers) == 1})
     return found
 
 
-def between(values: Iterable[float]) -> str:
-    """The range of some ratios, in words."""
-    found = list(values)
-    return f"{brief(min(found))} to {brief(max(found))}" if found else "none"
+def told(place: Place) -> str:
+    """A place in words; panels that name ε do so once."""
+    panel, epsilon, k = place
+    return f"{panel}, k = {k}" if "ε" in panel else f"{panel}, ε = {epsilon:g}, k = {k}"
 
 
-def judged(ratios: Mapping[Place, float], fine: Callable[[float], bool]) -> tuple[bool, str]:
-    """Whether all ratios are fine; in words, their range and where they are not."""
-    off = [f"{panel}, k = {k}: {brief(ratio)}" for (panel, _, k), ratio in ratios.items() if not fine(ratio)]
-    return not off, between(ratios.values()) + (f" (not so for {'; '.join(off)})" if off else "")
+def ratios(found: Medians, above: str, below: str) -> dict[str, Values]:
+    """In each place the error of one method in units of another's."""
+    return {told(place): ratio(each[above], each[below]) for place, each in found.items()}
 
 
 def ordered(rows: Rows) -> Rows:

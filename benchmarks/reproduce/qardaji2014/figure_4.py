@@ -8,12 +8,20 @@ negative in the end, or no table has them, reconstruction meets them as nearly a
 
 from benchmarks.problems.flags import aol_sized, kosarak_sized
 from benchmarks.reproduce.candlesticks import Candlesticks
-from benchmarks.reproduce.figures import Claim, publish
-from benchmarks.reproduce.qardaji2014.asked import FULL, QUICK, Asked, Place, Rows, between, judged, medians, ordered
+from benchmarks.reproduce.figures import About, Extent, Rows
+from benchmarks.reproduce.per_run import least, ratio
+from benchmarks.reproduce.qardaji2014.asked import Asked, Size, medians, ordered, ratios, told
+from benchmarks.reproduce.qardaji2014.differs import CANDLES, DATA, DESIGNS
+from benchmarks.reproduce.qardaji2014.differs import RIPPLE as RIPPLE_DIFFERS
 from benchmarks.reproduce.qardaji2014.priview import PriView
 from benchmarks.reproduce.qardaji2014.variants import Variant, compare
+from benchmarks.reproduce.verdicts import AS_WELL, BETTER, Claim, Threshold
 
-NAME = "qardaji2014-figure-4"
+ABOUT = About(
+    "Qardaji, Yang and Li (2014), Figure 4: what becomes of negative counts",
+    (DATA, DESIGNS, RIPPLE_DIFFERS, CANDLES),
+    runs="Ten runs, where the paper has five, of 200 marginals of each size, ε = 1.",
+)
 PICTURE = Candlesticks(
     "What becomes of negative counts (Qardaji et al. 2014, Figure 4)",
     note="Ripple 1 and Ripple 3: one and three rounds of Ripple and consistency.",
@@ -33,52 +41,52 @@ VARIANTS = (
 )
 
 
-def run(quick: bool) -> bool:
-    """200 marginals of each size, five runs, as in the paper; few if quick."""
-    size = QUICK if quick else FULL
+def run(extent: Extent) -> Rows:
+    """200 marginals of each size as in the paper, ten runs; few if quick."""
+    size = Size.of(extent, runs=10)
     rows: Rows = []
     for records, strength in ((kosarak_sized(), 3), (aol_sized(), 2)):
         questions = [Asked.at_random(records, k, size.sets) for k in WAYS]
-        rows += compare(records, PriView.by_design(records, BLOCK, strength), VARIANTS, EPSILON, questions, size)
-    rows = ordered(rows)
-    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
+        each = PriView.by_design(records, BLOCK, strength)
+        rows += compare(records, each, VARIANTS, EPSILON, questions, size.seeds)
+    return ordered(rows)
 
 
 def claims(rows: Rows) -> list[Claim]:
     """What §5.3 says of the figure."""
     found = medians(rows)
-
-    def ratios(method: str, other: str) -> dict[Place, float]:
-        return {place: each[method] / each[other] for place, each in found.items()}
-
-    best = {place: min(each[name] for name in (NONE, SIMPLE, GLOBAL)) / each[RIPPLE] for place, each in found.items()}
-    either = [best[place] * each[RIPPLE] / min(each[RIPPLE], each[RIPPLE_3]) for place, each in found.items()]
-    none, none_told = judged(ratios(NONE, RIPPLE), lambda ratio: 1.8 <= ratio <= 4.5)
-    simple, simple_told = judged(ratios(SIMPLE, NONE), lambda ratio: ratio > 1)
-    improved, improved_told = judged(ratios(NONE, GLOBAL), lambda ratio: ratio > 1)
-    ripple, ripple_told = judged(best, lambda ratio: ratio > 1)
-    rounds, rounds_told = judged(ratios(RIPPLE_3, RIPPLE), lambda ratio: 0.9 < ratio < 1.1)
+    others = (NONE, SIMPLE, GLOBAL)
+    best = {told(place): ratio(least(each[name] for name in others), each[RIPPLE]) for place, each in found.items()}
     return [
         Claim(
-            "without non-negativity the error is 2 to 4 times as large",
-            none,
-            f"in units of the median error of Ripple 1, None has {none_told}",
+            "not using non-negativity ('None') has 2 to 4 times more error when compared with applying non-negativity",
+            "error of None in units of that of Ripple 1",
+            Threshold(low=2.0),
+            ratios(found, NONE, RIPPLE),
+            paper="2 to 4 times",
         ),
         Claim(
-            "setting negative counts to zero is even worse",
-            simple,
-            f"in units of the error of None, Simple has {simple_told}",
-        ),
-        Claim("Global is some improvement", improved, f"in units of the error of Global, None has {improved_told}"),
-        Claim(
-            "Ripple is the best",
-            ripple,
-            f"in units of the error of Ripple 1, the best of the others has {ripple_told}; in units of the better of "
-            f"Ripple 1 and 3 it has {between(either)}",
+            "simply change negative counts to zero (Simple) performs even worse",
+            "error of Simple in units of that of None",
+            BETTER,
+            ratios(found, SIMPLE, NONE),
         ),
         Claim(
-            "one round of Ripple performs as well as three",
-            rounds,
-            f"in units of the error of Ripple 1, Ripple 3 has {rounds_told}",
+            "subtracting the same constant globally (Global) provide some improvement",
+            "error of None in units of that of Global",
+            BETTER,
+            ratios(found, NONE, GLOBAL),
+        ),
+        Claim(
+            "Ripple method produces the best result",
+            "error of the best of the others in units of that of Ripple 1",
+            BETTER,
+            best,
+        ),
+        Claim(
+            "Ripple 1 performs as well as Ripple 3",
+            "error of Ripple 1 in units of that of Ripple 3",
+            AS_WELL,
+            ratios(found, RIPPLE, RIPPLE_3),
         ),
     ]

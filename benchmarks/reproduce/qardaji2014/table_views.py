@@ -6,12 +6,16 @@ with the project, and for other ℓ too.
 """
 
 from benchmarks.problems.flags import AOL_FLAGS, AOL_RECORDS, CHAIN_FLAGS, CHAIN_RECORDS
-from benchmarks.reproduce.figures import Claim, Picture, publish
-from benchmarks.reproduce.qardaji2014.asked import Rows
+from benchmarks.reproduce.figures import About, Extent, Rows
+from benchmarks.reproduce.pictures import Picture
 from benchmarks.reproduce.qardaji2014.expected_errors import block_criterion, view_noise_error
+from benchmarks.reproduce.verdicts import TRUE, Claim
 from consilience.coverings.designs import covering_size
 
-NAME = "qardaji2014-table-views"
+ABOUT = About(
+    "Qardaji, Yang and Li (2014), the tables of §4.5: how many attributes a view should have, and how much it covers",
+    ("Designs: those that ship with this project have the printed numbers of views for ℓ = 8.",),
+)
 PICTURE = Picture(
     "How many attributes a view should have (Qardaji et al. 2014, tables of §4.5)",
     "block",
@@ -21,6 +25,8 @@ PICTURE = Picture(
     y_title="criterion, or noise error in parts of N",
     series="covered",
     x_log=False,
+    own_scale=True,
+    width=330,
 )
 CRITERION, NOISE = "2^(ℓ/2) / (ℓ (ℓ − 1) …)", "noise error, d = 32, N = 900,000, ε = 1"
 PRINTED_CRITERIA = {
@@ -36,8 +42,8 @@ WORTHWHILE = 0.002
 """The noise error up to which covering larger sets is worth it."""
 
 
-def run(quick: bool) -> bool:
-    """Formulas and sizes of designs; there is nothing to shorten."""
+def run(extent: Extent) -> Rows:  # noqa: ARG001 (there is nothing to shorten)
+    """Formulas and sizes of designs."""
     rows: Rows = [
         {
             "panel": CRITERION,
@@ -57,53 +63,59 @@ def run(quick: bool) -> bool:
             row = {"panel": NOISE, "covered": COVERED[strength], "block": block, "strength": strength, "views": views}
             printed = PRINTED_NOISE[strength][1] if block == 8 else ""
             rows.append(row | {"value": view_noise_error(FLAGS, block, views, RECORDS), "printed": printed})
-    return publish(NAME, rows, PICTURE, claims(rows), quick=quick)
+    return rows
 
 
 def claims(rows: Rows) -> list[Claim]:
     """The printed numbers, and the choice of t that follows from them."""
-    first = {(int(row["block"]), int(row["strength"])): row for row in rows if row["panel"] == CRITERION}
-    off = {place: row for place, row in first.items() if f"{row['value']:.3f}" != f"{row['printed']:.3f}"}
-    told = "; ".join(f"ℓ = {block}: {row['value']:.4f}, printed {row['printed']}" for (block, _), row in off.items())
-    second = {int(row["strength"]): row for row in rows if row["panel"] == NOISE and row["block"] == 8}
-    same = [
-        f"{view_noise_error(FLAGS, 8, views, RECORDS):.{5 if strength == 2 else 4}f}" == str(error)
-        for strength, (views, error) in PRINTED_NOISE.items()
-    ]
-    ours = "; ".join(f"t = {strength}: {row['views']:g} views, {row['value']:.2g}" for strength, row in second.items())
+    criteria = [row for row in rows if row["panel"] == CRITERION]
+    views = {int(row["strength"]): row["views"] for row in rows if row["panel"] == NOISE and row["block"] == 8}
+    ours = "; ".join(f"t = {strength}: {number:g}" for strength, number in views.items())
     return [
         Claim(
             "the criterion for ℓ is as printed, lowest about ℓ = 6 for pairs and 10 for triples",
-            not off,
-            f"{len(first) - len(off)} of {len(first)} numbers to the digit" + (f"; {told}" if told else ""),
+            "numbers that round to the printed one, in parts of all",
+            TRUE,
+            {
+                f"ℓ = {row['block']:g}, {row['covered']}": [float(f"{row['value']:.3f}" == f"{row['printed']:.3f}")]
+                for row in criteria
+            },
+            ratio=False,
+            exact=True,
         ),
         Claim(
             "20, 106 and 620 views have noise errors of 0.00047, 0.0011 and 0.0026",
-            all(same),
-            f"to the digit by equation (5); with the designs of this project {ours}",
+            "whether equation (5) rounds to the printed number (1) or not (0)",
+            TRUE,
+            {
+                f"t = {t}": [
+                    float(f"{view_noise_error(FLAGS, 8, number, RECORDS):.{5 if t == 2 else 4}f}" == str(error))
+                ]
+                for t, (number, error) in PRINTED_NOISE.items()
+            },
+            more=f"The designs of this project have as many views: {ours}.",
+            ratio=False,
+            exact=True,
         ),
-        *_choices(),
-    ]
-
-
-def _choices() -> list[Claim]:
-    """Which t the rule chooses: the largest whose noise error is worthwhile."""
-    cases = {
-        "Kosarak, ε = 1": (32, RECORDS, 1.0),
-        "Kosarak, ε = 0.1": (32, RECORDS, 0.1),
-        "AOL, ε = 1": (AOL_FLAGS, AOL_RECORDS, 1.0),
-        "AOL, ε = 0.1": (AOL_FLAGS, AOL_RECORDS, 0.1),
-        "Markov chains, ε = 1": (CHAIN_FLAGS, CHAIN_RECORDS, 1.0),
-    }
-    chosen = {name: chosen_strength(*case) for name, case in cases.items()}
-    return [
         Claim(
-            "one would choose t = 3 for Kosarak at ε = 1, and t = 2 at ε = 0.1 and for the other sets",
-            [*chosen.values()] == [3, 2, 2, 2, 2],
-            f"the largest t with a noise error of at most {WORTHWHILE}, or 2: "
-            + ", ".join(f"{name}: t = {strength}" for name, strength in chosen.items()),
-        )
+            "we thus would choose t = 3 [for Kosarak at ε = 1] … for ε = 0.1 … t = 2. The other datasets … t = 2",
+            "t by the rule, in units of the paper's",
+            TRUE,
+            {name: [chosen_strength(*case) / t] for name, (case, t) in CHOICES.items()},
+            more=f"The largest t with a noise error of at most {WORTHWHILE}, or 2.",
+            exact=True,
+        ),
     ]
+
+
+CHOICES = {
+    "Kosarak, ε = 1": ((32, RECORDS, 1.0), 3),
+    "Kosarak, ε = 0.1": ((32, RECORDS, 0.1), 2),
+    "AOL, ε = 1": ((AOL_FLAGS, AOL_RECORDS, 1.0), 2),
+    "AOL, ε = 0.1": ((AOL_FLAGS, AOL_RECORDS, 0.1), 2),
+    "Markov chains, ε = 1": ((CHAIN_FLAGS, CHAIN_RECORDS, 1.0), 2),
+}
+"""Attributes, records and ε, and the paper's t."""
 
 
 def chosen_strength(flags: int, records: float, epsilon: float) -> int:

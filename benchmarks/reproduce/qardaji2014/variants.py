@@ -1,12 +1,12 @@
 """Variants of PriView on the same noisy views: other ways to make them non-negative and to reconstruct marginals."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.problems.flags import FlagRecords
-from benchmarks.reproduce.qardaji2014.asked import PRIVIEW, WITHOUT_NOISE, Asked, Rows, Setting, Size
+from benchmarks.reproduce.figures import Rows
+from benchmarks.reproduce.qardaji2014.asked import PRIVIEW, WITHOUT_NOISE, Asked, Setting
 from benchmarks.reproduce.qardaji2014.priview import Array, Nonnegativity, PriView, Reconstruction
 
 
@@ -38,25 +38,21 @@ def compare(
     variants: tuple[Variant, ...],
     epsilon: float,
     questions: list[Asked],
-    size: Size,
-    *,
-    slow: Mapping[tuple[str, int], Size] | None = None,
+    seeds: range,
 ) -> Rows:
-    """The errors of each variant on the same noise; those named in `slow`, with a k, on fewer sets and runs."""
+    """The errors of each variant on the same noise."""
     panel = f"{records.name}, {each.name}, ε = {epsilon:g}"
     rows: Rows = []
     for variant in variants:
         for asked in questions:
-            less = (slow or {}).get((variant.name, asked.k), size)
-            runs = min(less.runs, size.runs) if variant.noise else 1
-            setting = Setting(panel, asked.first(less.sets), epsilon)
+            setting = Setting(panel, asked, epsilon)
             answers = (
                 each.marginals(
-                    setting.asked.sets,
-                    variant.views(each, epsilon, setting.noise(each.name, run)),
+                    asked.sets,
+                    variant.views(each, epsilon, setting.noise(each.name, seed)),
                     method=variant.reconstruction,
                 )
-                for run in range(runs)
+                for seed in (seeds if variant.noise else seeds[:1])
             )
             rows += setting.rows(variant.name, PRIVIEW if variant.noise else WITHOUT_NOISE, answers)
         print(f"  {panel}, {variant.name}: done", flush=True)
