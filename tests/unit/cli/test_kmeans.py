@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.cli.kmeans import domain_of_bounds
 from consilience.cli.main import run
+from consilience.cli.options import domain_of_bounds
 from consilience.errors import DeclarationError
 from consilience.estimators.clusters import ClusterEstimate
 from consilience.measurements import MeasurementSet
