@@ -18,7 +18,8 @@ from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import RegressionEstimate, check_ridge, regress
 from consilience.flow import Asked, File, Request
 from consilience.measurements import MeasurementSet
-from consilience.plans import KMeans, Logistic
+from consilience.plans import Logistic
+from consilience.plans.clusters import cluster_plan
 from consilience.privacy.ledger import Ledger
 from consilience.publication.clusters import CLUSTERS, publish_clusters
 from consilience.publication.iterate_folders import IterateFolder
@@ -37,6 +38,7 @@ def kmeans(
     clusters: int,
     out: File,
     attributes: Sequence[str] | None = None,
+    method: str = "rounds",
     rounds: int = 5,
     region: Any = "box",
     level: float = 0.9,
@@ -48,7 +50,10 @@ def kmeans(
     progress: Progress | None = None,
     **asked: Unpack[Asked],
 ) -> ClusterEstimate:
-    """Clusters of confidential points with error bars, from all rounds of a noisy k-means, written to a folder.
+    """Clusters of confidential points with error bars, written to a folder.
+
+    `method` is "rounds" of a noisy k-means, all of which are read, the counts of a "grid", their "hybrid", the
+    centroids of blocks ("gupt"), or "auto": what suits the attributes, a noisy number of records and the budget.
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
     `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
@@ -66,7 +71,7 @@ def kmeans(
     ((2, 1), False)
     """
     declared = domain if isinstance(domain, Domain) else Domain.load(domain)
-    plan = KMeans(clusters, attributes, rounds=rounds, region=region, seed=seed)
+    plan = cluster_plan(method, clusters, attributes, rounds=rounds, region=region, seed=seed)
     return cluster_points(
         Request(data=data, domain=declared, plan=plan, **asked),
         out,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
     from consilience.measurements import MeasurementSet
+    from consilience.privacy.measure import Plan
 
 EXAMPLE = "Example: consilience kmeans points.csv --clusters 5 --epsilon 0.5 --bounds x=0:100,y=-50:50 --out clusters"
 MOST_SHOWN = 6
@@ -36,6 +37,10 @@ def kmeans_command(
     ] = None,
     out: options.NewFolder = None,
     measurements: options.EarlierRounds = None,
+    method: Annotated[
+        str,
+        typer.Option("--method", help="rounds of k-means, grid, hybrid, gupt, or auto: what suits records and budget."),
+    ] = "rounds",
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of noisy k-means; they share the budget.")] = 5,
     region: options.RegionOfPoints = "box",
     level: options.BarLevel = 0.9,
@@ -65,7 +70,7 @@ def kmeans_command(
         declared = charge.written_as(options.points_domain(data, bounds, domain))
         if domain is not None:
             suggestion = charge.suggestion(domain, str(data), declared)
-        plan = _plan(clusters, attributes, rounds, region, seed)
+        plan = _plan(method, clusters, attributes, rounds, region, seed)
         asked = charge.asked(data=data, domain=declared, plan=plan, **amount)
     if dry_run:
         if asked is None:
@@ -92,14 +97,14 @@ def kmeans_command(
     _tell(found, out, level, json=json)
 
 
-def _plan(clusters: int | None, attributes: str | None, rounds: int, region: str, seed: int) -> Any:
-    from consilience.plans import KMeans
+def _plan(method: str, clusters: int | None, attributes: str | None, rounds: int, region: str, seed: int) -> "Plan":
+    from consilience.plans.clusters import cluster_plan
 
     if clusters is None:
         raise typer.BadParameter("say how many clusters to look for", param_hint="--clusters")
     names = None if attributes is None else [name.strip() for name in attributes.split(",")]
     kind: Any = region
-    return KMeans(clusters, names, rounds=rounds, region=kind, seed=seed)
+    return cluster_plan(method, clusters, names, rounds=rounds, region=kind, seed=seed)
 
 
 def _tell(found: "ClusterEstimate", out: Path, level: float, *, json: bool) -> None:
@@ -111,7 +116,7 @@ def _tell(found: "ClusterEstimate", out: Path, level: float, *, json: bool) -> N
         return
     _show(found, level)
     echo(measured.privacy.describe())
-    drawn = ", two pictures" if (out / "clusters.png").exists() else ""
+    drawn = "".join(f", {name}" for name in ("clusters.png", "chain.png") if (out / name).exists())
     echo(f"wrote {out}: centroids.csv, clusters.json, measurements.parquet{drawn}")
 
 
@@ -126,9 +131,11 @@ def _summary(found: "ClusterEstimate", measured: "MeasurementSet", out: Path, le
         "determined": interval.determined.tolist(),
         "centroids_low": _or_none(interval.centroids[0]),
         "centroids_high": _or_none(interval.centroids[1]),
-        "sizes": found.sizes.tolist(),
-        "sizes_low": interval.sizes[0].tolist(),
-        "sizes_high": interval.sizes[1].tolist(),
+        "sizes": _or_none(found.sizes),
+        "sizes_low": _or_none(interval.sizes[0]),
+        "sizes_high": _or_none(interval.sizes[1]),
+        "method": found.method["name"],
+        "no_intervals": found.no_intervals,
         "private": found.private,
         "privacy": measured.privacy.to_json(),
         "diagnostics": shown,
@@ -144,7 +151,11 @@ def _show(found: "ClusterEstimate", level: float) -> None:
     names = found.attributes[:MOST_SHOWN]
     rows = []
     for k, centroid in enumerate(found.centroids):
-        row = [str(k + 1), f"{found.sizes[k]:,.0f}", bar(interval.sizes[0][k], interval.sizes[1][k])]
+        row = [
+            str(k + 1),
+            "—" if found.no_intervals else f"{found.sizes[k]:,.0f}",
+            bar(interval.sizes[0][k], interval.sizes[1][k]),
+        ]
         for j in range(len(names)):
             row += [_number(centroid[j]), bar(interval.centroids[0][k, j], interval.centroids[1][k, j])]
         rows.append(row)
@@ -158,21 +169,28 @@ def _show(found: "ClusterEstimate", level: float) -> None:
     _say_how_it_went(found, interval)
 
 
-def _or_none(ends: "NDArray[np.float64]") -> list[list[float | None]]:
-    """The ends for JSON, which has no NaN."""
-    return [[None if value != value else value for value in row] for row in ends.tolist()]
+def _or_none(values: "NDArray[np.float64]") -> list[Any]:
+    """The values for JSON, which has no NaN."""
+    return [_or_none(row) if row.ndim else (None if row != row else float(row)) for row in values]
 
 
 def _number(value: float) -> str:
-    """Four digits, and thousands apart from each other."""
+    """Four digits, and thousands apart from each other; a dash for what is not known."""
+    if value != value:
+        return "—"
     return f"{value:,.0f}" if abs(value) >= MOST_DIGITS else f"{value:.4g}"
 
 
 def _say_how_it_went(found: "ClusterEstimate", interval: "ClusterInterval") -> None:
+    if found.no_intervals:
+        note(found.no_intervals)
+        return
     lost = [str(k + 1) for k, known in enumerate(interval.determined) if not known]
     if lost:
         note(
             f"within the noise: cluster {', '.join(lost)}. It may have no records, and nothing can be said of where "
             "they are; ask for fewer clusters, or spend more"
         )
+    if "rhat" not in found.diagnostics:
+        return
     tell_chains(found.diagnostics, better="centroids", many="clusters and attributes")

@@ -39,21 +39,32 @@ def draw_clusters(estimate: ClusterEstimate, interval: ClusterInterval, path: Pa
     alt = altair()
     rows = _rows(estimate, interval)
     title = alt.TitleParams(
-        f"{len(estimate.centroids)} clusters of about {estimate.total:,.0f} records",
-        subtitle=[
-            f"Bars: {interval.level:.0%} intervals of the mean of the nearest records, and none within the noise. "
-            "Crosses: the last round alone." + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")
-        ],
+        _title(estimate),
+        subtitle=[_bars(estimate, interval) + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")],
         anchor="start",
     )
     chart = _map(alt, estimate, rows) if len(estimate.attributes) == 2 else _dots(alt, estimate, rows)
     finished(chart.properties(title=title)).save(str(path), scale_factor=2)
 
 
+def _title(estimate: ClusterEstimate) -> str:
+    size = "" if estimate.no_intervals else f" of about {estimate.total:,.0f} records"
+    return f"{len(estimate.centroids)} clusters{size}"
+
+
+def _bars(estimate: ClusterEstimate, interval: ClusterInterval) -> str:
+    """What bars and crosses are."""
+    if estimate.no_intervals:
+        return "No sizes were measured, and there are no error bars."
+    bars = f"Bars: {interval.level:.0%} intervals of the mean of the nearest records, and none within the noise."
+    return bars + (" Crosses: the last round alone." if "trace" in estimate.diagnostics else "")
+
+
 def _rows(estimate: ClusterEstimate, interval: ClusterInterval) -> list[dict[str, Any]]:
     """One row for each cluster and attribute; a cluster within the noise has a bar of no length."""
     low, high = (np.where(np.isnan(ends), estimate.centroids, ends) for ends in interval.centroids)
-    area = LARGEST_AREA / max(float(estimate.sizes.max()), 1.0)
+    sizes = np.ones(len(estimate.sizes)) if estimate.no_intervals else estimate.sizes
+    area = LARGEST_AREA / max(float(sizes.max()), len(sizes) if estimate.no_intervals else 1.0)
     return [
         {
             "cluster": str(k + 1),
@@ -62,7 +73,7 @@ def _rows(estimate: ClusterEstimate, interval: ClusterInterval) -> list[dict[str
             "low": float(low[k, j]),
             "high": float(high[k, j]),
             "last": float(estimate.last_iterate[k, j]),
-            "area": max(float(estimate.sizes[k]) * area, 12.0),
+            "area": max(float(sizes[k]) * area, 12.0),
         }
         for k in range(len(estimate.centroids))
         for j, name in enumerate(estimate.attributes)
