@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate, estimate
     from consilience.evaluation import evaluate
     from consilience.file_checks import check
-    from consilience.flow import kmeans, release
+    from consilience.flow import release
+    from consilience.iterative import kmeans, logistic
     from consilience.measurements import (
         DiscreteGaussian,
         DiscreteLaplace,
@@ -69,7 +70,8 @@ _HOMES = {
     "evaluate": "consilience.evaluation",
     "factors": "",
     "interval": "consilience.publication.intervals",
-    "kmeans": "consilience.flow",
+    "kmeans": "consilience.iterative",
+    "logistic": "consilience.iterative",
     "measure": "consilience.measuring",
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
@@ -106,6 +108,7 @@ __all__ = [
     "factors",
     "interval",
     "kmeans",
+    "logistic",
     "measure",
     "open_release",
     "open_table",

@@ -59,12 +59,17 @@ def _first_bytes(path: Path) -> bytes:
 
 def _folder(path: Path, ledger: Path | None = None) -> Finding:
     from consilience.publication import open_release
-    from consilience.publication.clusters import is_cluster_folder, open_clusters
+    from consilience.publication.clusters import CLUSTERS
+    from consilience.publication.regressions import REGRESSIONS
 
-    if is_cluster_folder(path):
-        clusters, measured = open_clusters(path)
+    if CLUSTERS.is_at(path):
+        clusters, measured = CLUSTERS.open(path)
         summary = f"{measured.domain.name}, {len(clusters.centroids)} clusters."
         return Finding("clusters", summary + _promise(measured), clusters.private, _changed(measured, ledger))
+    if REGRESSIONS.is_at(path):
+        fitted, measured = REGRESSIONS.open(path)
+        summary = f"{measured.domain.name}, {fitted.label} explained by {len(fitted.attributes)} attributes."
+        return Finding("regression", summary + _promise(measured), fitted.private, _changed(measured, ledger))
     opened = open_release(path)
     found = opened.finding
     return found if ledger is None else replace(found, warning=_changed(opened.estimate.measurements, ledger))

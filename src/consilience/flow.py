@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict
 
 from consilience.domain.domains import Domain
 from consilience.domain.files import shown_path
@@ -23,21 +23,17 @@ from consilience.errors import BudgetExceeded, DeclarationError, LedgerError, Me
 from consilience.estimators import Estimate, estimate
 from consilience.estimators.base import Estimator, Progress, check_level
 from consilience.estimators.choose import check_answers, check_method
-from consilience.estimators.clusters import ClusterEstimate, cluster
-from consilience.estimators.iterates import Iterates
 from consilience.measurements import MeasurementSet
 from consilience.measuring import DryRun, measure_as_priced, price
-from consilience.plans import KMeans, chosen_plan, plan_from_text
+from consilience.plans import chosen_plan, plan_from_text
 from consilience.plans.answering import asked_queries
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.ledger_places import ledger_place
 from consilience.privacy.measure import Plan, charged_elsewhere
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
-from consilience.publication.clusters import publish_clusters, refuse_other_place
 from consilience.publication.intervals import check_refits
 from consilience.publication.release import Release
-from consilience.publication.report_page import NoPictures, check_pictures
 from consilience.source import Source, open_table
 
 logger = logging.getLogger("consilience")
@@ -367,85 +363,3 @@ def publish(
         logger.warning("no error bars: %s", error)
         path = write_bundle(fitted, out, overwrite=overwrite)
     return Release(path, check_bundle(path), fitted)
-
-
-def kmeans(
-    data: object,
-    domain: Domain | File,
-    *,
-    clusters: int,
-    out: File,
-    attributes: Sequence[str] | None = None,
-    rounds: int = 5,
-    region: Any = "box",
-    level: float = 0.9,
-    steps: int | None = None,
-    chains: int | None = None,
-    seed: int = 0,
-    pictures: bool = True,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-    **asked: Unpack[Asked],
-) -> ClusterEstimate:
-    """Clusters of confidential points with error bars, from all rounds of a noisy k-means, written to a folder.
-
-    The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
-    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
-
-    >>> import tempfile
-    >>> import consilience as cs
-    >>> import numpy as np
-    >>> import pyarrow as pa
-    >>> domain = cs.Domain("points", (cs.Attribute.continuous("x", (0, 1)),))
-    >>> points = pa.table({"x": np.tile([0.1, 0.9], 500)})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     options = {"epsilon": 10, "simulate": 0, "steps": 20, "chains": 1, "pictures": False}
-    ...     found = kmeans(points, domain, clusters=2, out=f"{folder}/clusters", **options)
-    >>> found.centroids.shape, found.private
-    ((2, 1), False)
-    """
-    declared = domain if isinstance(domain, Domain) else Domain.load(domain)
-    plan = KMeans(clusters, attributes, rounds=rounds, region=region, seed=seed)
-    return cluster_points(
-        Request(data=data, domain=declared, plan=plan, **asked),
-        out,
-        level=level,
-        steps=steps,
-        chains=chains,
-        seed=seed,
-        pictures=pictures,
-        overwrite=overwrite,
-        progress=progress,
-    )
-
-
-def cluster_points(
-    asked: Request | MeasurementSet,
-    out: File,
-    *,
-    level: float = 0.9,
-    steps: int | None = None,
-    chains: int | None = None,
-    seed: int = 0,
-    pictures: bool = True,
-    overwrite: bool = False,
-    before_charge: Callable[[Ledger], None] | None = None,
-    progress: Progress | None = None,
-) -> ClusterEstimate:
-    """Clusters of what is asked for, or of rounds that were measured before, written to a folder."""
-    given: dict[str, Any] = {"steps": steps, "chains": chains}
-    settings = Iterates(**{name: value for name, value in given.items() if value is not None}, seed=seed)
-    check_level(level)
-    refuse_other_place(Path(out), overwrite=overwrite)
-    if pictures:
-        try:
-            check_pictures()
-        except NoPictures as reason:
-            logger.warning("no pictures: %s", reason)
-            pictures = False
-    measured = asked
-    if isinstance(measured, Request):
-        measured = measured.measure(before_charge=before_charge, progress=progress)
-    found = cluster(measured, settings, progress=progress)
-    publish_clusters(found, measured, out, level=level, pictures=pictures, overwrite=overwrite)
-    return found

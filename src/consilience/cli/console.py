@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -79,7 +79,7 @@ RENAMED = {"query": "sql"}
 _OPTIONS = (
     "allow_misfit budget chains clusters columns convert cross decimal delimiter delta encoding epsilon "
     "fill_unmeasured guess id integers ledger level max_rows_per_unit method missing_tokens name neighbours out "
-    "overwrite per plan query refits rho rows seed simulate spread steps table take_over thousands unit "
+    "overwrite per plan query refits rho rounds rows seed simulate spread steps table take_over thousands unit "
     "unnamed_share workload"
 )
 _LEDGER = re.compile(r"\bledger=Ledger\.open\([^)]*\)")
@@ -161,6 +161,22 @@ def print_table(
         table.add_row(*row)
     wide = max([len(part) for row in [header, *rows] for part in row], default=0) * len(header) + 20
     Console(width=None if sys.stdout.isatty() else max(wide, 80), highlight=False, markup=False).print(table)
+
+
+LARGEST_HAT = 1.2
+"""Chains whose R-hat is above this have not come to an agreement."""
+LARGEST_MISFIT = 1.5
+"""Rounds that miss what they are expected to be by more than this, squared and on average, are not explained."""
+
+
+def tell_chains(diagnostics: Mapping[str, Any], *, better: str, many: str) -> None:
+    """Say what speaks against trusting what chains found: they disagree, or nothing explains the rounds."""
+    hat, misfit = diagnostics["rhat"], diagnostics["misfit"]
+    if hat is None or hat > LARGEST_HAT:
+        note(f"the chains have not come to an agreement; with more --steps they may find better {better}")
+    if misfit is None or misfit > LARGEST_MISFIT:
+        reason = f"there are too many {many}" if misfit is None else "no records explain the rounds"
+        note(f"the error bars may be too narrow: {reason}")
 
 
 @contextmanager

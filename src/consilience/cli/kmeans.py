@@ -6,88 +6,72 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, listen, note, print_json, print_table, progress
+from consilience.cli.console import echo, listen, note, print_json, print_table, progress, tell_chains
 from consilience.cli.measure import before_charge, show_preview
-from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from consilience.domain import Domain
     from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
     from consilience.measurements import MeasurementSet
+    from consilience.privacy.measure import Plan
 
 EXAMPLE = "Example: consilience kmeans points.csv --clusters 5 --epsilon 0.5 --bounds x=0:100,y=-50:50 --out clusters"
 MOST_SHOWN = 6
 """More attributes than these are left to the files."""
 MOST_DIGITS = 1000
-LARGEST_HAT = 1.2
-"""Chains whose R-hat is above this have not come to an agreement."""
-LARGEST_MISFIT = 1.5
-"""Rounds that miss what they are expected to be by more than this, squared and on average, are not explained."""
 
 
 @options.charged
 def kmeans_command(
-    data: Annotated[
-        str | None, typer.Argument(help="The confidential points: CSV, Parquet (globs too), DuckDB or SQLite.")
-    ] = None,
+    data: options.Points = None,
     clusters: Annotated[int | None, typer.Option("--clusters", help="How many clusters to look for.")] = None,
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     rho: options.Rho = None,
-    bounds: Annotated[
-        str | None,
-        typer.Option("--bounds", help="Columns and their public bounds: x=0:100,y=-50:50. Not read off the data."),
-    ] = None,
-    domain: Annotated[
-        Path | None, typer.Option("--domain", help="A domain file with continuous attributes, in place of --bounds.")
-    ] = None,
+    bounds: options.Bounds = None,
+    domain: options.PointsDomainFile = None,
     attributes: Annotated[
         str | None, typer.Option("--attributes", help="With --domain: which to cluster by; all continuous ones else.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The folder to write: a new one.")] = None,
-    measurements: Annotated[
-        Path | None,
-        typer.Option("--measurements", help="Noisy rounds of an earlier run, in place of data: spends nothing."),
-    ] = None,
+    out: options.NewFolder = None,
+    measurements: options.EarlierRounds = None,
+    method: Annotated[
+        str,
+        typer.Option("--method", help="rounds of k-means, grid, hybrid, gupt, or auto: what suits records and budget."),
+    ] = "rounds",
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of noisy k-means; they share the budget.")] = 5,
-    region: Annotated[
-        str, typer.Option("--region", help="box, or ball or radial-ball: less noise in many dimensions.")
-    ] = "box",
-    level: Annotated[float, typer.Option("--level", help="The level of the error bars.")] = 0.9,
-    steps: Annotated[int | None, typer.Option("--steps", help="Steps of each chain; more are more exact.")] = None,
-    chains: Annotated[int | None, typer.Option("--chains", help="How many chains.")] = None,
+    region: options.RegionOfPoints = "box",
+    level: options.BarLevel = 0.9,
+    steps: options.ChainSteps = None,
+    chains: options.Chains = None,
     seed: Annotated[int, typer.Option("--seed", help="A public seed: the first centroids, and the chains.")] = 0,
     *,
     charge: options.Charged,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that this command wrote.")] = False,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw.")] = True,
+    overwrite: options.OverwriteFolder = False,
+    pictures: options.Pictures = True,
     dry_run: options.DryRunOnly = False,
     json: options.AsJson = False,
 ) -> None:
     """Cluster confidential points: centroids and sizes with error bars. Spends budget, which the ledger holds."""
-    from consilience.flow import cluster_points
+    from consilience.iterative import cluster_points
     from consilience.measurements import MeasurementSet
 
     listen()
     declared, suggestion = None, None
+    amount = {"epsilon": epsilon, "delta": delta, "rho": rho}
     if measurements is not None:
-        _refuse_both(data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho)
+        options.refuse_both(
+            data=data, clusters=clusters, bounds=bounds, domain=domain, epsilon=epsilon, delta=delta, rho=rho
+        )
         asked = None
     else:
-        declared = charge.written_as(_domain(data, bounds, domain))
+        declared = charge.written_as(options.points_domain(data, bounds, domain))
         if domain is not None:
             suggestion = charge.suggestion(domain, str(data), declared)
-        asked = charge.asked(
-            data=data,
-            domain=declared,
-            plan=_plan(clusters, attributes, rounds, region, seed),
-            epsilon=epsilon,
-            delta=delta,
-            rho=rho,
-        )
+        plan = _plan(method, clusters, attributes, rounds, region, seed)
+        asked = charge.asked(data=data, domain=declared, plan=plan, **amount)
     if dry_run:
         if asked is None:
             raise typer.BadParameter("rounds that were measured before cost nothing", param_hint="--dry-run")
@@ -113,70 +97,26 @@ def kmeans_command(
     _tell(found, out, level, json=json)
 
 
-def _refuse_both(**given: object) -> None:
-    for name, value in given.items():
-        if value is not None:
-            what = "data" if name == "data" else f"--{name}"
-            raise typer.BadParameter(
-                f"it takes the place of data, and {what} was given, too; give one of them", param_hint="--measurements"
-            )
-
-
-def _domain(data: str | None, bounds: str | None, path: Path | None) -> "Domain":
-    from consilience.domain import Domain
-
-    if data is None:
-        raise typer.BadParameter("name the points, or rounds that were measured before with --measurements")
-    if (bounds is None) == (path is None):
-        raise typer.BadParameter("give either the bounds or a domain file with --domain", param_hint="--bounds")
-    if path is not None:
-        return Domain.load(path)
-    return domain_of_bounds(bounds or "", name=Path(data).name.partition(".")[0])
-
-
-def domain_of_bounds(text: str, *, name: str) -> "Domain":
-    """A domain of continuous attributes, as people type them: x=0:100,y=-50:50.
-
-    >>> [each.name for each in domain_of_bounds("x=0:100, y=-50:50", name="plane").attributes]
-    ['x', 'y']
-    """
-    from consilience.domain import Attribute, Domain
-
-    found = []
-    for part in text.split(","):
-        column, equals, interval = part.rpartition("=")
-        low, colon, high = interval.partition(":")
-        try:
-            if not (equals and colon and column.strip()):
-                raise ValueError
-            found.append(Attribute.continuous(column.strip(), (float(low), float(high))))
-        except ValueError:
-            raise DeclarationError(
-                f"cannot read the bounds {part.strip()!r}; write column=low:high, such as x=0:100"
-            ) from None
-    return Domain(name, tuple(found))
-
-
-def _plan(clusters: int | None, attributes: str | None, rounds: int, region: str, seed: int) -> Any:
-    from consilience.plans import KMeans
+def _plan(method: str, clusters: int | None, attributes: str | None, rounds: int, region: str, seed: int) -> "Plan":
+    from consilience.plans.clusters import cluster_plan
 
     if clusters is None:
         raise typer.BadParameter("say how many clusters to look for", param_hint="--clusters")
     names = None if attributes is None else [name.strip() for name in attributes.split(",")]
     kind: Any = region
-    return KMeans(clusters, names, rounds=rounds, region=kind, seed=seed)
+    return cluster_plan(method, clusters, names, rounds=rounds, region=kind, seed=seed)
 
 
 def _tell(found: "ClusterEstimate", out: Path, level: float, *, json: bool) -> None:
-    from consilience.publication.clusters import open_clusters
+    from consilience.publication.clusters import CLUSTERS
 
-    _, measured = open_clusters(out)
+    _, measured = CLUSTERS.open(out)
     if json:
         print_json(_summary(found, measured, out, level))
         return
     _show(found, level)
     echo(measured.privacy.describe())
-    drawn = ", two pictures" if (out / "clusters.png").exists() else ""
+    drawn = "".join(f", {name}" for name in ("clusters.png", "chain.png") if (out / name).exists())
     echo(f"wrote {out}: centroids.csv, clusters.json, measurements.parquet{drawn}")
 
 
@@ -191,9 +131,11 @@ def _summary(found: "ClusterEstimate", measured: "MeasurementSet", out: Path, le
         "determined": interval.determined.tolist(),
         "centroids_low": _or_none(interval.centroids[0]),
         "centroids_high": _or_none(interval.centroids[1]),
-        "sizes": found.sizes.tolist(),
-        "sizes_low": interval.sizes[0].tolist(),
-        "sizes_high": interval.sizes[1].tolist(),
+        "sizes": _or_none(found.sizes),
+        "sizes_low": _or_none(interval.sizes[0]),
+        "sizes_high": _or_none(interval.sizes[1]),
+        "method": found.method["name"],
+        "no_intervals": found.no_intervals,
         "private": found.private,
         "privacy": measured.privacy.to_json(),
         "diagnostics": shown,
@@ -209,7 +151,11 @@ def _show(found: "ClusterEstimate", level: float) -> None:
     names = found.attributes[:MOST_SHOWN]
     rows = []
     for k, centroid in enumerate(found.centroids):
-        row = [str(k + 1), f"{found.sizes[k]:,.0f}", bar(interval.sizes[0][k], interval.sizes[1][k])]
+        row = [
+            str(k + 1),
+            "—" if found.no_intervals else f"{found.sizes[k]:,.0f}",
+            bar(interval.sizes[0][k], interval.sizes[1][k]),
+        ]
         for j in range(len(names)):
             row += [_number(centroid[j]), bar(interval.centroids[0][k, j], interval.centroids[1][k, j])]
         rows.append(row)
@@ -223,27 +169,28 @@ def _show(found: "ClusterEstimate", level: float) -> None:
     _say_how_it_went(found, interval)
 
 
-def _or_none(ends: "NDArray[np.float64]") -> list[list[float | None]]:
-    """The ends for JSON, which has no NaN."""
-    return [[None if value != value else value for value in row] for row in ends.tolist()]
+def _or_none(values: "NDArray[np.float64]") -> list[Any]:
+    """The values for JSON, which has no NaN."""
+    return [_or_none(row) if row.ndim else (None if row != row else float(row)) for row in values]
 
 
 def _number(value: float) -> str:
-    """Four digits, and thousands apart from each other."""
+    """Four digits, and thousands apart from each other; a dash for what is not known."""
+    if value != value:
+        return "—"
     return f"{value:,.0f}" if abs(value) >= MOST_DIGITS else f"{value:.4g}"
 
 
 def _say_how_it_went(found: "ClusterEstimate", interval: "ClusterInterval") -> None:
+    if found.no_intervals:
+        note(found.no_intervals)
+        return
     lost = [str(k + 1) for k, known in enumerate(interval.determined) if not known]
     if lost:
         note(
             f"within the noise: cluster {', '.join(lost)}. It may have no records, and nothing can be said of where "
             "they are; ask for fewer clusters, or spend more"
         )
-    hat = found.diagnostics["rhat"]
-    if hat is None or hat > LARGEST_HAT:
-        note("the chains have not come to an agreement; with more --steps they may find better centroids")
-    misfit = found.diagnostics["misfit"]
-    if misfit is None or misfit > LARGEST_MISFIT:
-        reason = "there are too many clusters and attributes" if misfit is None else "no records explain the rounds"
-        note(f"the error bars may be too narrow: {reason}")
+    if "rhat" not in found.diagnostics:
+        return
+    tell_chains(found.diagnostics, better="centroids", many="clusters and attributes")

@@ -18,6 +18,7 @@ from consilience.cli import (
     evaluate,
     kmeans,
     ledger,
+    logistic,
     measure,
     release,
     report,
@@ -43,6 +44,7 @@ app.command("synthesize", epilog=synthesize.EXAMPLE)(synthesize.synthesize_comma
 app.command("release", epilog=release.EXAMPLE)(release.release_command)
 app.command("report", epilog=report.EXAMPLE)(report.report_command)
 app.command("kmeans", epilog=kmeans.EXAMPLE)(kmeans.kmeans_command)
+app.command("logistic", epilog=logistic.EXAMPLE)(logistic.logistic_command)
 app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate_command)
 app.command("check", epilog=check.EXAMPLE)(check.check_command)
 

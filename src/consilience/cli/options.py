@@ -111,6 +111,30 @@ DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Tell why: the choice of plan and method, and the fit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+Points = Annotated[
+    str | None, typer.Argument(help="The confidential points: CSV, Parquet (globs too), DuckDB or SQLite.")
+]
+Bounds = Annotated[
+    str | None,
+    typer.Option("--bounds", help="Columns and their public bounds: x=0:100,y=-50:50. Not read off the data."),
+]
+PointsDomainFile = Annotated[
+    Path | None, typer.Option("--domain", help="A domain file with continuous attributes, in place of --bounds.")
+]
+NewFolder = Annotated[Path | None, typer.Option("--out", help="The folder to write: a new one.")]
+EarlierRounds = Annotated[
+    Path | None,
+    typer.Option("--measurements", help="Noisy rounds of an earlier run, in place of data: spends nothing."),
+]
+RegionOfPoints = Annotated[
+    str, typer.Option("--region", help="box, or ball or radial-ball: less noise in many dimensions.")
+]
+BarLevel = Annotated[float, typer.Option("--level", help="The level of the error bars.")]
+ChainSteps = Annotated[int | None, typer.Option("--steps", help="Steps of each chain; more are more exact.")]
+Chains = Annotated[int | None, typer.Option("--chains", help="How many chains.")]
+OverwriteFolder = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that this command wrote.")]
+Pictures = Annotated[bool, typer.Option("--pictures/--no-pictures", help="Whether to draw.")]
+
 
 @dataclass(frozen=True)
 class Charged:
@@ -233,3 +257,49 @@ def refuse_existing(path: Path, *, overwrite: bool = False) -> None:
         raise DeclarationError(f"{path} exists already; choose another name, or remove it first")
     if not path.parent.exists():
         raise DeclarationError(f"there is no folder {path.parent}; create it first")
+
+
+def refuse_both(**given: object) -> None:
+    """Refuse what rounds that were measured before take the place of."""
+    for name, value in given.items():
+        if value is not None:
+            what = "data" if name == "data" else f"--{name}"
+            raise typer.BadParameter(
+                f"it takes the place of data, and {what} was given, too; give one of them", param_hint="--measurements"
+            )
+
+
+def points_domain(data: str | None, bounds: str | None, path: Path | None) -> "Domain":
+    """The domain of points, from their bounds or from a file."""
+    from consilience.domain import Domain
+
+    if data is None:
+        raise typer.BadParameter("name the points, or rounds that were measured before with --measurements")
+    if (bounds is None) == (path is None):
+        raise typer.BadParameter("give either the bounds or a domain file with --domain", param_hint="--bounds")
+    if path is not None:
+        return Domain.load(path)
+    return domain_of_bounds(bounds or "", name=Path(data).name.partition(".")[0])
+
+
+def domain_of_bounds(text: str, *, name: str) -> "Domain":
+    """A domain of continuous attributes, as people type them: x=0:100,y=-50:50.
+
+    >>> [each.name for each in domain_of_bounds("x=0:100, y=-50:50", name="plane").attributes]
+    ['x', 'y']
+    """
+    from consilience.domain import Attribute, Domain
+
+    found = []
+    for part in text.split(","):
+        column, equals, interval = part.rpartition("=")
+        low, colon, high = interval.partition(":")
+        try:
+            if not (equals and colon and column.strip()):
+                raise ValueError
+            found.append(Attribute.continuous(column.strip(), (float(low), float(high))))
+        except ValueError:
+            raise DeclarationError(
+                f"cannot read the bounds {part.strip()!r}; write column=low:high, such as x=0:100"
+            ) from None
+    return Domain(name, tuple(found))

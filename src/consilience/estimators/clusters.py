@@ -9,6 +9,7 @@ the law of their noise (iterates/kriging.py). Where the interval of a size reach
 nothing but noise: no interval of its centroid is given.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.estimators.base import Progress, check_level
+from consilience.estimators.base import Progress, check_level, check_whole
+from consilience.estimators.cell_clusters import cell_means, read_blocks, read_cells, read_cells_and_round
 from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics, finite_or_none
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
 from consilience.iterates.chain_kernels import KMEANS
@@ -26,7 +28,7 @@ from consilience.iterates.kriging import Kriging, statistics_of
 from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.regions import Region, in_original_units
 from consilience.kernels.rng import generator
-from consilience.measurements import MeasurementSet
+from consilience.measurements import Measurement, MeasurementSet
 
 Array = NDArray[np.float64]
 
@@ -72,12 +74,15 @@ class ClusterEstimate(SavedIterates):
         }
     )
 
+    UNKNOWN = ("sizes", "drawn_centroids", "drawn_sizes")
+
     bounds: Array
     """The declared bounds, a row of two ends for each attribute."""
     centroids: Array
     sizes: Array
+    """NaN where they were not measured, as in blocks."""
     last_iterate: Array
-    """The centroids of the last round: what DP-KMEANS alone gives."""
+    """The centroids of the last round: what DP-KMEANS alone gives. Without rounds, the centroids."""
     drawn_centroids: Array
     """Draws of the mean of the records nearest to each centroid, with axes for draws, clusters and attributes."""
     drawn_sizes: Array
@@ -87,10 +92,16 @@ class ClusterEstimate(SavedIterates):
         """The estimated number of records."""
         return float(self.sizes.sum())
 
+    @property
+    def no_intervals(self) -> str:
+        """Why there are no intervals; empty where there are."""
+        return str(self.method.get("no_intervals", ""))
+
     def interval(self, level: float = 0.9) -> ClusterInterval:
         """Where the mean and the number of the records nearest to each centroid lie with this probability.
 
         An interval always holds the reported value, which lies beyond what the rounds say where the chains got stuck.
+        All ends are NaN where there are `no_intervals`.
         """
         check_level(level)
         ends = [(1 - level) / 2, (1 + level) / 2]
@@ -104,14 +115,82 @@ class ClusterEstimate(SavedIterates):
 
 
 def cluster(
-    measured: MeasurementSet, settings: Iterates | None = None, *, progress: Progress | None = None
+    measured: MeasurementSet,
+    settings: Iterates | None = None,
+    *,
+    clusters: int | None = None,
+    progress: Progress | None = None,
 ) -> ClusterEstimate:
-    """The clusters that all rounds of a run of `plans.KMeans` together speak for.
+    """The clusters that all measurements of a run together speak for.
+
+    Rounds of `plans.KMeans` are read by chains. Counts of the cells of a grid, such a grid with a round after it, and
+    centroids of blocks (`plans.ClusterGrid`, `HybridClusters`, `SampleAndAggregate`) need none. How many clusters there
+    are follows from what was measured; a grid alone does not say, so that it is what its plan was asked for, or
+    `clusters`. `method` of the result says what was read, and `no_intervals` there why there are none.
 
     Where no noisy count is left after correction (every one negative, say), there is nothing to go by but the noisy
     values themselves: the result is defined, and its intervals are wide.
     """
     settings = settings or Iterates()
+    cells = [each for each in measured.measurements if _algorithm(each) == "cell-grid"]
+    others = tuple(each for each in measured.measurements if _algorithm(each) != "cell-grid")
+    is_grid = any(each.values.size > 1 for each in cells)
+    if is_grid or any(_algorithm(each) == "sample-and-aggregate" for each in others):
+        try:
+            return _without_chains(measured, cells if is_grid else (), others, settings, clusters)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise MeasurementError(f"the measurements describe no clustering of points: {error!r}") from None
+    return _of_rounds(replace(measured, measurements=others) if cells else measured, settings, progress)
+
+
+def _algorithm(measurement: Measurement) -> str | None:
+    return None if measurement.statistic is None else measurement.statistic.get("algorithm")
+
+
+def _without_chains(
+    measured: MeasurementSet,
+    cells: Sequence[Measurement],
+    others: tuple[Measurement, ...],
+    settings: Iterates,
+    clusters: int | None,
+) -> ClusterEstimate:
+    """Clusters of a grid, of a grid and a round, or of blocks."""
+    plan = measured.provenance.get("plan")
+    plan = plan if isinstance(plan, Mapping) else {}
+    options: dict[str, Any] = {"seed": settings.seed, "negatives": plan.get("negatives", "project")}
+    if not cells:
+        name, found = "blocks", read_blocks(measured)
+    elif others:
+        rounds = noisy_rounds(Observed.of(replace(measured, measurements=others)))
+        found = read_cells_and_round(cells, rounds, measured.domain, lumps=LUMPS, **options)
+        name = "grid and round"
+    else:
+        asked = clusters if clusters is not None else plan.get("clusters")
+        if asked is None:
+            raise MeasurementError("a grid does not say how many clusters to look for; say so with clusters=")
+        check_whole(asked, "the number of clusters")
+        options["seed"] = plan.get("seed", settings.seed)
+        check_whole(options["seed"], "the seed", 0)
+        name, found = "grid", read_cells(cells, measured.domain, asked, **options)
+    about = (cells[-1] if cells else others[-1]).extra["statistic"]
+    bounds = about["bounds"]
+    centroids = in_original_units(found.centroids, bounds)
+    return ClusterEstimate(
+        attributes=tuple(about["attributes"]),
+        bounds=np.array(bounds, dtype=np.float64),
+        centroids=centroids,
+        sizes=found.sizes,
+        last_iterate=centroids,
+        drawn_centroids=in_original_units(found.drawn_centroids, bounds),
+        drawn_sizes=found.drawn_sizes,
+        private=measured.private,
+        method={"name": name, "no_intervals": found.no_intervals},
+        diagnostics=found.diagnostics,
+    )
+
+
+def _of_rounds(measured: MeasurementSet, settings: Iterates, progress: Progress | None) -> ClusterEstimate:
+    """Clusters of a run of `plans.KMeans`, by chains."""
     if settings.prior_power is None:
         settings = replace(settings, prior_power=PRIOR_POWER)
     observed = Observed.of(measured, algorithm="k-means")
@@ -130,14 +209,14 @@ def cluster(
     chosen = runs.pooled if settings.use == "posterior" else runs.best
     start = rounds.last_iterate
     centroids = lloyd(chosen.points, len(start), rng, weights=chosen.masses, start=start, restarts=settings.restarts)
-    by_chain = [_cells(_sums(draw, centroids), centroids) for draw in runs.draws]
+    by_chain = [cell_means(_sums(draw, centroids), centroids) for draw in runs.draws]
     conditional = Kriging.of(problem.target, runs.pooled, rounds.region, rng, lumps=LUMPS)
     if conditional is None:
         expected, drawn = _sums(chosen, centroids), by_chain
     else:
         cells = statistics_of(KMEANS, centroids, conditional.base.points)
         expected, sums = conditional.draws(cells, len(runs.draws), rng)
-        drawn = [_cells(each, centroids) for each in sums]
+        drawn = [cell_means(each, centroids) for each in sums]
     bounds = observed.shared["bounds"]
     return ClusterEstimate(
         attributes=tuple(observed.shared["attributes"]),
@@ -179,13 +258,6 @@ def noisy_rounds(observed: Observed) -> NoisyRounds:
         laplace=observed.laplace,
         region=region,
     )
-
-
-def _cells(sums: Array, centroids: Array) -> tuple[Array, Array]:
-    """How many records are nearest to each centroid, and their mean within the bounds: the centroid where none is."""
-    counts, totals = sums[: len(centroids), None], sums[len(centroids) :].reshape(centroids.shape)
-    some = counts > 0
-    return counts[:, 0], np.where(some, np.clip(totals / np.where(some, counts, 1.0), -1.0, 1.0), centroids)
 
 
 def _sums(dataset: Simulated, centroids: Array) -> Array:

@@ -174,6 +174,8 @@ class SavedIterates:
     """The arrays that a file holds, and what their axes are; axes of one name have one length."""
     TEXTS: ClassVar[Sequence[str]] = ()
     NUMBERS: ClassVar[Sequence[str]] = ()
+    UNKNOWN: ClassVar[Sequence[str]] = ()
+    """Arrays that may hold NaN, null in a file: what was not measured."""
 
     attributes: tuple[str, ...]
     private: bool
@@ -185,7 +187,10 @@ class SavedIterates:
         """Plain data; `save` writes it, and `load` reads it back."""
         found: dict[str, Any] = {"format": self.FORMAT, "version": self.VERSION, "attributes": list(self.attributes)}
         found |= {name: getattr(self, name) for name in (*self.TEXTS, *self.NUMBERS)}
-        found |= {name: getattr(self, name).tolist() for name in self.ARRAYS}
+        for name in self.ARRAYS:
+            values = getattr(self, name)
+            unknown = name in self.UNKNOWN and np.isnan(values).any()
+            found[name] = np.where(np.isnan(values), None, values).tolist() if unknown else values.tolist()
         return found | {"private": self.private, "method": self.method, "diagnostics": self.diagnostics}
 
     def save(self, path: str | Path) -> None:
@@ -221,7 +226,7 @@ class SavedIterates:
             expected = tuple(lengths.setdefault(axis, size) for axis, size in zip(axes, shape, strict=False))
             if len(shape) != len(axes) or shape != expected:
                 declared.refuse(f"{name} has the shape {shape}, which does not fit {lengths}")
-            if not np.isfinite(arrays[name]).all():
+            if not (np.isfinite(arrays[name]) | (np.isnan(arrays[name]) & (name in cls.UNKNOWN))).all():
                 declared.refuse(f"{name} has values that are not finite")
         about = {name: dict(declared.raw(name)) for name in ("method", "diagnostics")}
         return cls(attributes=names, private=declared.flag("private"), **found, **arrays, **about)

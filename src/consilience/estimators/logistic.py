@@ -43,6 +43,7 @@ from consilience.measurements import MeasurementSet
 
 Array = NDArray[np.float64]
 
+INTERCEPT = "(intercept)"
 RECORDS_PER_POINT = 3.0
 FEW_POINTS = 24
 """On 40 points or so, a half to three quarters of the 90 % intervals held with ε = 1; on 8, fits to
@@ -82,6 +83,11 @@ class RegressionEstimate(SavedIterates):
     def __post_init__(self) -> None:
         Region(self.region, len(self.attributes))
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What each coefficient belongs to: the attributes, and the intercept last."""
+        return (*self.attributes, INTERCEPT)
+
     def probability(self, points: ArrayLike) -> Array:
         """The probability of the label's upper half for points in original units, a column for each attribute."""
         found = np.atleast_2d(np.asarray(points, dtype=np.float64))
@@ -94,20 +100,33 @@ class RegressionEstimate(SavedIterates):
 
     def in_original_units(self) -> Array:
         """The coefficients for attributes as they are, the intercept last; for the region "box", within bounds."""
+        return self._per_unit(self.coefficients)
+
+    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Where each coefficient of the fit to the real records lies with this probability, the reported one within."""
+        return _ends(self.coefficients, self.drawn, level)
+
+    def interval_in_original_units(self, level: float = 0.9) -> tuple[Array, Array]:
+        """The intervals of the coefficients for attributes as they are; for the region "box"."""
+        return _ends(self._per_unit(self.coefficients), self._per_unit(self.drawn), level)
+
+    def _per_unit(self, coefficients: Array) -> Array:
+        """With x = middle + half · z: θ·z + c = Σ (θ/half) x + c − Σ (θ/half) middle."""
         if self.region != "box":
             raise DeclarationError(
                 f"points are moved to the region {self.region!r}, so no coefficients of the attributes as they are "
                 "give the same answers; use `probability`, or measure with region='box'"
             )
         middles, halves = middles_and_halves(self.bounds)
-        slopes = self.coefficients[:-1] / halves
-        return np.append(slopes, self.coefficients[-1] - slopes @ middles)
+        slopes = coefficients[..., :-1] / halves
+        return np.concatenate([slopes, (coefficients[..., -1] - slopes @ middles)[..., None]], axis=-1)
 
-    def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Where each coefficient of the fit to the real records lies with this probability, the reported one within."""
-        check_level(level)
-        low, high = np.quantile(self.drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        return np.minimum(low, self.coefficients), np.maximum(high, self.coefficients)
+
+def _ends(reported: Array, drawn: Array, level: float) -> tuple[Array, Array]:
+    """The quantiles of the draws, moved apart where the reported values lie beyond."""
+    check_level(level)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return np.minimum(low, reported), np.maximum(high, reported)
 
 
 def regress(
@@ -126,8 +145,7 @@ def regress(
     settings = settings or Iterates()
     if settings.target != "released":
         raise DeclarationError("gradients have no totals to correct; use target='released' for a logistic regression")
-    if not (np.isfinite(ridge) and ridge > 0):
-        raise DeclarationError(f"the ridge is {ridge!r}; give a finite number above 0, such as 1")
+    check_ridge(ridge)
     observed = Observed.of(measured, algorithm="logistic")
     rounds = noisy_gradients(observed)
     if settings.size is None:
@@ -158,6 +176,12 @@ def regress(
         method={"name": "iterates", "algorithm": "logistic", "ridge": ridge, "settings": settings.to_json()},
         diagnostics=diagnostics(runs, conditional),
     )
+
+
+def check_ridge(ridge: float) -> None:
+    """Refuse what is no weight of the squared coefficients."""
+    if not (np.isfinite(ridge) and ridge > 0):
+        raise DeclarationError(f"the ridge is {ridge!r}; give a finite number above 0, such as 1")
 
 
 def _steps(conditional: Kriging, coefficients: Array, ridge: float, number: int, rng: Generator) -> Array:

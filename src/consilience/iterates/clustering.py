@@ -306,11 +306,19 @@ def clusters_of_cells(
     noisy ones, which leaves little on cells that hold nothing but noise; "zero" puts zeros for negative counts, which
     keeps the upper half of that noise. Where no weight is left all cells weigh the same.
     """
-    if negatives == "project":
-        weights = project_to_simplex(noisy_counts, max(total, 0.0))
-    else:
-        weights = np.maximum(noisy_counts, 0.0)
+    weights = cell_weights(noisy_counts, total, negatives=negatives)
     if not weights.any():
         weights = np.ones(grid.size)
     used = weights > 0
     return lloyd(grid.centres[used], clusters, generator(seed), restarts=restarts, weights=weights[used])
+
+
+def cell_weights(noisy_counts: Floats, total: float, *, negatives: Negatives = "project") -> Floats:
+    """Counts that are not negative, of the given total where they are projected; see `clusters_of_cells`.
+
+    >>> cell_weights(np.array([5.0, 3.0, -1.0]), 6.0), cell_weights(np.array([5.0, -1.0]), 6.0, negatives="zero")
+    (array([4., 2., 0.]), array([5., 0.]))
+    """
+    if negatives == "project":
+        return project_to_simplex(noisy_counts, max(total, 0.0))
+    return np.maximum(noisy_counts, 0.0)

@@ -14,6 +14,7 @@ from consilience.late_imports import imported_late
 if TYPE_CHECKING:
     from consilience.plans.aim import Aim
     from consilience.plans.best_buy import BestBuy, chosen_plan
+    from consilience.plans.clusters import AutoClusters
     from consilience.plans.forest import Forest, Independent, Mst
     from consilience.plans.hdmm import Hdmm
     from consilience.plans.histogram import Histogram
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aim",
+    "AutoClusters",
     "BestBuy",
     "ClusterGrid",
     "DataCube",
@@ -68,6 +70,7 @@ __all__ = [
 
 _HOMES = {
     "Aim": "aim",
+    "AutoClusters": "clusters",
     "BestBuy": "best_buy",
     "ClusterGrid": "published.clusters",
     "DataCube": "published.marginals",

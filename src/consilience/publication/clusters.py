@@ -1,30 +1,28 @@
 """What `consilience kmeans` publishes: a folder with clusters, the noisy rounds they come from, and pictures.
 
-    centroids.csv          cluster, size and its interval; then each attribute and its interval
-    clusters.json          the whole estimate: settings, diagnostics, draws (`ClusterEstimate.load` reads it)
-    measurements.parquet   the noisy counts and sums of all rounds, with the privacy statement
-    clusters.png           centroids with error bars, where the extra `plots` is installed
-    chain.png              the progress of the chains
-
-The folder is written beside its place and renamed, so that it is there whole or not at all.
+centroids.csv          cluster, size and its interval; then each attribute and its interval
+clusters.json          the whole estimate: settings, diagnostics, draws (`ClusterEstimate.load` reads it)
+measurements.parquet   the noisy counts and sums of all rounds, with the privacy statement
+clusters.png           centroids with error bars, where the extra `plots` is installed
+chain.png              the progress of the chains
 """
 
 import io
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from consilience.domain.files import folder_in_place_of
-from consilience.errors import FileFormatError
 from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
 from consilience.measurements import MeasurementSet
 from consilience.publication.answers import CsvWriter, cell, heading
-from consilience.publication.report_page import BLUE, GREEN, GREY, ORANGE, PINK, altair, finished
+from consilience.publication.iterate_folders import IterateFolder
+from consilience.publication.report_page import BLUE, GREY, altair, finished
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Pictures of clusters and of the chain that found them. They need the extra `plots`.
+# The picture of clusters, which needs the extra `plots`.
 #
 # Centroids are drawn as a map where there are two attributes, and else as points with bars in a panel for each
 # attribute. Areas are in proportion to sizes, bars are intervals, and crosses are what the last round alone would give.
@@ -41,56 +39,32 @@ def draw_clusters(estimate: ClusterEstimate, interval: ClusterInterval, path: Pa
     alt = altair()
     rows = _rows(estimate, interval)
     title = alt.TitleParams(
-        f"{len(estimate.centroids)} clusters of about {estimate.total:,.0f} records",
-        subtitle=[
-            f"Bars: {interval.level:.0%} intervals of the mean of the nearest records, and none within the noise. "
-            "Crosses: the last round alone." + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")
-        ],
+        _title(estimate),
+        subtitle=[_bars(estimate, interval) + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")],
         anchor="start",
     )
     chart = _map(alt, estimate, rows) if len(estimate.attributes) == 2 else _dots(alt, estimate, rows)
     finished(chart.properties(title=title)).save(str(path), scale_factor=2)
 
 
-def draw_progress(estimate: ClusterEstimate, path: Path) -> None:
-    """Draw the log posterior of each chain against its steps: it should settle, and all chains at one height."""
-    alt = altair()
-    found = estimate.diagnostics
-    stride = int(found["trace_stride"])
-    rows = [
-        {"chain": f"{number}", "step": stride * place, "log posterior": height}
-        for number, trace in enumerate(found["trace"], start=1)
-        for place, height in enumerate(trace, start=1)
-    ]
-    agreement = "the chains have not moved" if found["rhat"] is None else f"R-hat {found['rhat']:.2f}"
-    title = alt.TitleParams(
-        f"{len(found['trace'])} chains of {found['steps']:,} steps",
-        subtitle=[
-            f"Accepted: {found['acceptance']:.0%} of the steps; effective sample size "
-            f"{found['effective_sample_size']:,.0f}; {agreement}.",
-            "Left of the dashed line, burn-in: tuned there, and not used.",
-        ],
-        anchor="start",
-    )
-    lines = (
-        alt.Chart(alt.Data(values=rows))
-        .mark_line(strokeWidth=1)
-        .encode(
-            x=alt.X("step:Q"),
-            y=alt.Y("log posterior:Q", scale=alt.Scale(zero=False)),
-            color=alt.Color("chain:N", scale=alt.Scale(range=[BLUE, ORANGE, GREEN, PINK])),
-            strokeDash=alt.StrokeDash("chain:N"),
-        )
-    )
-    end = alt.Chart(alt.Data(values=[{"step": found["burn_in"]}])).mark_rule(strokeDash=[4, 4], color=GREY)
-    chart = alt.layer(lines, end.encode(x="step:Q")).properties(width=520, height=260, title=title)
-    finished(chart).save(str(path), scale_factor=2)
+def _title(estimate: ClusterEstimate) -> str:
+    size = "" if estimate.no_intervals else f" of about {estimate.total:,.0f} records"
+    return f"{len(estimate.centroids)} clusters{size}"
+
+
+def _bars(estimate: ClusterEstimate, interval: ClusterInterval) -> str:
+    """What bars and crosses are."""
+    if estimate.no_intervals:
+        return "No sizes were measured, and there are no error bars."
+    bars = f"Bars: {interval.level:.0%} intervals of the mean of the nearest records, and none within the noise."
+    return bars + (" Crosses: the last round alone." if "trace" in estimate.diagnostics else "")
 
 
 def _rows(estimate: ClusterEstimate, interval: ClusterInterval) -> list[dict[str, Any]]:
     """One row for each cluster and attribute; a cluster within the noise has a bar of no length."""
     low, high = (np.where(np.isnan(ends), estimate.centroids, ends) for ends in interval.centroids)
-    area = LARGEST_AREA / max(float(estimate.sizes.max()), 1.0)
+    sizes = np.ones(len(estimate.sizes)) if estimate.no_intervals else estimate.sizes
+    area = LARGEST_AREA / max(float(sizes.max()), len(sizes) if estimate.no_intervals else 1.0)
     return [
         {
             "cluster": str(k + 1),
@@ -99,7 +73,7 @@ def _rows(estimate: ClusterEstimate, interval: ClusterInterval) -> list[dict[str
             "low": float(low[k, j]),
             "high": float(high[k, j]),
             "last": float(estimate.last_iterate[k, j]),
-            "area": max(float(estimate.sizes[k]) * area, 12.0),
+            "area": max(float(sizes[k]) * area, 12.0),
         }
         for k in range(len(estimate.centroids))
         for j, name in enumerate(estimate.attributes)
@@ -160,35 +134,7 @@ def _dots(alt: Any, estimate: ClusterEstimate, rows: list[dict[str, Any]]) -> An
 # What `consilience kmeans` publishes: a folder with clusters, the noisy rounds they come from, and pictures.
 
 
-FILES = frozenset({"centroids.csv", "clusters.json", "measurements.parquet", "clusters.png", "chain.png"})
-
-
-def is_cluster_folder(path: Path) -> bool:
-    """Whether a folder is one of these, with nothing else in it."""
-    inside = {each.name for each in path.iterdir()} if path.is_dir() else set[str]()
-    return "clusters.json" in inside and inside <= FILES
-
-
-def open_clusters(path: Path) -> tuple[ClusterEstimate, MeasurementSet]:
-    """The clusters of a folder and the noisy rounds they come from, which agree on whether the noise was real."""
-    clusters = ClusterEstimate.load(path / "clusters.json")
-    measured = MeasurementSet.load(path / "measurements.parquet")
-    if clusters.private != measured.private:
-        said = {True: "private", False: "not private"}
-        raise FileFormatError(
-            f"the files of {path} do not agree: clusters.json calls itself {said[clusters.private]}, and "
-            f"measurements.parquet {said[measured.private]}; they are of different runs, or were changed"
-        )
-    return clusters, measured
-
-
-def refuse_other_place(path: Path, *, overwrite: bool) -> None:
-    """Refuse a place where something else lies, before anything is spent."""
-    if path.exists() and not (overwrite and is_cluster_folder(path)):
-        hint = "or overwrite it on purpose" if is_cluster_folder(path) else "it holds other things"
-        raise FileFormatError(f"{path} exists already; choose another name, {hint}")
-    if not path.absolute().parent.is_dir():
-        raise FileFormatError(f"there is no folder {path.parent}; create it first")
+CLUSTERS = IterateFolder(ClusterEstimate, model="clusters.json", table="centroids.csv", picture="clusters.png")
 
 
 def publish_clusters(
@@ -201,17 +147,15 @@ def publish_clusters(
     overwrite: bool = False,
 ) -> Path:
     """Write the folder, and return its path. `level` is that of the intervals in the table and the picture."""
-    target = Path(path)
-    refuse_other_place(target, overwrite=overwrite)
     interval = estimate.interval(level)
-    with folder_in_place_of(target) as building:
-        (building / "centroids.csv").write_text(centroid_table(estimate, level), encoding="utf-8")
-        estimate.save(building / "clusters.json")
-        measured.save(building / "measurements.parquet")
-        if pictures:
-            draw_clusters(estimate, interval, building / "clusters.png")
-            draw_progress(estimate, building / "chain.png")
-    return target
+    return CLUSTERS.write(
+        estimate,
+        measured,
+        Path(path),
+        table=centroid_table(estimate, level),
+        draw=partial(draw_clusters, estimate, interval) if pictures else None,
+        overwrite=overwrite,
+    )
 
 
 def centroid_table(estimate: ClusterEstimate, level: float) -> str:

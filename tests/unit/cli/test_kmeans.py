@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.cli.kmeans import domain_of_bounds
 from consilience.cli.main import run
+from consilience.cli.options import domain_of_bounds
 from consilience.errors import DeclarationError
 from consilience.estimators.clusters import ClusterEstimate
 from consilience.measurements import MeasurementSet
@@ -91,6 +91,23 @@ def test_points_become_clusters_with_error_bars_and_the_budget_is_told(place: Pa
     assert (spent["spent"], spent["remaining"]) == ("1", "0")
 
 
+@pytest.mark.parametrize("method", ["auto", "grid", "hybrid", "gupt"])
+def test_other_methods_are_charged_shown_and_read_again(place: Path, method: str) -> None:
+    words = [*KMEANS, "--method", method, *QUICK]
+    out = json.loads(succeed(*words, "--out", "clusters", "--no-pictures", "--json"))
+    assert len(out["centroids"]) == 3
+    if method == "gupt":
+        assert "no error bars" in out["no_intervals"]
+        assert out["sizes"] == out["sizes_low"] == [None] * 3
+        assert "no error bars" in call(*words, "--out", "clusters", "--overwrite")[2]
+    else:
+        assert sum(out["sizes"]) == pytest.approx(3000, rel=0.2)
+        assert np.all(np.array(out["sizes_low"]) <= np.array(out["sizes_high"]))
+    again = ["kmeans", "--measurements", "clusters/measurements.parquet", *QUICK, "--json", "--no-pictures"]
+    assert json.loads(succeed(*again, "--out", "again"))["centroids"] == out["centroids"]
+    assert json.loads(succeed("ledger", "show", "points.csv", "--json"))["spent"] == "1"
+
+
 def test_rounds_of_an_earlier_run_cost_nothing(place: Path) -> None:
     succeed(*KMEANS, *QUICK, "--no-pictures", "--out", "clusters")
     again = json.loads(
@@ -144,6 +161,8 @@ def test_simulated_noise_is_stamped(place: Path) -> None:
         (["kmeans", "points.csv", "--clusters", "2", "--epsilon", "1", "--bounds", "z=0:1", "--out", "c"], "z"),
         ([*KMEANS, "--rounds", "0", "--out", "c"], "rounds is 0"),
         ([*KMEANS, "--region", "disc", "--out", "c"], "disc"),
+        ([*KMEANS, "--method", "tree", "--out", "c"], "tree"),
+        ([*KMEANS, "--method", "grid", "--rounds", "3", "--out", "c"], "leave --rounds 3 out"),
         ([*KMEANS, "--level", "1", "--out", "c"], "level"),
         ([*KMEANS, "--steps", "0", "--out", "c"], "steps"),
         ([*KMEANS, "--out", "no/such/folder"], "no folder"),

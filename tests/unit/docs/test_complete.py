@@ -241,6 +241,7 @@ class TestTheRulesThemselves:
             ("how-to/make-synthetic-records.md", "synthesize"),
             ("how-to/write-a-report.md", "report"),
             ("how-to/cluster-points.md", "kmeans"),
+            ("how-to/fit-a-logistic-regression.md", "logistic"),
             ("how-to/evaluate-a-release.md", "evaluate"),
             ("how-to/draft-a-domain.md", "domain draft"),
             ("how-to/watch-the-budget.md", "ledger create"),

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
-from consilience.errors import DeclarationError, MeasurementError
+from consilience.errors import DeclarationError
 from consilience.estimators.base import check_choice
-from consilience.iterates.clustering import Negatives, clusters_of_cells, next_centroids, suggested_divisions
+from consilience.estimators.cell_clusters import block_means, cell_centroids, measured_sums
+from consilience.iterates.clustering import Negatives, next_centroids, suggested_divisions
 from consilience.kernels.regions import CellGrid, Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.base import DescribedPlan, check_share, in_two_parts
@@ -48,16 +49,6 @@ def count_records(
     return max(1.0, float(found[0].values[0])), found, rest
 
 
-def measured_total(counts: Sequence[Measurement]) -> float:
-    """The number of records from measurements that each count all of them: their sums, weighted by their noise.
-
-    With n counts of variance v each, a sum has the variance n·v; weights in inverse proportion leave the least.
-    """
-    weights = [1.0 / (each.values.size * each.noise.variance) for each in counts]
-    sums = [float(each.values.sum()) for each in counts]
-    return math.fsum(weight * total for weight, total in zip(weights, sums, strict=True)) / math.fsum(weights)
-
-
 def equivalent_epsilon(budget: Budget) -> float:
     """The ε whose Laplace noise on a count has the variance that this budget buys: ε, or 2√ρ.
 
@@ -69,18 +60,6 @@ def equivalent_epsilon(budget: Budget) -> float:
     return amount if budget.additive_unit == "epsilon" else 2.0 * math.sqrt(amount)
 
 
-def measured_sums(measured: MeasurementSet, algorithm: str, part: str) -> tuple[Measurement, ...]:
-    """The measurements of this part of an algorithm, in their order; refused where there is none."""
-    found = tuple(
-        each
-        for each in measured.measurements
-        if (about := each.statistic) is not None and (about.get("algorithm"), about.get("part")) == (algorithm, part)
-    )
-    if not found:
-        raise MeasurementError(f"the measurements hold no {part} of {algorithm!r}; give what such a plan measured")
-    return found
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # EUGkM: noisy counts of an equal grid, then k-means on the cells without noise (Su, Cao, Li, Bertino, Jin 2016).
 #
@@ -88,9 +67,6 @@ def measured_sums(measured: MeasurementSet, algorithm: str, part: str) -> tuple[
 # from many starts. The number of cells balances the spread of the points within a cell and the noise on its count
 # (kernels/regions.py). It needs the number of records, which is public or measured with a share of the budget. Few
 # dimensions suit this plan: a grid over many has empty cells and little else.
-
-
-RESTARTS = 20
 
 
 @dataclass(frozen=True)
@@ -144,14 +120,7 @@ class ClusterGrid(DescribedPlan):
 
     def centroids_of(self, counts: Sequence[Measurement], domain: Domain) -> NDArray[np.float64]:
         """Centroids in normalised coordinates, by k-means on the cells of the last of these counts."""
-        cells = counts[-1]
-        about = cells.statistic or {}
-        grid = CellGrid(int(about["divisions"]), Region(about["region"], len(about["attributes"])))
-        public = domain.public.total
-        total = measured_total(counts) if public is None else float(public)
-        return clusters_of_cells(
-            grid, cells.values, total, self.clusters, seed=self.seed, restarts=RESTARTS, negatives=self.negatives
-        )
+        return cell_centroids(counts, domain, self.clusters, seed=self.seed, negatives=self.negatives)
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """How the grid is chosen, where a preview cannot know."""
@@ -290,10 +259,7 @@ class SampleAndAggregate(DescribedPlan):
     def centroids(self, measured: MeasurementSet) -> NDArray[np.float64]:
         """Centroids in original units: the noisy sum over the number of blocks, moved into the region."""
         found = measured_sums(measured, "sample-and-aggregate", "centroids")[-1]
-        about = found.statistic or {}
-        shape = (len(about["start"]), len(about["attributes"]))
-        means = found.values.reshape(shape) / float(about["blocks"])
-        return in_original_units(Region(about["region"], shape[1]).project(means), about["bounds"])
+        return in_original_units(block_means(measured), (found.statistic or {})["bounds"])
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """How many blocks there will be, and what their number means for the noise."""

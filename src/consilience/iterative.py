@@ -1,0 +1,217 @@
+"""Iterative algorithms on a confidential table in one call: k-means and logistic regression, with error bars.
+
+    Request ──► checks ──► ledger ──► noisy rounds ──► all rounds read together ──► a folder
+
+What could not be read together or written is refused before anything is spent. Rounds that were measured before take
+the place of a request and cost nothing.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from consilience.domain.domains import Domain
+from consilience.estimators.base import Progress, check_level
+from consilience.estimators.clusters import ClusterEstimate, cluster
+from consilience.estimators.iterates import Iterates
+from consilience.estimators.logistic import RegressionEstimate, check_ridge, regress
+from consilience.flow import Asked, File, Request
+from consilience.measurements import MeasurementSet
+from consilience.plans import Logistic
+from consilience.plans.clusters import cluster_plan
+from consilience.privacy.ledger import Ledger
+from consilience.publication.clusters import CLUSTERS, publish_clusters
+from consilience.publication.iterate_folders import IterateFolder
+from consilience.publication.regressions import REGRESSIONS, publish_regression
+from consilience.publication.report_page import NoPictures, check_pictures
+
+logger = logging.getLogger("consilience")
+
+BeforeCharge = Callable[[Ledger], None]
+
+
+def kmeans(
+    data: object,
+    domain: Domain | File,
+    *,
+    clusters: int,
+    out: File,
+    attributes: Sequence[str] | None = None,
+    method: str = "rounds",
+    rounds: int = 5,
+    region: Any = "box",
+    level: float = 0.9,
+    steps: int | None = None,
+    chains: int | None = None,
+    seed: int = 0,
+    pictures: bool = True,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **asked: Unpack[Asked],
+) -> ClusterEstimate:
+    """Clusters of confidential points with error bars, written to a folder.
+
+    `method` is "rounds" of a noisy k-means, all of which are read, the counts of a "grid", their "hybrid", the
+    centroids of blocks ("gupt"), or "auto": what suits the attributes, a noisy number of records and the budget.
+
+    The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
+    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("points", (cs.Attribute.continuous("x", (0, 1)),))
+    >>> points = pa.table({"x": np.tile([0.1, 0.9], 500)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = {"epsilon": 10, "simulate": 0, "steps": 20, "chains": 1, "pictures": False}
+    ...     found = kmeans(points, domain, clusters=2, out=f"{folder}/clusters", **options)
+    >>> found.centroids.shape, found.private
+    ((2, 1), False)
+    """
+    declared = domain if isinstance(domain, Domain) else Domain.load(domain)
+    plan = cluster_plan(method, clusters, attributes, rounds=rounds, region=region, seed=seed)
+    return cluster_points(
+        Request(data=data, domain=declared, plan=plan, **asked),
+        out,
+        level=level,
+        steps=steps,
+        chains=chains,
+        seed=seed,
+        pictures=pictures,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def cluster_points(
+    asked: Request | MeasurementSet,
+    out: File,
+    *,
+    level: float = 0.9,
+    steps: int | None = None,
+    chains: int | None = None,
+    seed: int = 0,
+    pictures: bool = True,
+    overwrite: bool = False,
+    before_charge: BeforeCharge | None = None,
+    progress: Progress | None = None,
+) -> ClusterEstimate:
+    """Clusters of what is asked for, or of rounds that were measured before, written to a folder."""
+    settings = _settings(steps, chains, seed)
+    drawn = _checked(CLUSTERS, out, level=level, pictures=pictures, overwrite=overwrite)
+    measured = _measured(asked, before_charge, progress)
+    found = cluster(measured, settings, progress=progress)
+    publish_clusters(found, measured, out, level=level, pictures=drawn, overwrite=overwrite)
+    return found
+
+
+def logistic(
+    data: object,
+    domain: Domain | File,
+    *,
+    label: str,
+    out: File,
+    features: Sequence[str] | None = None,
+    rounds: int = 20,
+    step_size: float = 4.0,
+    region: Any = "box",
+    ridge: float = 1.0,
+    level: float = 0.9,
+    steps: int | None = None,
+    chains: int | None = None,
+    seed: int = 0,
+    pictures: bool = True,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **asked: Unpack[Asked],
+) -> RegressionEstimate:
+    """A logistic regression of confidential records with error bars, from all rounds of a noisy one, in a folder.
+
+    The label is a continuous attribute: the upper half of its bounds is one class, the lower half the other. Features
+    are all other continuous attributes by default. The budget and the ledger are named as for `release`: `epsilon`,
+    `delta`, `rho`, `ledger`, `budget`, `id`, `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`,
+    `simulate`, `take_over`, `convert`.
+
+    >>> import tempfile
+    >>> import consilience as cs
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> declared = (cs.Attribute.continuous("dose", (0, 9)), cs.Attribute.continuous("cured", (0, 1)))
+    >>> domain = cs.Domain("clinic", declared)
+    >>> dose = np.tile(np.arange(10.0), 300)
+    >>> patients = pa.table({"dose": dose, "cured": (np.arange(3000) % 7 < dose).astype(float)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = {"epsilon": 10, "simulate": 0, "steps": 20, "chains": 1, "pictures": False}
+    ...     found = logistic(patients, domain, label="cured", out=f"{folder}/regression", **options)
+    >>> found.terms, found.coefficients.shape, found.private
+    (('dose', '(intercept)'), (2,), False)
+    """
+    declared = domain if isinstance(domain, Domain) else Domain.load(domain)
+    plan = Logistic(label, features, rounds=rounds, step=step_size, region=region)
+    return regress_records(
+        Request(data=data, domain=declared, plan=plan, **asked),
+        out,
+        ridge=ridge,
+        level=level,
+        steps=steps,
+        chains=chains,
+        seed=seed,
+        pictures=pictures,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def regress_records(
+    asked: Request | MeasurementSet,
+    out: File,
+    *,
+    ridge: float = 1.0,
+    level: float = 0.9,
+    steps: int | None = None,
+    chains: int | None = None,
+    seed: int = 0,
+    pictures: bool = True,
+    overwrite: bool = False,
+    before_charge: BeforeCharge | None = None,
+    progress: Progress | None = None,
+) -> RegressionEstimate:
+    """The regression of what is asked for, or of rounds that were measured before, written to a folder."""
+    settings = _settings(steps, chains, seed)
+    check_ridge(ridge)
+    drawn = _checked(REGRESSIONS, out, level=level, pictures=pictures, overwrite=overwrite)
+    measured = _measured(asked, before_charge, progress)
+    found = regress(measured, settings, ridge=ridge, progress=progress)
+    publish_regression(found, measured, out, level=level, pictures=drawn, overwrite=overwrite)
+    return found
+
+
+def _settings(steps: int | None, chains: int | None, seed: int) -> Iterates:
+    """The chains that are asked for, checked before anything is spent."""
+    given: dict[str, Any] = {"steps": steps, "chains": chains}
+    return Iterates(**{name: value for name, value in given.items() if value is not None}, seed=seed)
+
+
+def _checked(folder: IterateFolder[Any], out: File, *, level: float, pictures: bool, overwrite: bool) -> bool:
+    """Whether pictures can be drawn; what could not be written is refused."""
+    check_level(level)
+    folder.refuse_other_place(Path(out), overwrite=overwrite)
+    if not pictures:
+        return False
+    try:
+        check_pictures()
+    except NoPictures as reason:
+        logger.warning("no pictures: %s", reason)
+        return False
+    return True
+
+
+def _measured(
+    asked: Request | MeasurementSet, before_charge: BeforeCharge | None, progress: Progress | None
+) -> MeasurementSet:
+    """The rounds: measured now and charged, or measured before."""
+    if isinstance(asked, MeasurementSet):
+        return asked
+    return asked.measure(before_charge=before_charge, progress=progress)

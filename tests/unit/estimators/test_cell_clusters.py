@@ -1,0 +1,146 @@
+"""Clusters without chains: of a grid, of a grid and a round, and of blocks; and what their intervals hold."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from consilience.domain import Attribute, Domain
+from consilience.domain.domains import PublicFacts
+from consilience.errors import ConsilienceError, MeasurementError
+from consilience.estimators.clusters import ClusterEstimate, cluster
+from consilience.estimators.iterates import Iterates
+from consilience.measurements import MeasurementSet
+from consilience.measuring import measure
+from consilience.plans import AutoClusters, ClusterGrid, HybridClusters, SampleAndAggregate
+from consilience.source import open_table
+
+ATTRIBUTES = (Attribute.continuous("x", (0.0, 100.0)), Attribute.continuous("y", (-1.0, 1.0)))
+DOMAIN = Domain("plane", ATTRIBUTES)
+CENTRES = np.array([[20.0, -0.5], [50.0, 0.6], [85.0, -0.1]])
+PLANS = (ClusterGrid(3), HybridClusters(3))
+
+
+def plane(seed: int = 0) -> np.ndarray:
+    drawn = np.random.default_rng(seed).normal(0, (5.0, 0.1), (3, 2000, 2))
+    return np.clip((CENTRES[:, None] + drawn).reshape(-1, 2), (0, -1), (100, 1))
+
+
+def measured_by(plan, *, epsilon=1.0, seed=0, domain=DOMAIN, points=None) -> MeasurementSet:
+    found = plane() if points is None else points
+    return measure(
+        open_table(pa.table({"x": found[:, 0], "y": found[:, 1]}), domain), plan, epsilon=epsilon, simulate=seed
+    )
+
+
+def nearest_records(points: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many points are nearest to each centroid, and their means."""
+    gaps = (points[:, None] - centroids[None]) / (100.0, 2.0)
+    labels = (gaps**2).sum(axis=2).argmin(axis=1)
+    return np.bincount(labels, minlength=len(centroids)), np.array(
+        [points[labels == k].mean(axis=0) for k in range(len(centroids))]
+    )
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_centroids_are_those_of_the_plan_and_survive_a_file(plan, tmp_path) -> None:
+    measured = measured_by(plan)
+    found = cluster(measured, Iterates(seed=plan.seed))
+    np.testing.assert_allclose(found.centroids, plan.centroids(measured))
+    assert found.total == pytest.approx(6000, rel=0.05)
+    found.save(tmp_path / "clusters.json")
+    again = ClusterEstimate.load(tmp_path / "clusters.json")
+    np.testing.assert_array_equal(again.interval(0.5).centroids[0], found.interval(0.5).centroids[0])
+    assert again.no_intervals == ""
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_more_noise_makes_wider_intervals_around_the_reported_values(plan) -> None:
+    widths = []
+    for epsilon in (10.0, 0.1):
+        found = cluster(measured_by(plan, epsilon=epsilon))
+        interval = found.interval(0.9)
+        assert (interval.sizes[0] <= found.sizes).all()
+        assert (interval.sizes[1] >= found.sizes).all()
+        widths.append(float(np.median(interval.sizes[1] - interval.sizes[0])))
+    assert widths[1] > 2 * widths[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_intervals_of_90_percent_hold_80_percent_or_more(plan, epsilon: float) -> None:
+    held = []
+    for seed in range(12):
+        points = plane(seed)
+        found = cluster(measured_by(plan, epsilon=epsilon, seed=seed, points=points), Iterates(seed=seed))
+        sizes, means = nearest_records(points, found.centroids)
+        interval = found.interval(0.9)
+        held += ((interval.sizes[0] <= sizes) & (sizes <= interval.sizes[1])).tolist()
+        known = interval.determined
+        held += ((interval.centroids[0] <= means) & (means <= interval.centroids[1]))[known].ravel().tolist()
+    assert np.mean(held) >= 0.8
+
+
+def test_blocks_say_why_they_have_no_error_bars_and_a_file_keeps_it(tmp_path) -> None:
+    plan = SampleAndAggregate(3)
+    measured = measured_by(plan, epsilon=5.0)
+    found = cluster(measured)
+    np.testing.assert_allclose(found.centroids, plan.centroids(measured))
+    found.save(tmp_path / "clusters.json")
+    again = ClusterEstimate.load(tmp_path / "clusters.json")
+    assert "no error bars" in again.no_intervals
+    assert np.isnan(again.sizes).all()
+    interval = again.interval(0.9)
+    assert np.isnan(interval.centroids[0]).all()
+    assert np.isnan(interval.sizes[1]).all()
+    assert not interval.determined.any()
+
+
+def test_a_grid_whose_plan_is_not_known_asks_how_many_clusters() -> None:
+    measured = measured_by(ClusterGrid(3))
+    alone = MeasurementSet(measured.domain, measured.measurements, private=False)
+    with pytest.raises(MeasurementError, match="clusters="):
+        cluster(alone)
+    assert cluster(alone, clusters=2).centroids.shape == (2, 2)
+
+
+def test_a_grid_whose_counts_do_not_fit_is_refused() -> None:
+    measured = measured_by(ClusterGrid(3, divisions=4))
+    [cells] = measured.measurements
+    about = dict(cells.extra["statistic"], divisions=5)
+    odd = type(cells)(cells.query, cells.values, cells.noise, kind=cells.kind, extra={"statistic": about})
+    with pytest.raises(MeasurementError, match="16 counts for 25 cells"):
+        cluster(MeasurementSet(DOMAIN, (odd,), private=False), clusters=3)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_few_records_and_much_noise_have_a_defined_result(plan, rows: int) -> None:
+    found = cluster(measured_by(plan, epsilon=0.01, points=plane()[:rows]))
+    assert found.centroids.shape == (3, 2)
+    assert np.isfinite(found.sizes).all()
+    assert np.isfinite(found.interval(0.9).sizes).all()
+
+
+def test_rounds_with_a_noisy_number_of_records_before_them_are_read_as_rounds() -> None:
+    measured = measured_by(AutoClusters(3), epsilon=0.02)
+    assert [each.statistic["algorithm"] for each in measured.measurements] == ["cell-grid", *["k-means"] * 10]
+    found = cluster(measured, Iterates(steps=600, chains=2))
+    assert found.method["name"] == "iterates"
+    assert found.centroids.shape == (3, 2)
+
+
+def test_a_public_total_is_believed() -> None:
+    counted = Domain("plane", ATTRIBUTES, public=PublicFacts(total=6000))
+    found = cluster(measured_by(ClusterGrid(3), domain=counted))
+    assert found.total == pytest.approx(6000)
+
+
+@pytest.mark.parametrize("change", [{"start": 3}, {"blocks": 0}, {"bounds": [[1, 0]]}, {"region": "disc"}])
+def test_blocks_that_describe_nothing_are_refused(change) -> None:
+    measured = measured_by(SampleAndAggregate(3, blocks=20))
+    [blocks] = measured.measurements
+    about = dict(blocks.extra["statistic"]) | change
+    odd = type(blocks)(blocks.query, blocks.values, blocks.noise, kind=blocks.kind, extra={"statistic": about})
+    with pytest.raises(ConsilienceError):
+        cluster(MeasurementSet(DOMAIN, (odd,), private=False))
