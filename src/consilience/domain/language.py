@@ -6,6 +6,7 @@
     function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "mean" | "moments" | "total"
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
                |  attribute "in" "(" value {"," value} ")"  |  attribute ">=" low  |  attribute "<=" high
+               |  attribute "==" attribute {"==" attribute}
 
 Words may contain spaces; quotes make anything a word, also `by`, `and` and `..`, and a quote inside quotes is written
 twice. Whether attributes and values exist is checked when the query meets a domain.
@@ -22,6 +23,7 @@ from typing import NoReturn
 from consilience.domain.declarations import HEADS, KEYWORDS, suggestion
 from consilience.domain.factors import (
     AllRanges,
+    Equal,
     Factor,
     Haar,
     Identity,
@@ -33,16 +35,17 @@ from consilience.domain.factors import (
     Total,
     Tree,
     Value,
+    joint_name,
 )
 from consilience.errors import DeclarationError
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')"""
-    r"""|(?P<operator>>=|<=|!=|[=<>(),|])|(?P<word>(?:[^\s=<>(),|"'!]|!(?!=))+))"""
+    r"""|(?P<operator>>=|<=|!=|==|[=<>(),|])|(?P<word>(?:[^\s=<>(),|"'!]|!(?!=))+))"""
 )
 LONGEST_SHOWN = 200
 """Letters of a query that messages show."""
-_COMPARISONS = ("=", ">=", "<=", "<", ">", "!=", "in")
+_COMPARISONS = ("=", "==", ">=", "<=", "<", ">", "!=", "in")
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,11 @@ class _Parser:
             return name, Range(self.words("a value"), None)
         if self.take("<="):
             return name, Range(None, self.words("a value"))
+        if self.peek("=="):
+            names = [name]
+            while self.take("=="):
+                names.append(self.words("an attribute"))
+            return joint_name(names), Equal(tuple(names))
         if self.peek("<", ">", "!="):
             self.refuse(f"{self.found()} is not in the language; use '>=', '<=' or a range such as 25..34")
         if not self.take("="):

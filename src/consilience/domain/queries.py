@@ -1,6 +1,7 @@
-"""Queries: linear questions about some attributes, one factor each, combined by Kronecker product.
+"""Queries: linear questions about some attributes, combined by Kronecker product.
 
-A `Query` is data: it names attributes and labels and can be written to JSON. `bind` joins it to a domain and gives a
+A `Query` is data: it names attributes and labels and can be written to JSON. Most attributes have a factor each; a
+joint factor, such as `home==work`, is about several of them together. `bind` joins a query to a domain and gives a
 `BoundQuery`, which computes. Answers are arrays with one axis for each factor, in the query's order; attributes the
 query does not name are summed over.
 """
@@ -10,24 +11,34 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
-from consilience.domain.factors import Factor, Identity, Matrix, Mean, Range, factor_from_json
+from consilience.domain.factors import (
+    Equal,
+    Factor,
+    Identity,
+    JointFactor,
+    JointMatrix,
+    Matrix,
+    Mean,
+    Range,
+    factor_from_json,
+    joint_name,
+)
 from consilience.domain.language import parse
-from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.linear_maps import Array, Kronecker, LinearMap, SparseMap
+from consilience.errors import DeclarationError
+from consilience.kernels.linear_maps import Array, JointMap, Kronecker, LinearMap, SparseMap
 
 
 @dataclass(frozen=True)
 class Query:
-    """A factor for each attribute it names; the rest of the domain is summed over.
+    """A factor for each attribute it names, or for several together; the rest of the domain is summed over.
 
     >>> Query.marginal("age", "sex").describe()
     'age, sex'
@@ -36,13 +47,20 @@ class Query:
     """
 
     factors: tuple[tuple[str, Factor], ...]
+    """Each factor under its attribute's name; a joint one under `factors.joint_name` of its attributes."""
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
-        for name, _ in self.factors:
+        for name in self.attributes:
             if name in seen:
                 raise DeclarationError(f"the query names the attribute {name!r} twice; combine its conditions into one")
             seen.add(name)
+        for name, factor in self.factors:
+            if name != joint_name(factor.attributes_of(name)):
+                raise DeclarationError(
+                    f"the factor {factor.describe(name)} is filed under {name!r}; file it under "
+                    f"{joint_name(factor.attributes_of(name))!r}, or use Query.equal and Query.matrix"
+                )
 
     @staticmethod
     def of(factors: Mapping[str, Factor]) -> "Query":
@@ -53,6 +71,45 @@ class Query:
     def marginal(*attributes: str) -> "Query":
         """The counts of every combination of values of some attributes; of none, the total."""
         return Query(tuple((name, Identity()) for name in attributes))
+
+    @staticmethod
+    def equal(*attributes: str) -> "Query":
+        """The number of records that have the same label in all of these attributes: `home==work`.
+
+        >>> Query.equal("home", "work").by("sex").describe()
+        'home==work by sex'
+        """
+        return Query(((joint_name(attributes), Equal(attributes)),))
+
+    @staticmethod
+    def matrix(
+        attributes: Sequence[str], matrix: Any, *, sizes: Sequence[int] = (), names: Sequence[str] = ()
+    ) -> "Query":
+        """Weighted sums over the combinations of values of some attributes, given as an array or a sparse matrix.
+
+        The array has an axis for its rows, which may be left out for a single one, and then one for each attribute. A
+        SciPy matrix has a column for each combination, the last attribute varying fastest, and needs the `sizes` of the
+        attributes. `names` says what the rows are.
+
+        >>> Query.matrix(("before", "after"), [[0, 1, 1], [0, 0, 1], [0, 0, 0]], names=["rose"]).describe()
+        'matrix(before, after)'
+        """
+        if not sp.issparse(matrix):
+            array = np.asarray(matrix, dtype=np.float64)
+            array = array[None] if array.ndim == len(attributes) else array
+            if array.ndim != len(attributes) + 1:
+                raise DeclarationError(
+                    f"a matrix over {', '.join(attributes)} is given as an array of {np.ndim(matrix)} axes; give one "
+                    "for each attribute, with an axis for the rows before them"
+                )
+            sizes, matrix = array.shape[1:], array.reshape(len(array), -1)
+        if len(attributes) == 1:
+            return Query(((attributes[0], Matrix.of(matrix, names=names)),))
+        return Query(((joint_name(attributes), JointMatrix.of(attributes, sizes, matrix, names=names)),))
+
+    def by(self, *attributes: str) -> "Query":
+        """The same query for each combination of values of some more attributes."""
+        return Query((*self.factors, *Query.marginal(*attributes).factors))
 
     @staticmethod
     def parse(text: str) -> "Query":
@@ -69,9 +126,36 @@ class Query:
             )
         return asked.query
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.factors)
+        return tuple(each for name, factor in self.factors for each in factor.attributes_of(name))
+
+    @property
+    def is_product(self) -> bool:
+        """True where every factor is about one attribute."""
+        return not any(isinstance(factor, JointFactor) for _, factor in self.factors)
+
+    def in_order(self) -> "Query":
+        """The same query, the attributes of each joint factor by name: `b==a` is `a==b`."""
+        factors = (factor.in_order() if isinstance(factor, JointFactor) else factor for _, factor in self.factors)
+        pairs = zip(self.factors, factors, strict=True)
+        return self if self.is_product else Query(tuple((joint_name(f.attributes_of(n)), f) for (n, _), f in pairs))
+
+    def with_marginals(self) -> "Query":
+        """The query with every value of a joint factor's attributes told apart, whose answers it adds up."""
+        pairs = (
+            (n, Identity() if isinstance(f, JointFactor) else f) for k, f in self.factors for n in f.attributes_of(k)
+        )
+        return Query(tuple(pairs))
+
+    def refuse_joint(self, who: str) -> None:
+        """Refuse a query about several attributes together where a factor for each is needed."""
+        if not self.is_product:
+            raise DeclarationError(
+                f"the query {self.describe()!r} compares attributes with each other, and {who} takes queries that are "
+                "products of one condition or list for each attribute; measure it by itself, or ask for the marginal "
+                "of these attributes"
+            )
 
     def describe(self) -> str:
         """The query as a person would type it, where the language has words for it."""
@@ -86,27 +170,45 @@ class Query:
 
     def bind(self, domain: Domain) -> "BoundQuery":
         """The query over a domain, ready to compute; unknown attributes and values are refused here."""
-        if not all(domain[name].release for name, _ in self.factors):
+        if not all(domain[name].release for name in self.attributes):
             domain.refuse_unreleased(self.attributes, f"the query {self.describe()!r}")
-        maps = tuple(factor.bind(domain[name]) for name, factor in self.factors)
+        maps = tuple(
+            factor.bind_over([domain[each] for each in factor.attributes_of(name)]) for name, factor in self.factors
+        )
         return BoundQuery(self, domain, Kronecker(maps))
 
     def to_json(self) -> dict[str, Any]:
         """The query as plain data."""
         return {
-            "factors": [{"kind": factor.kind, "attribute": name} | factor.to_json() for name, factor in self.factors]
+            "factors": [
+                {"kind": factor.kind}
+                | ({} if isinstance(factor, JointFactor) else {"attribute": name})
+                | factor.to_json()
+                for name, factor in self.factors
+            ]
         }
 
     @staticmethod
     def from_json(mapping: object, *, where: str = "query") -> "Query":
         """The query that plain data describes; the inverse of `to_json`."""
         declared = Declaration(mapping, where)
-        factors = [(table.text("attribute"), factor_from_json(table)) for table in declared.tables("factors")]
+        factors = [_named_factor(table) for table in declared.tables("factors")]
         declared.close()
         return Query(tuple(factors))
 
     def dumps(self) -> str:
         return json.dumps(self.to_json(), sort_keys=True)
+
+
+def _named_factor(table: Declaration) -> tuple[str, Factor]:
+    """The factor of one JSON table under its name; of joint factors, that of the attributes they list."""
+    name = table.text("attribute") if "attribute" in table else None
+    factor = factor_from_json(table)
+    if not isinstance(factor, JointFactor):
+        return table.text("attribute") if name is None else name, factor
+    if name is not None:
+        table.refuse(f"the kind {factor.kind!r} is about several 'attributes', and names the 'attribute' {name!r}")
+    return joint_name(factor.attributes), factor
 
 
 @dataclass(frozen=True)
@@ -169,7 +271,18 @@ class BoundQuery:
 
     @property
     def maps(self) -> tuple[LinearMap, ...]:
+        """One for each factor."""
         return self.operator.maps
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The attributes of each factor: one, or several of a joint factor."""
+        return tuple(factor.attributes_of(name) for name, factor in self.query.factors)
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """What the axes of the answers are called: the attribute of each factor, or those of a joint one."""
+        return tuple(name for name, _ in self.query.factors)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -219,10 +332,15 @@ class BoundQuery:
         """
         over = self.domain.counted_names if names is None else tuple(names)
         cells: Array = np.ones((1,) * (len(self.maps) + len(over)))
-        for place, (name, each) in enumerate(zip(self.attributes, self.maps, strict=True)):
+        for place, (names_here, each) in enumerate(zip(self.groups, self.maps, strict=True)):
+            sizes = self.domain.sizes(names_here)
+            own = np.argsort([over.index(name) for name in names_here])
+            entries = each.dense().reshape(each.rows, *sizes).transpose(0, *(1 + axis for axis in own))
             shape = [1] * cells.ndim
-            shape[place], shape[len(self.maps) + over.index(name)] = each.rows, each.columns
-            cells = cells * each.dense().reshape(shape)
+            shape[place] = each.rows
+            for name, size in zip(names_here, sizes, strict=True):
+                shape[len(self.maps) + over.index(name)] = size
+            cells = cells * entries.reshape(shape)
         return np.broadcast_to(cells, (*self.shape, *self.domain.sizes(over))).reshape(self.size, -1)
 
     def squared(self) -> "BoundQuery":
@@ -232,7 +350,10 @@ class BoundQuery:
     @cached_property
     def row_labels(self) -> tuple[tuple[str, ...], ...]:
         """For each factor, what its rows answer."""
-        return tuple(factor.row_labels(self.domain[name]) for name, factor in self.query.factors)
+        return tuple(
+            factor.labels_over([self.domain[each] for each in factor.attributes_of(name)])
+            for name, factor in self.query.factors
+        )
 
     def label_rows(self) -> Iterator[tuple[str, ...]]:
         """The labels of each answer, in the order of the flattened answers."""
@@ -257,8 +378,8 @@ class BoundQuery:
         real = sum(each.lattice_bits > 0 for each in self.maps)
         kept = RELATIVE_LATTICE_BITS if real <= 1 else SHARED_LATTICE_BITS // real
         factors = tuple(
-            (name, _rounded_factor(factor, each, bits, kept, factor.row_labels(self.domain[name])))
-            for (name, factor), each in zip(self.query.factors, self.maps, strict=True)
+            (name, _rounded_factor(factor, each, bits, kept, labels))
+            for (name, factor), each, labels in zip(self.query.factors, self.maps, self.row_labels, strict=True)
         )
         return Query(factors).bind(self.domain)
 
@@ -281,128 +402,7 @@ def _rounded_factor(factor: Factor, bound: LinearMap, bits: int | None, kept: in
     coarser = factor.on_lattice(bits)
     if coarser is not None:
         return coarser
+    if isinstance(bound, JointMap):
+        return JointMatrix.of(factor.attributes_of(""), bound.sizes, bound.rounded(bits).matrix, names=names)
     explicit = bound if isinstance(bound, SparseMap) else SparseMap(sp.csr_array(bound.dense()))
     return Matrix.of(explicit.rounded(bits).matrix, names=names)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The single answers of a workload, where each of them counts the records of a set.
-#
-# A marginal, a prefix, a range or a subset is a matrix of zeros and ones, and so is every Kronecker product of them: a
-# single answer is the number of records that meet one condition on each of the query's attributes. Such answers have
-# complements, can be asked of one record, and can be searched over. Answers that count nothing, or every record that
-# can be, tell nothing about the records and are left out.
-
-
-MOST_ANSWERS = 5_000_000
-
-
-class WeightedQueries(Protocol):
-    """What a workload says of itself: its queries, and how much each matters."""
-
-    @property
-    def queries(self) -> tuple[Query, ...]: ...
-    @property
-    def weights(self) -> tuple[float, ...]: ...
-    def to_json(self) -> dict[str, Any]: ...
-
-
-class AnswerSets:
-    """Every single answer of a workload as a set of records; queries that do not count sets are refused.
-
-    >>> from consilience import Workload
-    >>> domain = Domain.from_sizes({"a": 2, "b": 3})
-    >>> sets = AnswerSets(Workload.marginals(domain, ways=2), domain)
-    >>> len(sets), sets.holding([1, 2]).tolist()
-    (6, [0, 0, 0, 0, 0, 1])
-    """
-
-    def __init__(self, workload: WeightedQueries, domain: Domain) -> None:
-        self.domain = domain
-        self.workload = workload
-        self.bounds = tuple(query.bind(domain) for query in workload.queries)
-        answers = sum(bound.size for bound in self.bounds)
-        if answers > MOST_ANSWERS:
-            raise TooLarge(
-                f"the workload has {answers:,} single answers, and up to {MOST_ANSWERS:,} are taken; name fewer "
-                "queries, or coarser ones"
-            )
-        for bound in self.bounds:
-            _refuse_weighted_records(bound)
-        # Integer matrices, under which whole numbers stay whole numbers.
-        self._operators = tuple(Kronecker(tuple(each.in_lattice_units() for each in b.maps)) for b in self.bounds)
-        self.kept = tuple(_telling(bound) for bound in self.bounds)
-        self.starts = tuple(itertools.accumulate((each.size for each in self.kept), initial=0))
-        if not len(self):
-            raise DeclarationError("the workload asks for nothing but the total; name queries that tell records apart")
-        names = domain.counted_names
-        self.places = tuple(tuple(names.index(name) for name in bound.attributes) for bound in self.bounds)
-
-    def __len__(self) -> int:
-        return self.starts[-1]
-
-    @property
-    def marginals(self) -> tuple[tuple[str, ...], ...]:
-        """The attributes of the queries, each combination once."""
-        return tuple(dict.fromkeys(bound.attributes for bound in self.bounds))
-
-    def answers(self, tables: Sequence[Array]) -> Array:
-        """The answers from the tables of `marginals`, of whole numbers where these are."""
-        given = dict(zip(self.marginals, tables, strict=True))
-        parts = zip(self.bounds, self._operators, self.kept, strict=True)
-        return np.concatenate([each.apply(given[bound.attributes]).ravel()[kept] for bound, each, kept in parts])
-
-    def adjoint(self, weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """The sum of the sets with these weights, as tables of `marginals`."""
-        found: dict[tuple[str, ...], NDArray[np.float64]] = {}
-        ends = itertools.pairwise(self.starts)
-        for bound, kept, (start, end) in zip(self.bounds, self.kept, ends, strict=True):
-            full = np.zeros(bound.size)
-            full[kept] = weights[start:end]
-            table = np.asarray(bound.adjoint(full.reshape(bound.shape)), dtype=np.float64)
-            found[bound.attributes] = found[bound.attributes] + table if bound.attributes in found else table
-        return [found[names] for names in self.marginals]
-
-    def holding(self, codes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
-        """1 for each set that holds a record, given by its code of each counted attribute; else 0."""
-        parts = []
-        for bound, kept, places in zip(self.bounds, self.kept, self.places, strict=True):
-            columns = [each.apply(_unit(each.columns, codes[p]), 0) for each, p in zip(bound.maps, places, strict=True)]
-            parts.append(_product(columns).astype(np.uint8)[kept])
-        return np.concatenate(parts)
-
-    def members(self, answer: int) -> tuple[tuple[int, NDArray[np.bool_]], ...]:
-        """The conditions of one set: for each attribute, by its place among the counted ones, the values meant."""
-        if not 0 <= answer < len(self):
-            raise IndexError(f"the workload has {len(self)} single answers, number {answer} is none of them")
-        which = int(np.searchsorted(self.starts, answer, side="right")) - 1
-        bound = self.bounds[which]
-        rows = np.unravel_index(self.kept[which][answer - self.starts[which]], bound.shape)
-        parts = zip(self.places[which], bound.maps, rows, strict=True)
-        return tuple((place, each.adjoint(_unit(each.rows, row), 0) > 0) for place, each, row in parts)
-
-
-def _refuse_weighted_records(bound: BoundQuery) -> None:
-    if not all(each.nonnegative and each.lattice_bits == 0 and each.largest_entry <= 1 for each in bound.maps):
-        raise DeclarationError(
-            f"the query {bound.query.describe()!r} weighs records by numbers other than 0 and 1, and each answer is to "
-            "count a set of records; ask for marginals, prefixes, ranges or subsets"
-        )
-
-
-def _telling(bound: BoundQuery) -> NDArray[np.intp]:
-    """The rows that hold some cell and leave some cell out."""
-    held = _product([np.asarray(each.apply(np.ones(each.columns), 0)) for each in bound.maps])
-    cells = float(np.prod([float(each.columns) for each in bound.maps]))
-    return np.flatnonzero((held > 0.5) & (held < cells - 0.5))
-
-
-def _product(parts: Sequence[Array]) -> Array:
-    """The flat outer product of vectors."""
-    return reduce(lambda one, other: np.multiply.outer(one, other).ravel(), parts, np.ones(1))
-
-
-def _unit(size: int, place: Any) -> NDArray[np.float64]:
-    unit = np.zeros(size)
-    unit[place] = 1.0
-    return unit

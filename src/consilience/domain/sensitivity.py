@@ -5,7 +5,8 @@ sensitivity is max_x ‖a_x‖. Under *replace-one* a record becomes another, wh
 max_{x,x'} ‖a_x − a_x'‖, or which a rule of the domain drops, so that it leaves the table: max_x ‖a_x‖ again. The larger
 of the two counts, and so the total is protected, too. A column of a Kronecker query is the product of its factors'
 columns, so its norm is a product of norms; the distance between two columns is not (the prefix sums of 4 values by 2
-groups: 8, where the product of the factors' distances gives 6).
+groups: 8, where the product of the factors' distances gives 6). Attributes that a joint factor is about are taken as
+one whose values are their combinations.
 
 With a weight w_q = 1/scale for each query the same numbers are prices: the L1 sensitivity of the weighted stack is
 the ε of Laplace noise at those scales, and half the squared L2 sensitivity is the ρ of Gaussian noise. Queries about
@@ -85,31 +86,48 @@ def _largest_column(queries: Sequence[BoundQuery], norm: int, weights: Sequence[
     Only cells whose norms no other cell exceeds in every query matter, attribute by attribute.
     """
     powers = [weight**norm for weight in weights]
-    attributes = list(dict.fromkeys(name for query in queries for name in query.attributes))
-    profiles = {name: _undominated(_norm_profile(queries, name, norm)) for name in attributes}
-    combinations = math.prod(profile.shape[1] for profile in profiles.values())
-    if combinations * len(queries) > LARGEST_ENUMERATION:
+    groups = _groups(queries)
+    too_many = any(
+        math.prod(queries[0].domain.sizes(group)) > LARGEST_ENUMERATION for group in groups if len(group) > 1
+    )
+    profiles = [] if too_many else [_undominated(_norm_profile(queries, group, norm)) for group in groups]
+    combinations = math.prod(profile.shape[1] for profile in profiles)
+    if too_many or combinations * len(queries) > LARGEST_ENUMERATION:
         bound = sum(
             power * math.prod(float(each.max()) for each in query.operator.column_norms(norm))
             for query, power in zip(queries, powers, strict=True)
         )
         return Sensitivity(_root(bound, norm), False)
     sums = np.array(powers)[:, None]
-    for profile in profiles.values():
+    for profile in profiles:
         sums = (sums[:, :, None] * profile[:, None, :]).reshape(len(queries), -1)
     return Sensitivity(_root(float(sums.sum(axis=0).max()), norm), True)
 
 
-def _norm_profile(queries: Sequence[BoundQuery], name: str, norm: int) -> NDArray[np.float64]:
-    """For each query (rows) and code of the attribute (columns) the column's norm; 1 where the query sums over it."""
-    size = queries[0].domain[name].size
-    rows = []
-    for query in queries:
-        if name in query.attributes:
-            rows.append(query.maps[query.attributes.index(name)].column_norms(norm))
-        else:
-            rows.append(np.ones(size))
-    return np.array(rows)
+def _groups(queries: Sequence[BoundQuery]) -> list[tuple[str, ...]]:
+    """The attributes of the queries, those in one group that joint factors tie to each other."""
+    group_of: dict[str, tuple[str, ...]] = {}
+    for names in (names for query in queries for names in query.groups):
+        tied = tuple(dict.fromkeys(each for name in names for each in group_of.get(name, (name,))))
+        group_of |= dict.fromkeys(tied, tied)
+    return list(dict.fromkeys(group_of.values()))
+
+
+def _norm_profile(queries: Sequence[BoundQuery], group: Sequence[str], norm: int) -> NDArray[np.float64]:
+    """For each query (rows) and combination of the group's codes (columns) the norm of what the query has of it.
+
+    1 where the query sums over the group.
+    """
+    sizes = queries[0].domain.sizes(group)
+    rows = np.ones((len(queries), *sizes))
+    for row, query in zip(rows, queries, strict=True):
+        for names, each in zip(query.groups, query.maps, strict=True):
+            if names[0] in group:
+                own = each.column_norms(norm).reshape(query.domain.sizes(names))
+                kept = [name for name in group if name in names]
+                spread = [size if name in names else 1 for name, size in zip(group, sizes, strict=True)]
+                row *= own.transpose([names.index(name) for name in kept]).reshape(spread)
+    return rows.reshape(len(queries), -1)
 
 
 def _undominated(profile: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -314,7 +314,11 @@ def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Se
     name = choose(measured).estimator.name if method == "auto" else method if isinstance(method, str) else method.name
     refused = large
     if name in ANSWERED_WITHOUT_MARGINALS:
-        refused = [query for query in large if BYTES_PER_CELL * query.bind(domain).size > MEMORY_LIMIT]
+        refused = [
+            query
+            for query in large
+            if BYTES_PER_CELL * query.bind(domain).size > MEMORY_LIMIT or (name == "graphical" and not query.is_product)
+        ]
     if refused:
         refused = sorted(refused, key=lambda query: -query.bind(domain).size)
         sizes = [

@@ -105,7 +105,7 @@ class Evidence:
         bound = self.bound
         rows = np.unravel_index(answer, bound.shape) if bound.shape else ()
         labels = [names[int(row)] for names, row in zip(bound.row_labels, rows, strict=True)]
-        parts = [f"{name}={label}" for name, label in zip(bound.attributes, labels, strict=True)]
+        parts = [f"{name}={label}" for name, label in zip(bound.axis_names, labels, strict=True)]
         return ", ".join(parts) or "the total"
 
 
@@ -213,7 +213,10 @@ class MeasuredCells:
 
     @staticmethod
     def of(domain: Domain, evidence: Sequence[Evidence]) -> "MeasuredCells":
-        named = {name for each in evidence for name, factor in each.query.factors if not isinstance(factor, Total)}
+        factors = (pair for each in evidence for pair in each.query.factors)
+        named = {
+            each for name, factor in factors if not isinstance(factor, Total) for each in factor.attributes_of(name)
+        }
         return MeasuredCells(domain, tuple(name for name in domain.counted_names if name in named))
 
     @property
@@ -225,7 +228,7 @@ class MeasuredCells:
         return math.prod(self.shape)
 
     def axes(self, query: Query) -> Iterator[tuple[int, int]]:
-        """For each factor that tells values apart, its place in the query and its axis here."""
+        """For each factor that tells values apart, its place in the query and its axis here; of products alone."""
         for place, (name, factor) in enumerate(query.factors):
             if not isinstance(factor, Total):
                 yield place, self.names.index(name)
@@ -306,13 +309,14 @@ class QueryOnScope:
     axes: Scope
     """The attributes in the query's own order."""
     maps: tuple[LinearMap, ...]
+    """One for each of the axes; a joint one for several."""
 
     @classmethod
     def of(cls, query: BoundQuery) -> Self:
         places = places_of(query.domain)
-        pairs = zip(query.attributes, query.maps, strict=True)
-        kept = [(places[name], each) for name, each in pairs if not isinstance(each, SumMap)]
-        axes = tuple(place for place, _ in kept)
+        pairs = zip(query.groups, query.maps, strict=True)
+        kept = [(names, each) for names, each in pairs if not isinstance(each, SumMap)]
+        axes = tuple(places[name] for names, _ in kept for name in names)
         return cls(tuple(sorted(axes)), axes, tuple(each for _, each in kept))
 
     @property
@@ -323,6 +327,11 @@ class QueryOnScope:
     @property
     def is_marginal(self) -> bool:
         return all(isinstance(each, IdentityMap) for each in self.maps)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether some factor is about several attributes together."""
+        return len(self.maps) < len(self.axes)
 
 
 def query_on_scope(query: Query, domain: Domain) -> QueryOnScope:

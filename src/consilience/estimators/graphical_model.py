@@ -243,7 +243,7 @@ class MeasuredModel:
         return [
             NoisyProduct(query.axes, query.maps, each.values, noise_variance(each.measurement))
             for query, each in zip(self.queries[facts:], self.noisy, strict=True)
-            if query.axes and each.measurement.censored is None and not each.measurement.clipped
+            if query.axes and each.measurement.censored is None and not each.measurement.clipped and not query.is_joint
         ]
 
     def is_laplace(self, place: int) -> bool:
@@ -304,13 +304,16 @@ class GraphicalEstimate(Estimate):
     def answer(self, query: Query | str) -> Array:
         """The estimated answers to a query, without the marginal it is about where that is the cheaper way."""
         bound = self.bound(query)
+        if not bound.query.is_product:
+            return super().answer(query)
         return answer(self.model, self._factored(bound)).reshape(bound.shape)
 
     def answers(self, queries: Sequence[Query | str]) -> list[Array]:
         """The answers to several queries, which share the work that they have in common."""
         bound = [self.bound(query) for query in queries]
-        found = all_or_unanswered(answer_many(self.model, [self._factored(each) for each in bound]))
-        return [values.reshape(each.shape) for values, each in zip(found, bound, strict=True)]
+        products = [self._factored(each) for each in bound if each.query.is_product]
+        found = iter(all_or_unanswered(answer_many(self.model, products)))
+        return [next(found).reshape(each.shape) if each.query.is_product else self.answer(each.query) for each in bound]
 
     def conditional(
         self, query: Query | str, given: Query | str, *, impossible: Literal["refuse", "nan"] = "refuse"
@@ -335,6 +338,7 @@ class GraphicalEstimate(Estimate):
         return self.model.log_likelihood(codes)
 
     def _factored(self, bound: BoundQuery) -> FactoredQuery:
+        bound.query.refuse_joint("a condition of a graphical model")
         return FactoredQuery(tuple(self.places[name] for name in bound.attributes), bound.maps)
 
     def stand_in(self, estimator: Any) -> "Estimate":

@@ -120,6 +120,11 @@ class MeasuredScopes:
 
 def reason_against_residuals(query: Query, found: QueryOnScope) -> str | None:
     """Why the residuals cannot be found from the answers to a query; None where they can."""
+    if found.is_joint:
+        return (
+            f"the query {query.describe()!r} is about several attributes together: Residual takes products of one "
+            "factor for each attribute"
+        )
     for each in found.maps:
         determined = determines_its_axis(each)
         if determined:

@@ -27,6 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from consilience.domain.queries import BoundQuery
 from consilience.errors import readable_bytes, readable_count
 from consilience.estimators.base import FullTableEstimate, Progress, Suitability
 from consilience.estimators.evidence import (
@@ -39,7 +40,7 @@ from consilience.estimators.evidence import (
     gather,
     loss_by_noise,
 )
-from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, SumMap
+from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, SparseMap, SumMap
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
@@ -325,6 +326,9 @@ class _Problem:
 def _rows(each: Evidence, cells: MeasuredCells) -> _Rows:
     """The query over the measured cells, axes in their order and summed over where the query does not name them."""
     found = each.bound
+    if found.operator.is_joint:
+        whole = SparseMap(_over_cells(found, cells))
+        return _Rows(each, (whole,), np.arange(found.size))
     placed = {axis: place for place, axis in cells.axes(each.query)}
     sizes = cells.shape
     maps = tuple(found.maps[placed[axis]] if axis in placed else SumMap(size) for axis, size in enumerate(sizes))
@@ -332,3 +336,13 @@ def _rows(each: Evidence, cells: MeasuredCells) -> _Rows:
     named = [placed[axis] for axis in sorted(placed)]
     dropped = [place for place in range(len(found.shape)) if place not in named]
     return _Rows(each, maps, places.transpose([*named, *dropped]).ravel())
+
+
+def _over_cells(bound: BoundQuery, cells: MeasuredCells) -> Any:
+    """The query as one sparse matrix over the measured cells, its rows in the query's order."""
+    named = [pair for pair in zip(bound.groups, bound.maps, strict=True) if set(pair[0]) <= set(cells.names)]
+    summed = [name for name in cells.names if name not in bound.attributes]
+    order = [name for names, _ in named for name in names] + summed
+    product: Any = sparse_product([*(each for _, each in named), *map(SumMap, cells.domain.sizes(summed))])
+    places = np.arange(cells.cells).reshape(cells.domain.sizes(order))
+    return product[:, places.transpose([order.index(name) for name in cells.names]).ravel()]

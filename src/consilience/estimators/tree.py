@@ -287,6 +287,8 @@ def _nested_layers(measured: MeasurementSet) -> int | None:
     told = [_told(margin.attributes) for margin in domain.public.margins]
     layers, cuts = len(told) + (domain.public.total is not None), []
     for each in measured:
+        if not each.query.is_product:
+            return None
         scope = _told(name for name, factor in each.query.factors if isinstance(factor, Identity))
         others = [(name, factor) for name, factor in each.query.factors if not isinstance(factor, Identity | Total)]
         depth = math.prod(_depth_of_cuts(factor, domain[name]) for name, factor in others)
@@ -328,6 +330,8 @@ def _no(each: Evidence) -> NDArray[np.bool_]:
 
 def _patterns(each: Evidence, cells: MeasuredCells) -> dict[int, AxisPattern] | str:
     """The sets of codes on each axis that the query tells apart, in the query's order."""
+    if not each.query.is_product:
+        return "it is about several attributes together, and sets are nested attribute by attribute"
     maps = each.bound.maps
     patterns: dict[int, AxisPattern] = {}
     for place, axis in cells.axes(each.query):

@@ -2,12 +2,13 @@
 
 A map F with `rows` × `columns` acts on axis a of an array X as Y[…, i, …] = Σ_j F[i, j] X[…, j, …]. A Kronecker
 product F₁ ⊗ F₂ ⊗ … acts on each axis in turn, so its cost is a sum over axes instead of a product of sizes. Integer
-arrays stay integer under integral maps, which is what makes exact answers possible.
+arrays stay integer under integral maps, which is what makes exact answers possible. A `JointMap` is a factor that acts
+on several axes next to each other as if they were one.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -191,7 +192,11 @@ class SparseMap(LinearMap):
         return np.moveaxis(np.asarray(product).reshape(matrix.shape[0], *moved.shape[1:]), 0, axis)
 
     def squared(self) -> LinearMap:
-        return SparseMap(self.matrix.multiply(self.matrix).tocsr())
+        return self._with(self.matrix.multiply(self.matrix).tocsr())
+
+    def _with(self, matrix: Any) -> "SparseMap":
+        """A map of the same kind with another matrix of the same shape."""
+        return replace(self, matrix=matrix)
 
     def column_norms(self, power: int) -> NDArray[np.float64]:
         entries = sp.csr_array(
@@ -204,7 +209,7 @@ class SparseMap(LinearMap):
         return fractional_bits(self.matrix.data)
 
     def in_lattice_units(self) -> LinearMap:
-        return SparseMap(self.matrix * 2.0**self.lattice_bits) if self.lattice_bits else self
+        return self._with(self.matrix * 2.0**self.lattice_bits) if self.lattice_bits else self
 
     @property
     def largest_entry(self) -> float:
@@ -217,7 +222,15 @@ class SparseMap(LinearMap):
     def rounded(self, bits: int) -> "SparseMap":
         """The map with every entry rounded to the nearest multiple of 2^−bits."""
         entries = np.ldexp(np.round(np.ldexp(self.matrix.data, bits)), -bits)
-        return SparseMap(sp.csr_array((entries, self.matrix.indices, self.matrix.indptr), self.matrix.shape))
+        return self._with(sp.csr_array((entries, self.matrix.indices, self.matrix.indptr), self.matrix.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class JointMap(SparseMap):
+    """An explicit sparse matrix over the combinations of values of several attributes, the last varying fastest."""
+
+    sizes: tuple[int, ...]
+    """How many values each of the attributes has; the matrix has a column for each combination."""
 
 
 def fractional_bits(values: NDArray[np.generic]) -> int:
@@ -240,13 +253,16 @@ def fractional_bits(values: NDArray[np.generic]) -> int:
 
 @dataclass(frozen=True)
 class Kronecker:
-    """F₁ ⊗ F₂ ⊗ … acting on arrays with one axis for each factor."""
+    """F₁ ⊗ F₂ ⊗ … acting on arrays with one axis for each attribute: one for each factor, or several for a joint one.
+
+    Answers have one axis for each factor.
+    """
 
     maps: tuple[LinearMap, ...]
 
     @property
     def shape_in(self) -> tuple[int, ...]:
-        return tuple(each.columns for each in self.maps)
+        return tuple(size for each in self.maps for size in _sizes(each))
 
     @property
     def shape_out(self) -> tuple[int, ...]:
@@ -254,6 +270,8 @@ class Kronecker:
 
     def apply(self, array: Array) -> Array:
         """The product on a table; axes that shrink go first, so that later ones have less to do."""
+        if self.is_joint:
+            array = array.reshape([each.columns for each in self.maps])
         for axis in self._order(lambda each: each.rows / each.columns):
             array = self.maps[axis].apply(array, axis)
         return array
@@ -262,11 +280,21 @@ class Kronecker:
         """The transposed product; axes that grow go last."""
         for axis in self._order(lambda each: each.columns / max(each.rows, 1)):
             array = self.maps[axis].adjoint(array, axis)
-        return array
+        return array.reshape(self.shape_in) if self.is_joint else array
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether some factor is about several attributes together."""
+        return any(isinstance(each, JointMap) for each in self.maps)
 
     def _order(self, growth: Callable[[LinearMap], float]) -> Sequence[int]:
         return sorted(range(len(self.maps)), key=lambda axis: growth(self.maps[axis]))
 
     def column_norms(self, power: int) -> tuple[NDArray[np.float64], ...]:
-        """One vector for each axis; the norm of a column is the product of its entries."""
+        """One vector for each factor; the norm of a column is the product of its entries."""
         return tuple(each.column_norms(power) for each in self.maps)
+
+
+def _sizes(each: LinearMap) -> tuple[int, ...]:
+    """The lengths of the axes that a map acts on."""
+    return each.sizes if isinstance(each, JointMap) else (each.columns,)

@@ -23,10 +23,13 @@ determined if each of these parts lies in the span of some measurement. The part
 lies in no span unless one measurement tells all of them apart: where none does, q is not determined. What is then still
 open is settled by linear algebra on all measurements at once where they are few and small, and else not determined,
 which errs on the safe side.
+
+A joint factor, such as "a==b", counts as that of one more attribute, whose values are the combinations of a's and b's.
+What follows then also follows where that attribute is known to be a function of the others. Besides, it is determined
+where the counts are that it adds up, of the marginal of its attributes.
 """
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -36,16 +39,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.declarations import spell_attribute
-from consilience.domain.domains import Domain
 from consilience.domain.factors import AllRanges, Factor, Haar, Identity, Nominal, Prefix, Tree
-from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.kernels.linear_maps import LinearMap
-from consilience.kernels.row_spaces import RowSpace, alike, has_no_mean, is_constant
+from consilience.kernels.row_spaces import RowSpace, alike, is_constant
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
+from consilience.measurements.row_spans import (
+    MOST_COLUMNS,
+    KnownQuery,
+    Marks,
+    QueryAxes,
+    adds_up_only,
+    rows_within,
+    within_stack,
+)
 
-Marks = NDArray[np.bool_]
 BasisName = Literal["measured", "modelled", "not measured"]
 
 BASES: tuple[BasisName, ...] = ("measured", "modelled", "not measured")
@@ -59,12 +69,11 @@ DETERMINE_ALL = (Identity, Prefix, AllRanges, Haar, Nominal)
 PARTITION_PLANS = {"dawa", "php"}
 """Plans that cut an attribute into bins by looking at every value of it."""
 
+MOST_CELLS = 2**22
+"""The marginal of a joint factor's attributes is looked at cell by cell up to this size."""
+
 MOST_PARTS = 6
 """Queries that tell more attributes apart than these have too many parts to be looked up one by one."""
-
-MOST_COLUMNS = 400
-"""Measurements are put together by linear algebra in up to so many dimensions, which takes a few hundredths of a
-second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,18 +196,6 @@ def columns_basis(measured: MeasurementSet) -> ColumnsBasis:
     return ColumnsBasis({name: found.basis(Query.marginal(name)).worst for name in names}, found.groups)
 
 
-@dataclass(frozen=True, eq=False)
-class _Known:
-    """One measured query: what it determines of each attribute that it tells apart."""
-
-    query: Query
-    spaces: dict[str, RowSpace]
-    determines: bool = True
-    """False of what was looked at without a number for each answer."""
-    released: Marks | None = None
-    """Which answers were released, where some were withheld."""
-
-
 class Evidence:
     """What a set of measurements and its public facts say about queries, worked out once."""
 
@@ -231,8 +228,8 @@ class Evidence:
         """The attributes that measurements tell apart, those in one group that measurements link with each other."""
         group_of: dict[str, list[str]] = {}
         for known in self._known:
-            linked = {id(group): group for name in known.spaces if (group := group_of.get(name)) is not None}
-            joined = list(dict.fromkeys(itertools.chain(*linked.values(), known.spaces)))
+            linked = {id(group): group for name in known.linked if (group := group_of.get(name)) is not None}
+            joined = list(dict.fromkeys(itertools.chain(*linked.values(), known.linked)))
             if len(linked) != 1 or len(joined) > max(map(len, linked.values())):
                 group_of |= dict.fromkeys(joined, joined)
         ordered = {id(group_of[name]): group_of[name] for name in self.domain.counted_names if name in group_of}
@@ -244,45 +241,52 @@ class Evidence:
 
     def basis(self, query: Query) -> Basis:
         """What each answer of a query stands on."""
-        bound = query.bind(self.domain)
-        axes = _Axes(bound)
-        told = {name: self._tells_apart(name, each) for name, each in axes.maps.items()}
-        looked_at = axes.product(told) if self._known else np.zeros(axes.shape, dtype=np.bool_)
-        unrelated = np.zeros(axes.shape, dtype=np.bool_)
-        for one, other in itertools.combinations(axes.maps, 2):
-            if self._group_of.get(one, -1) != self._group_of.get(other, -2):
-                unrelated |= axes.product({one: axes.varies[one], other: axes.varies[other]})
-        looked_at &= ~unrelated
+        query = query.in_order()
+        axes = QueryAxes(query.bind(self.domain))
+        told = [(key, axes.all_of(key, self._tells_apart(name, each))) for key, name, each in axes.parts]
+        varies = [(key, name, ~axes.all_of(key, is_constant(each))) for key, name, each in axes.parts]
+        looked_at = np.full(axes.shape, bool(self._known))
+        for key, marks in told:
+            looked_at &= axes.product({key: marks})
+        for (one, name, here), (other, second, there) in itertools.combinations(varies, 2):
+            if self._group_of.get(name, -1) != self._group_of.get(second, -2):
+                looked_at &= ~(axes.product({one: here}) & axes.product({other: there}))
         codes = np.where(looked_at, MODELLED, NOT_MEASURED)
         codes[self._determined(query, axes, looked_at)] = MEASURED
-        missing = [name for name, marks in told.items() if not marks.all()]
+        missing = [name for (_, marks), (_, name, _) in zip(told, varies, strict=True) if not marks.all()]
         unmeasured = tuple(name for name in missing if name not in self._group_of)
         too_fine = tuple(name for name in missing if name in self._group_of)
         asked: dict[object, list[str]] = {}
-        for name in axes.maps:
-            if axes.varies[name].any():
-                asked.setdefault(self._group_of.get(name, name), []).append(name)
+        for name in (name for _, name, marks in varies if marks.any()):
+            asked.setdefault(self._group_of.get(name, name), []).append(name)
         return Basis(codes.astype(np.int8).ravel(), unmeasured, too_fine, tuple(map(tuple, asked.values())))
 
-    def _of_measurement(self, each: Measurement) -> Iterable[_Known]:
+    def _of_measurement(self, each: Measurement) -> Iterable[KnownQuery]:
         if each.kind == "linear":
             yield self._of_query(each.query, released=None if each.censored is None else ~each.censored)
         elif each.selection is not None and "workload" in each.selection:
             workload = Workload.from_json(each.selection["workload"], where=each.name)
             yield from (self._of_query(query, determines=False) for query in workload.queries)
 
-    def _of_query(self, query: Query, *, determines: bool = True, released: Marks | None = None) -> _Known:
+    def _of_query(self, query: Query, *, determines: bool = True, released: Marks | None = None) -> KnownQuery:
+        query = query.in_order()
         spaces = {}
         for name, factor in query.factors:
             space = self._space(name, factor)
             if space is not None:
                 spaces[name] = space
-        return _Known(query, spaces, determines and released is None, released)
+        linked = tuple(spaces)
+        if not query.is_product:
+            parts = QueryAxes(query.bind(self.domain)).parts
+            linked = tuple(name for key, name, each in parts if key in spaces and not is_constant(each).all())
+            for key, name, each in parts:
+                self._factors.setdefault(name, {}).update({} if key == name else {dict(query.factors)[key]: each})
+        return KnownQuery(query, spaces, linked, determines and released is None, released)
 
     def _space(self, name: str, factor: Factor) -> RowSpace | None:
         """What a factor determines of an attribute; None where it sums over all values."""
         if (name, factor) not in self._spaces:
-            each = factor.bind(self.domain[name])
+            each = factor.bind_over([self.domain[one] for one in factor.attributes_of(name)])
             self._spaces[name, factor] = None
             if not is_constant(each).all():
                 self._factors.setdefault(name, {})[factor] = each
@@ -296,13 +300,12 @@ class Evidence:
         """For each row of an asked factor whether measurements told apart what it tells apart."""
         if name not in self._told_apart:
             maps = list(self._factors.get(name, {}).values())
-            size = self.domain[name].size
-            self._told_apart[name] = RowSpace.of_groups(alike(maps, size))
+            self._told_apart[name] = RowSpace.of_groups(alike(maps, asked.columns))
         return self._told_apart[name].contains(asked)
 
-    def _determined(self, query: Query, axes: "_Axes", possible: Marks) -> Marks:
+    def _determined(self, query: Query, axes: QueryAxes, possible: Marks) -> Marks:
         """Which answers are linear combinations of known numbers, of those for which this is possible at all."""
-        found = np.zeros(axes.shape, dtype=np.bool_)
+        found = self._sums_of_determined(query, axes)
         for known in self._known:
             if known.released is not None and known.query == query:
                 found |= known.released.reshape(axes.shape)
@@ -311,7 +314,7 @@ class Evidence:
             if known.determines and all(
                 known.spaces[name].contains_constants for name in known.spaces.keys() - axes.maps.keys()
             ):
-                found |= axes.product({name: _rows_within(known, axes, name) for name in axes.maps})
+                found |= axes.product({name: rows_within(known, axes, name) for name in axes.maps})
                 if found.all():
                     return found
         # Nothing that no measurement holds whole can follow from several, either.
@@ -328,7 +331,15 @@ class Evidence:
             found |= left & self._determined_together(axes)
         return found
 
-    def _holding(self, axes: "_Axes") -> Sequence[int]:
+    def _sums_of_determined(self, query: Query, axes: QueryAxes) -> Marks:
+        """Which answers add up known counts of the marginal of a joint factor's attributes; none of products."""
+        wider = query.with_marginals()
+        if query.is_product or wider.bind(self.domain).size > MOST_CELLS:
+            return np.zeros(axes.shape, dtype=np.bool_)
+        known = self.basis(wider).codes == MEASURED
+        return adds_up_only(query.bind(self.domain), known).reshape(axes.shape)
+
+    def _holding(self, axes: QueryAxes) -> Sequence[int]:
         """The known queries that tell apart every attribute that all answers tell apart."""
         return self._telling_apart([name for name in axes.maps if axes.varies[name].all()])
 
@@ -338,7 +349,7 @@ class Evidence:
             return range(len(self._known))
         return sorted(set.intersection(*(self._by_attribute.get(name, set()) for name in names)))
 
-    def _determined_in_parts(self, axes: "_Axes") -> Marks:
+    def _determined_in_parts(self, axes: QueryAxes) -> Marks:
         """Which answers have all their parts, one for each set of attributes, in the spans of measurements."""
         found = np.ones(axes.shape, dtype=np.bool_)
         for size in range(len(axes.maps) + 1):
@@ -357,14 +368,15 @@ class Evidence:
                 found &= ~needed | given
         return found
 
-    def _determined_together(self, axes: "_Axes") -> Marks:
+    def _determined_together(self, axes: QueryAxes) -> Marks:
         """Which answers lie in the span of all measurements at once, if that is small enough to be written out.
 
         First over all attributes; where that is too large, over those that the query's are linked with; and then over
         the query's alone. Of other attributes the measurements that give sums over them are used.
         """
         asked = set(axes.maps)
-        linked = {name for group in self.groups if not asked.isdisjoint(group) for name in group} | asked
+        named = {name for key in asked for name in axes.attributes[key]}
+        linked = {name for group in self.groups if not named.isdisjoint(group) for name in group} | asked
         for names in dict.fromkeys(tuple(sorted(each)) for each in (asked | self._group_of.keys(), linked, asked)):
             if 2 ** len(asked.union(names) & self._group_of.keys()) > MOST_COLUMNS:
                 continue
@@ -374,78 +386,10 @@ class Evidence:
                 if known.determines
                 and all(known.spaces[n].contains_constants for n in known.spaces.keys() - set(names))
             ]
-            found = _within_stack(self.domain, names, usable, axes)
+            found = within_stack(self.domain, names, usable, axes)
             if found is not None:
                 return found
         return np.zeros(axes.shape, dtype=np.bool_)
-
-
-class _Axes:
-    """The factors of a query by attribute, what their rows tell apart, and products over them."""
-
-    def __init__(self, bound: BoundQuery) -> None:
-        self.shape = bound.shape
-        self.maps = dict(zip(bound.attributes, bound.maps, strict=True))
-        self.varies = {name: ~is_constant(each) for name, each in self.maps.items()}
-        self.has_mean = {name: ~has_no_mean(each) for name, each in self.maps.items()}
-        self._place = {name: place for place, name in enumerate(self.maps)}
-
-    def product(self, marks: dict[str, Marks]) -> Marks:
-        """For each answer whether the marks of all its rows are true; attributes without marks have no say."""
-        found = np.ones(self.shape, dtype=np.bool_)
-        for name, own in marks.items():
-            shape = [1] * len(self.shape)
-            shape[self._place[name]] = -1
-            found &= own.reshape(shape)
-        return found
-
-
-def _rows_within(known: _Known, axes: _Axes, name: str) -> Marks:
-    space = known.spaces.get(name)
-    return ~axes.varies[name] if space is None else space.contains(axes.maps[name])
-
-
-def _within_stack(domain: Domain, names: Sequence[str], usable: Sequence[_Known], axes: _Axes) -> Marks | None:
-    """Which answers lie in the span of all these queries over some attributes; None where that is too large.
-
-    Each attribute is first written in an orthonormal basis of the rows, known or asked for, that occur for it.
-    """
-    coordinates: dict[str, NDArray[np.float64]] = {}
-    for name in names:
-        spaces = [known.spaces[name] for known in usable if name in known.spaces]
-        own = RowSpace.of(axes.maps[name]) if name in axes.maps else RowSpace.constants(domain[name].size)
-        vectors = [each.vectors() for each in (*spaces, own, RowSpace.constants(domain[name].size))]
-        if any(each is None for each in vectors):
-            return None
-        joined = RowSpace.of_matrix(np.concatenate([each for each in vectors if each is not None])).vectors()
-        if joined is None:
-            return None
-        coordinates[name] = joined.T
-    columns = math.prod(each.shape[1] for each in coordinates.values())
-    if columns > MOST_COLUMNS or not usable:
-        return None
-    stacked = []
-    for known in usable:
-        parts = [_vectors(domain, known, n) for n in names]
-        stacked.append(
-            reduce(np.kron, [part @ coordinates[n] for n, part in zip(names, parts, strict=True)], np.eye(1))
-        )
-    space = RowSpace.of_matrix(np.concatenate(stacked))
-    order = [*axes.maps, *(name for name in names if name not in axes.maps)]
-    parts = [axes.maps[n].dense() if n in axes.maps else _constants(domain, n) for n in order]
-    answers = reduce(np.kron, [part @ coordinates[n] for n, part in zip(order, parts, strict=True)], np.eye(1))
-    shape = [coordinates[n].shape[1] for n in order]
-    turned = answers.reshape(len(answers), *shape).transpose(0, *(1 + order.index(n) for n in names))
-    return space.contains_rows(turned.reshape(len(answers), -1)).reshape(axes.shape)
-
-
-def _vectors(domain: Domain, known: _Known, name: str) -> NDArray[np.float64]:
-    vectors = known.spaces[name].vectors() if name in known.spaces else None
-    return _constants(domain, name) if vectors is None else vectors
-
-
-def _constants(domain: Domain, name: str) -> NDArray[np.float64]:
-    return np.ones((1, domain[name].size))
 
 
 def _partitioned(measured: MeasurementSet) -> set[str]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.declarations import suggestion
 from consilience.domain.domains import Domain
-from consilience.domain.factors import Haar, Matrix, Moments
+from consilience.domain.factors import Haar, JointMatrix, Matrix, Moments
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import MeasurementError
 from consilience.measurements.noise_laws import Gumbel, NoiseLaw
@@ -216,7 +216,8 @@ class Measurement:
         # Some factors say how many rows they have: a claim that no list of values backs is refused before it is built.
         for name, factor in self.query.factors:
             rows = domain[name].size if isinstance(factor, Haar) else 0
-            rows = factor.order if isinstance(factor, Moments) else factor.rows if isinstance(factor, Matrix) else rows
+            rows = factor.order if isinstance(factor, Moments) else rows
+            rows = factor.rows if isinstance(factor, Matrix | JointMatrix) else rows
             if rows > max(size, 1):
                 self._refuse_length(f"at least {rows}", domain)
         bound = self.query.bind(domain)

@@ -54,6 +54,7 @@ def product_workload(workload: Workload, domain: Domain) -> ProductWorkload:
     places = {name: place for place, name in enumerate(domain.counted_names)}
     terms = []
     for query, weight in workload:
+        query.refuse_joint("the plan Hdmm")
         query.bind(domain)
         grams = {}
         for name, factor in query.factors:

@@ -31,15 +31,17 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.answer_sets import AnswerSets, WeightedQueries
 from consilience.domain.attributes import Attribute, Numeric
 from consilience.domain.domains import Domain
-from consilience.domain.factors import AllRanges, Factor, Identity, Matrix, Prefix, Range, Value
-from consilience.domain.queries import AnswerSets, BoundQuery, Query, WeightedQueries
+from consilience.domain.factors import AllRanges, Factor, Identity, JointMatrix, Matrix, Prefix, Range, Value
+from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import (
     AllRangesMap,
     IdentityMap,
+    JointMap,
     Kronecker,
     LinearMap,
     PrefixMap,
@@ -186,21 +188,24 @@ class QueryError:
 def single_row(bound: BoundQuery, index: int) -> Query:
     """The query that asks for one answer of another, in the plainest words that say exactly that."""
     places = np.unravel_index(index, bound.shape) if bound.shape else ()
-    pairs = zip(bound.query.factors, bound.maps, places, strict=True)
+    pairs = zip(bound.query.factors, bound.groups, bound.maps, places, strict=True)
     factors = [
-        (name, _single_row_factor(factor, each, bound.domain[name], int(place)))
-        for (name, factor), each, place in pairs
+        (name, _single_row_factor(factor, each, [bound.domain[one] for one in names], int(place)))
+        for (name, factor), names, each, place in pairs
     ]
     return Query(tuple(factors))
 
 
-def _single_row_factor(factor: Factor, bound: LinearMap, attribute: Attribute, place: int) -> Factor:
+def _single_row_factor(factor: Factor, bound: LinearMap, attributes: Sequence[Attribute], place: int) -> Factor:
     """One row of a factor: a value or a range where that is the same row, else the row itself."""
     if bound.rows == 1:
         return factor
     unit = np.zeros(bound.rows)
     unit[place] = 1.0
-    row = bound.adjoint(unit, 0)
+    row, attribute = bound.adjoint(unit, 0), attributes[0]
+    if isinstance(bound, JointMap):
+        names = [each.name for each in attributes]
+        return JointMatrix.of(names, bound.sizes, row, names=factor.labels_over(attributes)[place : place + 1])
     for worded in _in_words(factor, attribute, np.flatnonzero(row)):
         if _is_row(worded, attribute, row):
             return worded

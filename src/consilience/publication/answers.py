@@ -252,11 +252,11 @@ def answer_table(
     mean = question.mean_of
     axes = tuple(
         (f"mean of {mean}",) if name == mean else labels
-        for name, labels in zip(bound.attributes, bound.row_labels, strict=True)
+        for name, labels in zip(bound.axis_names, bound.row_labels, strict=True)
     )
     table = AnswerTable(
         query=asked,
-        columns=bound.attributes,
+        columns=bound.axis_names,
         axes=axes,
         labels=tuple(itertools.product(*axes)),
         numbers=_answers(estimate, asked, divisor),

@@ -371,9 +371,12 @@ def _sums_of_random_numbers(estimate: Estimate, query: Query) -> Array:
     """Each answer for a table of random numbers that is a product of one vector for each attribute, of sum 1."""
     bound, names = query.bind(estimate.domain), estimate.domain.counted_names
     sums = np.ones(1)
-    for name, each in zip(bound.attributes, bound.maps, strict=True):
-        vector = generator(0, names.index(name)).random(each.columns)
-        sums = np.multiply.outer(sums, np.asarray(each.apply(vector / vector.sum(), 0))).ravel()
+    for group, each in zip(bound.groups, bound.maps, strict=True):
+        product = np.ones(1)
+        for name in group:
+            vector = generator(0, names.index(name)).random(estimate.domain[name].size)
+            product = np.multiply.outer(product, vector / vector.sum()).ravel()
+        sums = np.multiply.outer(sums, np.asarray(each.apply(product, 0))).ravel()
     return sums
 
 

@@ -81,7 +81,12 @@ class ModelErrors:
     def scopes(self) -> tuple[frozenset[str], ...]:
         """The largest sets of attributes that a measurement or a public fact is about."""
         found = {
-            frozenset(name for name, factor in each.query.factors if not isinstance(factor, Total))
+            frozenset(
+                one
+                for name, factor in each.query.factors
+                if not isinstance(factor, Total)
+                for one in factor.attributes_of(name)
+            )
             for each in self.estimate.measurements
             if each.kind == "linear"
         }

@@ -29,6 +29,7 @@ from consilience.domain import Domain
 from consilience.domain.factors import (
     AllRanges,
     Buckets,
+    Equal,
     Identity,
     Intervals,
     Prefix,
@@ -213,7 +214,7 @@ def _of_queries(usable: Sequence[Measurement], domain: Domain) -> Contrasts | No
 # Checks of declared noise laws that hold whatever the data is.
 
 
-SUMS = (Identity, Total, Value, Subset, Range, Prefix, AllRanges, Buckets, Intervals, Tree)
+SUMS = (Identity, Total, Value, Subset, Equal, Range, Prefix, AllRanges, Buckets, Intervals, Tree)
 """Factors whose answers are sums of counts, and therefore not negative."""
 
 MOST_POINTS = 99

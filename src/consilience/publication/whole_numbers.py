@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators import Estimate
-from consilience.kernels.linear_maps import IdentityMap, LinearMap, SumMap
+from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, SumMap
 from consilience.publication.answers import adds_up
 from consilience.publication.cross_tables import across_axes, listing_axes
 from consilience.publication.intervals import as_query
@@ -127,20 +127,20 @@ def _round_apart(estimate: Estimate, bound: BoundQuery, columns: Sequence[str] |
 
 def _rows_of(bound: BoundQuery, names: Sequence[str], shape: Sequence[int]) -> sp.csr_array:
     """The query as a sparse matrix over the cells of the joint table; its rows in the query's order."""
-    maps = dict(zip(bound.attributes, bound.maps, strict=True))
-    factors = [maps.get(name, SumMap(size)) for name, size in zip(names, shape, strict=True)]
+    summed = [name for name in names if name not in bound.attributes]
+    order = [*bound.attributes, *summed]
     product: Any = sp.csr_array(np.ones((1, 1)))
-    for factor in map(_sparse, factors):
+    for factor in map(_sparse, (*bound.maps, *map(SumMap, bound.domain.sizes(summed)))):
         product = sp.csr_array(sp.kron(product, factor, format="csr"))
-    kept = [place for place, name in enumerate(names) if name in maps]
-    order = [kept.index(names.index(name)) for name in bound.attributes]
-    places = np.arange(bound.size).reshape([factors[place].rows for place in kept]).transpose(order).ravel()
-    return sp.csr_array(product[places])
+    places = np.arange(math.prod(shape)).reshape(bound.domain.sizes(order))
+    return sp.csr_array(product[:, places.transpose([order.index(name) for name in names]).ravel()])
 
 
 def _sparse(factor: LinearMap) -> sp.csr_array:
     if isinstance(factor, IdentityMap):
         return sp.csr_array(sp.eye_array(factor.columns))
+    if isinstance(factor, SparseMap):
+        return sp.csr_array(factor.matrix)
     if factor.rows * factor.columns > 2**24:
         raise TooLarge(f"a query of {factor.rows:,} answers about {factor.columns:,} values is too large to round")
     return sp.csr_array(factor.dense())
@@ -151,7 +151,7 @@ def _margin_rows(bound: BoundQuery, rows: sp.csr_array, columns: Sequence[str] |
     if not adds_up(bound):
         return []
     free = listing_axes(bound.query, bound.shape)
-    across = across_axes(bound.attributes, free, columns)
+    across = across_axes(bound.axis_names, free, columns)
     margins = []
     for summed in (set(across), set(free) - set(across), set(free)):
         kept = [axis for axis in range(len(bound.maps)) if axis not in summed]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Domain, Query, factors
-from consilience.domain.queries import AnswerSets
+from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.privacy.query_scores import WorkloadRows

@@ -105,10 +105,14 @@ def test_every_function_of_the_language_has_an_example() -> None:
 
 def test_factors_without_words_in_the_language_are_named() -> None:
     wordless = {"buckets", "intervals", "nominal", "fourier", "matrix"}
-    spoken = {"identity", "value", "subset", "range"}
-    assert set(FACTORS) == set(_FUNCTIONS) - {"sum"} | wordless | spoken  # the sum is of the kind "mean" in files
+    spoken = {"identity", "value", "subset", "range", "equal"}
+    joint = {"joint-matrix"}
+    assert (
+        set(FACTORS) == set(_FUNCTIONS) - {"sum"} | wordless | spoken | joint
+    )  # the sum is of the kind "mean" in files
     for name in wordless:
         assert f"`{name}(age)`" in QUERY_PAGE
+    assert "`matrix(home, work)`" in QUERY_PAGE
 
 
 def test_pairs_that_the_page_calls_the_same_are_the_same(survey: Domain) -> None:

@@ -82,7 +82,18 @@ def random_factor(rng: np.random.Generator, attribute: Attribute) -> Factor:
 def random_query(rng: np.random.Generator, domain: Domain) -> BoundQuery:
     names = [name for name in domain.names if rng.random() < 0.7]
     rng.shuffle(names)
-    return Query.of({name: random_factor(rng, domain[name]) for name in names}).bind(domain)
+    joint = Query(())
+    if len(names) > 1 and rng.random() < 0.4:
+        together = [names.pop() for _ in range(rng.integers(2, len(names) + 1))]
+        joint = random_joint_query(rng, domain, together)
+    others = Query.of({name: random_factor(rng, domain[name]) for name in names})
+    return Query((*joint.factors, *others.factors)).bind(domain)
+
+
+def random_joint_query(rng: np.random.Generator, domain: Domain, names: list[str]) -> Query:
+    if rng.random() < 0.5 and set.intersection(*(set(domain[name].labels) for name in names)):
+        return Query.equal(*names)
+    return Query.matrix(names, rng.integers(-2, 3, (rng.integers(1, 4), *domain.sizes(names))))
 
 
 def random_stack(seed: int) -> tuple[list[BoundQuery], list[float]]:

@@ -1,4 +1,4 @@
-"""Factors: what a query asks of one attribute. Plain data that names labels and serialises to JSON.
+"""Factors: what a query asks of one attribute, or of several together. Plain data that serialises to JSON.
 
 A factor bound to an attribute is a matrix F whose columns are the attribute's codes and whose rows are answers
 (McKenna et al. 2019, Table 2, and more). `bind` gives it as a `LinearMap`; `row_labels` says what each row is.
@@ -11,6 +11,7 @@ A factor bound to an attribute is a matrix F whose columns are the attribute's c
 """
 
 from consilience.domain.declarations import Declaration, suggestion
+from consilience.domain.factors.joint import Equal, JointFactor, JointMatrix, joint_name
 from consilience.domain.factors.ordered import AllRanges, Fourier, Haar, Intervals, Nominal, Prefix, Tree
 from consilience.domain.factors.selections import (
     Buckets,
@@ -29,11 +30,14 @@ __all__ = [
     "FACTORS",
     "AllRanges",
     "Buckets",
+    "Equal",
     "Factor",
     "Fourier",
     "Haar",
     "Identity",
     "Intervals",
+    "JointFactor",
+    "JointMatrix",
     "Matrix",
     "Mean",
     "Moments",
@@ -45,6 +49,7 @@ __all__ = [
     "Tree",
     "Value",
     "factor_from_json",
+    "joint_name",
 ]
 
 FACTORS: dict[str, type[Factor]] = {
@@ -66,6 +71,8 @@ FACTORS: dict[str, type[Factor]] = {
         Nominal,
         Fourier,
         Matrix,
+        Equal,
+        JointMatrix,
     )
 }
 

@@ -20,7 +20,7 @@ from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, S
 
 
 class Factor(ABC):
-    """One attribute's part of a query."""
+    """One attribute's part of a query; a `JointFactor` is that of several attributes."""
 
     kind: ClassVar[str]
     word: ClassVar[str] = ""
@@ -35,6 +35,18 @@ class Factor(ABC):
     @abstractmethod
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         """What each row of the matrix answers."""
+
+    def attributes_of(self, name: str) -> tuple[str, ...]:
+        """The attributes that the factor is about, where a query files it under this name."""
+        return (name,)
+
+    def bind_over(self, attributes: Sequence[Attribute]) -> LinearMap:
+        """The factor as a matrix over the codes of the attributes that it is about, one for most kinds."""
+        return self.bind(attributes[0])
+
+    def labels_over(self, attributes: Sequence[Attribute]) -> tuple[str, ...]:
+        """What each row of `bind_over` answers."""
+        return self.row_labels(attributes[0])
 
     def on_lattice(self, bits: int) -> "Factor | None":
         """The factor rounded to the lattice 2^−bits, for kinds that round themselves; None for the others."""

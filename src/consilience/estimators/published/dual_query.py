@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Query
+from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.domains import Domain
-from consilience.domain.queries import AnswerSets
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, FileFormatError, MeasurementError
 from consilience.estimators.base import (

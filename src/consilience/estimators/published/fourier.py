@@ -408,6 +408,8 @@ class _Reading:
     def of(evidence: Evidence) -> "_Reading | None":
         """None where some factor is neither a sign, nor a sum, nor the counts of a flag."""
         query = evidence.scoped
+        if query.is_joint:
+            return None
         axes, both, scale = [], [], 1.0
         for place, each in zip(query.axes, query.maps, strict=True):
             kind = _kind_of(each)
@@ -448,6 +450,8 @@ def _kind_of(each: LinearMap) -> tuple[str, float] | None:
 def _told_flags(query: Query, domain: Domain, bits: dict[str, int]) -> tuple[int, int] | None:
     """The flags, as bits, whose sign alone a query tells, and those whose counts; None where it tells neither."""
     signs, counts = 0, marginal_bits(query, bits)
+    if counts is None and not query.is_product:
+        return None
     if counts is None:
         counts, bound = 0, query.bind(domain)
         for name, each in zip(bound.attributes, bound.maps, strict=True):

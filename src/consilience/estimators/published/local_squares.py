@@ -196,6 +196,11 @@ class LocalSquares:
                     False, f"the answers to {each.query.describe()!r} were clipped or withheld; least squares need all"
                 )
             query = query_on_scope(each.query, measured.domain)
+            if query.is_joint:
+                return Suitability(
+                    False,
+                    f"the query {each.query.describe()!r} is about several attributes together; it takes products",
+                )
             large = [each for each in query.maps if not _is_invertible(each)]
             scopes |= {} if exact else {query.scope: None}
             if large:

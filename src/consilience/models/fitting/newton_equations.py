@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
+from consilience.kernels.linear_maps import IdentityMap, JointMap, Kronecker, LinearMap
 from consilience.models.fitting import shared_margins
 from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, Monitor
 from consilience.models.fitting.shared_margins import CoarseCorrection, SharedMargins
@@ -222,7 +222,7 @@ def _inverses(maps: Kronecker) -> tuple[Array | None, ...] | None:
         if isinstance(each, IdentityMap):
             found.append(None)
             continue
-        if each.columns > MOST_VALUES or each.rows < each.columns:
+        if each.columns > MOST_VALUES or each.rows < each.columns or isinstance(each, JointMap):
             return None
         left, singular, right = np.linalg.svd(each.dense(), full_matrices=False)
         if singular[-1] < FULL_RANK * singular[0]:

@@ -19,8 +19,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.domains import Domain
-from consilience.domain.queries import AnswerSets, Query
+from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.base import check_whole

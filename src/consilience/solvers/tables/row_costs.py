@@ -230,7 +230,10 @@ or up to this multiple of cells · queries: there both took as long (3-way margi
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of one query: the axes of the table it acts on, its maps along them, and what each row is times."""
+    """The rows of one query: the axes of the table it acts on, its maps along them, and what each row is times.
+
+    Where a map acts on several axes together there are fewer maps than axes, and no products of rows.
+    """
 
     axes: tuple[int, ...]
     maps: tuple[LinearMap, ...]
@@ -276,7 +279,8 @@ class RowProducts:
 
 def are_affordable(shape: Sequence[int], queries: Sequence[Rows]) -> bool:
     """Whether the matrix is small enough to factor, and its blocks come from tables that are small enough to sum."""
-    if sum(query.weights.size for query in queries) > MOST_ROWS:
+    joint = any(len(query.maps) < len(query.axes) for query in queries)
+    if joint or sum(query.weights.size for query in queries) > MOST_ROWS:
         return False
     pairs = itertools.combinations_with_replacement(queries, 2)
     work, largest = 0, 0
