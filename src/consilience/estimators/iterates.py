@@ -189,8 +189,10 @@ class SavedIterates:
         found |= {name: getattr(self, name) for name in (*self.TEXTS, *self.NUMBERS)}
         for name in self.ARRAYS:
             values = getattr(self, name)
-            unknown = name in self.UNKNOWN and np.isnan(values).any()
-            found[name] = np.where(np.isnan(values), None, values).tolist() if unknown else values.tolist()
+            if name in self.UNKNOWN and np.isnan(values).any():
+                values = values.astype(object)
+                values[np.isnan(getattr(self, name))] = None
+            found[name] = values.tolist()
         return found | {"private": self.private, "method": self.method, "diagnostics": self.diagnostics}
 
     def save(self, path: str | Path) -> None:

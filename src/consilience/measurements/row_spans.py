@@ -53,7 +53,7 @@ class QueryAxes:
 
     def all_of(self, key: str, marks: Marks) -> Marks:
         """For each row of a factor whether all the marks are true that an attribute's part has for it."""
-        return marks.reshape(self.maps[key].rows, -1).all(axis=1)
+        return np.asarray(marks.reshape(self.maps[key].rows, -1).all(axis=1))
 
     def product(self, marks: dict[str, Marks]) -> Marks:
         """For each answer whether the marks of all its rows are true; attributes without marks have no say."""
