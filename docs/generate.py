@@ -1,12 +1,15 @@
 """Writes what is generated on the pages: `python docs/generate.py`. A test fails when something is out of date.
 
-The page of commands is written whole. Other pages have blocks between `<!-- generated: NAME -->` and
-`<!-- end -->`, which are filled from `benchmarks/results`, or from the sources: a number on a page is never typed.
+The pages of commands and of the papers' items are written whole. Other pages have blocks between
+`<!-- generated: NAME -->` and `<!-- end -->`, which are filled from `benchmarks/results`, or from the sources: a number
+on a page is never typed.
 """
 
+import importlib
 import json
 import re
 import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +47,16 @@ def _all_commands(command, words: list[str]):
     yield words, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from _all_commands(inner, [*words, name])
+
+
+def paper_tables() -> str:
+    """The page of everything in the papers, from the entries that the tests in `tests/papers` check."""
+    sys.path.insert(0, str(HERE.parent / "tests" / "papers"))
+    try:
+        paper_items = importlib.import_module("paper_items")
+    finally:
+        sys.path.pop(0)
+    return paper_items.tables(paper_items.papers())
 
 
 def with_blocks(name: str) -> str:
@@ -505,6 +518,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "../README.md": lambda: with_blocks("../README.md"),
     "../CONTRIBUTING.md": lambda: with_blocks("../CONTRIBUTING.md"),
     "reference/commands.md": command_reference,
+    "reference/papers.md": paper_tables,
     "how-to/choose-a-method.md": lambda: with_blocks("how-to/choose-a-method.md"),
     "how-to/answer-any-marginal.md": lambda: with_blocks("how-to/answer-any-marginal.md"),
     "concepts/iterates.md": lambda: with_blocks("concepts/iterates.md"),
