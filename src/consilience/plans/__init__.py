@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
     from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
+    from consilience.plans.published.histograms_as_published import DawaAsPublished, EfpaAsPublished, PhpAsPublished
     from consilience.plans.published.marginals import DataCube, Fourier, Learning
     from consilience.plans.published.mwem import Mwem, MwemModels
     from consilience.plans.published.privbayes import PrivBayes
@@ -37,9 +38,11 @@ __all__ = [
     "ClusterGrid",
     "DataCube",
     "Dawa",
+    "DawaAsPublished",
     "Direct",
     "DualQuery",
     "Efpa",
+    "EfpaAsPublished",
     "Flat",
     "Forest",
     "Fourier",
@@ -57,6 +60,7 @@ __all__ = [
     "Mwem",
     "MwemModels",
     "Php",
+    "PhpAsPublished",
     "PrivBayes",
     "ResidualPlanner",
     "SampleAndAggregate",
@@ -72,9 +76,11 @@ _HOMES = {
     "ClusterGrid": "published.clusters",
     "DataCube": "published.marginals",
     "Dawa": "published.histograms",
+    "DawaAsPublished": "published.histograms_as_published",
     "Direct": "marginals",
     "DualQuery": "published.dual_query",
     "Efpa": "published.histograms",
+    "EfpaAsPublished": "published.histograms_as_published",
     "Flat": "marginals",
     "Forest": "forest",
     "Fourier": "published.marginals",
@@ -92,6 +98,7 @@ _HOMES = {
     "Mwem": "published.mwem",
     "MwemModels": "published.mwem",
     "Php": "published.histograms",
+    "PhpAsPublished": "published.histograms_as_published",
     "PrivBayes": "published.privbayes",
     "ResidualPlanner": "residual_planner",
     "SampleAndAggregate": "published.clusters",
