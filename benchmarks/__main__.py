@@ -29,6 +29,7 @@ BENCHMARKS = {
     "iterate-coverage": "benchmarks.accuracy.iterate_coverage",
     "iterates": "benchmarks.speed.iterates",
     "mechanisms": "benchmarks.accuracy.mechanisms",
+    "published-histograms": "benchmarks.accuracy.published_histograms",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
     "synthetic": "benchmarks.accuracy.synthetic",

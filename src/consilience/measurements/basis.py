@@ -66,7 +66,7 @@ MEASURED, MODELLED, NOT_MEASURED = range(3)
 DETERMINE_ALL = (Identity, Prefix, AllRanges, Haar, Nominal)
 """Factors from whose answers every value follows."""
 
-PARTITION_PLANS = {"dawa", "php"}
+PARTITION_PLANS = {"dawa", "dawa-published", "php", "php-published"}
 """Plans that cut an attribute into bins by looking at every value of it."""
 
 MOST_CELLS = 2**22

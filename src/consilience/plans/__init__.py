@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
     from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
+    from consilience.plans.published.histograms_as_published import DawaAsPublished, EfpaAsPublished, PhpAsPublished
     from consilience.plans.published.marginals import DataCube, Fourier, Learning
     from consilience.plans.published.mwem import Mwem, MwemModels
     from consilience.plans.published.privbayes import PrivBayes
@@ -39,9 +40,11 @@ __all__ = [
     "ClusterGrid",
     "DataCube",
     "Dawa",
+    "DawaAsPublished",
     "Direct",
     "DualQuery",
     "Efpa",
+    "EfpaAsPublished",
     "Flat",
     "Forest",
     "Fourier",
@@ -59,6 +62,7 @@ __all__ = [
     "Mwem",
     "MwemModels",
     "Php",
+    "PhpAsPublished",
     "PrivBayes",
     "ResidualPlanner",
     "SampleAndAggregate",
@@ -75,9 +79,11 @@ _HOMES = {
     "ClusterGrid": "published.clusters",
     "DataCube": "published.marginals",
     "Dawa": "published.histograms",
+    "DawaAsPublished": "published.histograms_as_published",
     "Direct": "marginals",
     "DualQuery": "published.dual_query",
     "Efpa": "published.histograms",
+    "EfpaAsPublished": "published.histograms_as_published",
     "Flat": "marginals",
     "Forest": "forest",
     "Fourier": "published.marginals",
@@ -95,6 +101,7 @@ _HOMES = {
     "Mwem": "published.mwem",
     "MwemModels": "published.mwem",
     "Php": "published.histograms",
+    "PhpAsPublished": "published.histograms_as_published",
     "PrivBayes": "published.privbayes",
     "ResidualPlanner": "residual_planner",
     "SampleAndAggregate": "published.clusters",

@@ -79,9 +79,14 @@ class PartialGate:
         self.rows_per_unit = gate.rows_per_unit
 
     def measure(
-        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+        self,
+        queries: Query | Sequence[Query],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        sensitivity_at_least: float = 0.0,
     ) -> tuple[Measurement, ...]:
-        return self._gate.measure(queries, budget, shares=shares)
+        return self._gate.measure(queries, budget, shares=shares, sensitivity_at_least=sensitivity_at_least)
 
     def sum_records(
         self,

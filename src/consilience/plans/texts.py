@@ -7,6 +7,7 @@ views [2 [8]]                           a few larger marginals that hold every p
 histogram age [16] [geometric]          a tree of counts over one attribute
 wavelet [age,income]                    Privlet
 efpa age · php age · dawa age           the histogram mechanisms of these names
+efpa-published age · php-published age  as they were published, for comparison with ours; so is dawa-published
 matrix age ranges [p-identity]          the matrix mechanism for a workload of one attribute
 low-rank age prefix                     the low-rank mechanism, likewise
 fourier 2 · data-cube 2                 all marginals over two attributes, as the mechanisms of these names have them
@@ -190,6 +191,9 @@ WITH_WORDS: Mapping[str, Callable[[str], Plan]] = {
     "efpa": lambda text: _plan("published.histograms.Efpa")(text),
     "php": lambda text: _plan("published.histograms.Php")(text),
     "dawa": lambda text: _plan("published.histograms.Dawa")(text),
+    "efpa-published": lambda text: _plan("published.histograms_as_published.EfpaAsPublished")(text),
+    "php-published": lambda text: _plan("published.histograms_as_published.PhpAsPublished")(text),
+    "dawa-published": lambda text: _plan("published.histograms_as_published.DawaAsPublished")(text),
     "matrix": _matrix,
     "low-rank": lambda text: _plan("matrix_mechanism.LowRank")(*_workload(text.split())),
     "k-means": _k_means,

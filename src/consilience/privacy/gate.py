@@ -70,9 +70,14 @@ class Gate(Protocol):
         ...
 
     def measure(
-        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+        self,
+        queries: Query | Sequence[Query],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        sensitivity_at_least: float = 0.0,
     ) -> tuple[Measurement, ...]:
-        """Noisy answers to queries measured together at this price."""
+        """Noisy answers to queries measured together at this price; a larger sensitivity asks for more noise."""
         ...
 
     def sum_records(
@@ -124,9 +129,15 @@ class PricingGate(_Priced):
         self.kept: list[Measurement] = []
 
     def measure(
-        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+        self,
+        queries: Query | Sequence[Query],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        sensitivity_at_least: float = 0.0,
     ) -> tuple[Measurement, ...]:
-        price = self._priced(price_queries, _as_list(queries), budget, shares=shares)
+        asked, least = _as_list(queries), sensitivity_at_least
+        price = self._priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
         self._account.charge(budget)
         self.prices.append(price)
         return tuple(zero_measurement(each) for each in price.queries)
@@ -198,9 +209,15 @@ class DataGate(_Priced):
         self._scored: tuple[object, NDArray[np.int64]] | None = None
 
     def measure(
-        self, queries: Query | Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+        self,
+        queries: Query | Sequence[Query],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        sensitivity_at_least: float = 0.0,
     ) -> tuple[Measurement, ...]:
-        price = self._priced(price_queries, _as_list(queries), budget, shares=shares)
+        asked, least = _as_list(queries), sensitivity_at_least
+        price = self._priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
         described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
         self._account.charge(budget)
         recorded = self._recorded(["measure", budget.to_json(), described])

@@ -316,22 +316,32 @@ class LeastCostPartition:
         if counts.size == 1 or per_step < SMALLEST_EPSILON:
             return [0]
         family = interval_family(counts.size, self.intervals)
-        unit = 2**self.bits
+        largest = max(self.sensitivity(width) for width, _ in family)
         noisy = [
-            noise.laplace(costs, laplace_scale(per_step, (deviation_sensitivity(width) + 1) * unit))
+            noise.laplace(costs, laplace_scale(per_step, self.sensitivity(width) + largest))
             for (width, _), costs in zip(family, self.costs(counts, family), strict=True)
         ]
         return least_cost_starts(counts.size, family, noisy)
+
+    def sensitivity(self, width: int) -> int:
+        """By how many units of 2^−b one record more or less changes the cost of an interval of so many codes."""
+        return deviation_sensitivity(width) * 2**self.bits
 
     def costs(self, counts: Integers, family: Sequence[tuple[int, int]]) -> list[Integers]:
         """For each length the cost of its intervals, first to last; confidential."""
         once = round(self.bucket_noise * 2**self.bits)
         if self.intervals == "all":
-            rows = [prefix_deviations(counts[first:]) for first in range(counts.size)]
+            rows = [self._prefixes(counts[first:]) for first in range(counts.size)]
             found = [np.array([row[width] for row in rows[: counts.size - width + 1]]) for width, _ in family]
         else:
-            found = [window_deviations(counts, width)[::step] for width, step in family]
-        return [deviations * 2**self.bits + once for deviations in found]
+            found = [self._windows(counts, width)[::step] for width, step in family]
+        return [deviations + once for deviations in found]
+
+    def _prefixes(self, counts: Integers) -> Integers:
+        return prefix_deviations(counts) * 2**self.bits
+
+    def _windows(self, counts: Integers, width: int) -> Integers:
+        return window_deviations(counts, width) * 2**self.bits
 
     def fingerprint(self) -> Sequence[object]:
         return ["least-cost-partition", self.attribute, self.bucket_noise, self.intervals, self.bits, MOST_INTERVALS]

@@ -9,6 +9,9 @@ adds to the answers of q, and m the records one protected unit may contribute:
 so that max_x Σ_q ‖a_q(x)‖₁ / scale_q = ε, and max_x Σ_q ‖a_q(x)‖₂² / (2 stddev_q²) = ρ. Queries on disjoint cells are
 parallel by that maximum. Scales are raised by a relative 10⁻¹², which covers the rounding of floating-point sums, so
 that the price is never above the budget.
+
+A caller may ask for noise as if the sensitivity were larger than it is, as published mechanisms do whose bound is not
+tight. S becomes the larger of the two numbers: more noise than the price needs, never less.
 """
 
 from __future__ import annotations
@@ -85,8 +88,12 @@ def price_queries(
     shares: Sequence[float] | None = None,
     neighbours: Neighbours = "add-remove",
     rows_per_unit: int = 1,
+    sensitivity_at_least: float = 0.0,
 ) -> Price:
-    """The noise scales at which measuring the queries together costs exactly the budget."""
+    """The noise scales at which measuring the queries together costs exactly the budget.
+
+    With `sensitivity_at_least` above the queries' own sensitivity it costs no more than the budget.
+    """
     fractions = normalised_shares(shares, len(queries))
     bounds = [_on_lattice(query.bind(domain)) for query in queries]
     pure = budget.additive_unit == "epsilon"
@@ -95,6 +102,10 @@ def price_queries(
     stacked = sensitivity(bounds, norm=norm, neighbours=neighbours, weights=weights)
     if stacked.value <= 0:
         raise DeclarationError("these queries do not depend on the data under this neighbour relation; measure others")
+    if not 0 <= sensitivity_at_least < math.inf:
+        raise DeclarationError(f"a sensitivity of at least {sensitivity_at_least} was asked for; give a finite number")
+    if sensitivity_at_least > stacked.value:
+        stacked = Sensitivity(sensitivity_at_least, exact=False)
     amount = float(budget.amount)
     common = rows_per_unit * stacked.value / (amount if pure else math.sqrt(2 * amount)) * (1 + ROUNDING_MARGIN)
     law = DiscreteLaplace if pure else DiscreteGaussian

@@ -178,7 +178,7 @@ SAME = 1e-11
 """Sums of random numbers that differ by less than this share of themselves are the same sum."""
 
 ADAPTIVE_PLANS = {"aim", "best-buy", "dawa", "dual-query", "efpa", "forest", "mst", "mwem", "mwem-models", "php"}
-ADAPTIVE_PLANS |= {"privbayes", "views"}
+ADAPTIVE_PLANS |= {"dawa-published", "efpa-published", "php-published", "privbayes", "views"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from consilience.measuring import measure
 from consilience.plans.base import in_two_parts
 from consilience.plans.histogram import Histogram
 from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
+from consilience.plans.published.histograms_as_published import DawaAsPublished, EfpaAsPublished, PhpAsPublished
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
@@ -27,6 +28,10 @@ PLANS = {
     "dawa": Dawa("a", partition_share=1 / 7),
     "dawa all": Dawa("a", intervals="all", branching=3),
     "dawa ranges": Dawa("a", ranges=[("0", "0")]),
+    "efpa-published": EfpaAsPublished("a", selection_share=1 / 3),
+    "php-published": PhpAsPublished("a", partition_share=0.37),
+    "dawa-published": DawaAsPublished("a", partition_share=1 / 7),
+    "dawa-published all": DawaAsPublished("a", intervals="all", ranges=[("0", "0")]),
 }
 AMOUNTS = {"epsilon": {"epsilon": 0.7}, "rho": {"rho": 0.3}, "epsilon-delta": {"epsilon": 0.9, "delta": 1e-6}}
 
@@ -99,7 +104,8 @@ def test_units_with_several_rows_get_more_noise_and_flatter_choices() -> None:
 
 
 def test_unknown_attributes_are_refused() -> None:
-    for plan in (Histogram("z"), Wavelet(("z",)), Efpa("z"), Php("z"), Dawa("z")):
+    published = (EfpaAsPublished("z"), PhpAsPublished("z"), DawaAsPublished("z"))
+    for plan in (Histogram("z"), Wavelet(("z",)), Efpa("z"), Php("z"), Dawa("z"), *published):
         with pytest.raises(DeclarationError):
             measure(domain_of(7), plan, epsilon=1.0, dry_run=True)
 

@@ -6,8 +6,10 @@ from consilience.domain import Query, Workload
 from consilience.errors import DeclarationError
 from consilience.plans import (
     Dawa,
+    DawaAsPublished,
     Direct,
     Efpa,
+    EfpaAsPublished,
     Flat,
     Histogram,
     KMeans,
@@ -16,6 +18,7 @@ from consilience.plans import (
     MatrixMechanism,
     Mwem,
     Php,
+    PhpAsPublished,
     Wavelet,
     plan_from_text,
 )
@@ -38,6 +41,9 @@ from consilience.privacy.measure import Plan
         ("efpa age", Efpa("age")),
         ("php hours per week", Php("hours per week")),
         ("dawa age", Dawa("age")),
+        ("efpa-published hours per week", EfpaAsPublished("hours per week")),
+        ("php-published age", PhpAsPublished("age")),
+        ("dawa-published age", DawaAsPublished("age")),
         ("matrix age", MatrixMechanism("ranges", "age")),
         ("matrix age prefix eigen", MatrixMechanism("prefix", "age", "eigen")),
         ("low-rank hours per week identity", LowRank("identity", "hours per week")),

@@ -84,6 +84,20 @@ def test_disjoint_queries_are_measured_in_parallel() -> None:
     assert [each.noise.scale for each in priced.queries] == pytest.approx([1, 1])
 
 
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+def test_a_larger_sensitivity_buys_more_noise_and_a_smaller_one_changes_nothing(unit: str) -> None:
+    query = Query.of({"c": factors.Prefix()})
+    own = price_queries([query], DOMAIN, budget(**{unit: 1.0}))
+    for least, factor in ((0.0, 1.0), (own.sensitivity.value / 2, 1.0), (3 * own.sensitivity.value, 3.0)):
+        found = price_queries([query], DOMAIN, budget(**{unit: 1.0}), sensitivity_at_least=least)
+        expected = factor * own.queries[0].noise.scale_parameter
+        assert found.queries[0].noise.scale_parameter == pytest.approx(expected, rel=1e-12)
+        assert found.sensitivity.exact == (own.sensitivity.exact and factor == 1.0)
+    for wrong in (-1.0, math.inf, math.nan):
+        with pytest.raises(DeclarationError, match="sensitivity of at least"):
+            price_queries([query], DOMAIN, budget(**{unit: 1.0}), sensitivity_at_least=wrong)
+
+
 def test_real_valued_queries_are_put_on_a_lattice() -> None:
     matrix = factors.Matrix.of(np.array([[0.1, 1 / 3, math.pi, 0.0]]))
     priced = price_queries([Query.of({"c": matrix})], DOMAIN, budget(epsilon=1))

@@ -65,12 +65,17 @@ class Dawa(DescribedPlan):
         partition, rest = in_two_parts(gate.budget, self.partition_share)
         rule = LeastCostPartition(self.attribute, mean_absolute_noise(rest), self.intervals)
         starts = at_least_two(gate.partition(rule, partition), attribute.size)
+        self._measure_tree(gate, starts, asked, rest)
+
+    def _measure_tree(self, gate: Gate, starts: Sequence[int], asked: Sequence[tuple[int, int]], rest: Budget) -> None:
+        """Stage 2."""
+        attribute = gate.domain[self.attribute]
         levels = self._levels(starts, attribute, asked, gate.budget.additive_unit)
         queries = [Query.of({self.attribute: Intervals.from_codes(attribute, starts[::width])}) for width, _ in levels]
         gate.measure(queries, rest, shares=[share for _, share in levels])
 
     def _levels(
-        self, starts: Sequence[int], attribute: Attribute, asked: list[tuple[int, int]], unit: AdditiveUnit
+        self, starts: Sequence[int], attribute: Attribute, asked: Sequence[tuple[int, int]], unit: AdditiveUnit
     ) -> list[tuple[int, float]]:
         """How many buckets a node of each level spans, and the level's share; root first."""
         buckets = len(starts)
@@ -83,7 +88,7 @@ class Dawa(DescribedPlan):
         widths = [branching ** (height - 1 - level) for level in range(height)]
         return [(width, share) for width, share in zip(widths, shares, strict=True) if share > 0]
 
-    def _codes(self, attribute: Attribute) -> list[tuple[int, int]]:
+    def _codes(self, attribute: Attribute) -> Sequence[tuple[int, int]]:
         """The first and last code of each range asked for."""
         found = [attribute.codes_between(low, high) for low, high in self.ranges or ()]
         return [(codes[0], codes[-1]) for codes in found]
@@ -139,7 +144,7 @@ class Efpa(DescribedPlan):
 
         ‖(c_k, c_{k+1}, …)‖₂ + √(k · variance of one coefficient's noise),
 
-    the rest measures the coefficients kept (paper, section IV). Two things are better than as published:
+    the rest measures the coefficients kept (paper, section IV). Two things are better than in `EfpaAsPublished`:
 
     - *The noise.* The paper takes the L1 sensitivity of k coefficients to be √k, by ‖·‖₁ ≤ √k ‖·‖₂ and the L2
       sensitivity 1 of the whole histogram. A column of the first k rows has the squared L2 norm k/n, so that its L1
