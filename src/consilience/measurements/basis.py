@@ -145,6 +145,7 @@ class Basis:
 def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None = None) -> Basis:
     """What each answer of a query stands on; of ratios (`per`), the worse of the two that are divided.
 
+    >>> from consilience.domain import Domain
     >>> from consilience.measurements import Laplace
     >>> domain = Domain.from_sizes({"a": 2, "b": 2, "c": 2, "d": 2})
     >>> tables = {("a", "b"): [[1, 2], [3, 4]], ("b", "c"): [[1, 2], [3, 4]]}
@@ -185,6 +186,7 @@ class ColumnsBasis:
 def columns_basis(measured: MeasurementSet) -> ColumnsBasis:
     """What columns of records stand on, and which of them measurements link.
 
+    >>> from consilience.domain import Domain
     >>> from consilience.measurements import Laplace
     >>> domain = Domain.from_sizes({"a": 2, "b": 2, "c": 2, "d": 2})
     >>> tables = {("a", "b"): [[1, 2], [3, 4]], ("c",): [1, 2]}
