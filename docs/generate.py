@@ -55,7 +55,7 @@ def paper_tables() -> str:
     sys.path[:0] = [
         str(HERE.parent / "tests" / "papers"),
         str(HERE.parent),
-    ]  # the entries, and the benchmarks they name
+    ]  # entries, and the benchmarks they name
     try:
         paper_items = importlib.import_module("paper_items")
         return paper_items.tables(paper_items.papers())
