@@ -230,6 +230,7 @@ def test_too_few_sweeps_are_reported():
     assert found.sweeps == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ORACLES)
 def test_scopes_without_a_junction_tree_that_fits_are_no_trouble(kind):
     attributes = 40

@@ -184,6 +184,7 @@ def test_rounds_halve_their_noise_when_there_is_nothing_to_learn() -> None:
         assert ratios[-1] <= math.sqrt(halves) * 2.0
 
 
+@pytest.mark.slow
 def test_the_model_never_outgrows_its_limit() -> None:
     for limit in (60, 100, 200):
         measured = measure(SOURCE, Aim(largest_model=limit, rounds=10), rho=20.0, simulate=1)
