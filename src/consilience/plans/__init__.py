@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from consilience.plans.histogram import Histogram
     from consilience.plans.kmeans import KMeans
     from consilience.plans.logistic import Logistic
-    from consilience.plans.marginals import Direct, Flat, Marginals
+    from consilience.plans.marginals import Direct, Flat, Marginals, Queries
     from consilience.plans.matrix_mechanism import LowRank, MatrixMechanism
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
@@ -64,6 +64,7 @@ __all__ = [
     "Php",
     "PhpAsPublished",
     "PrivBayes",
+    "Queries",
     "ResidualPlanner",
     "SampleAndAggregate",
     "Views",
@@ -103,6 +104,7 @@ _HOMES = {
     "Php": "published.histograms",
     "PhpAsPublished": "published.histograms_as_published",
     "PrivBayes": "published.privbayes",
+    "Queries": "marginals",
     "ResidualPlanner": "residual_planner",
     "SampleAndAggregate": "published.clusters",
     "Views": "views",

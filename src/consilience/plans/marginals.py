@@ -1,4 +1,4 @@
-"""Plans that measure marginal tables: `Flat`, `Direct` and `Marginals`."""
+"""Plans that measure what is named, as it stands: `Flat`, `Direct`, `Marginals` and `Queries`."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
-from consilience.domain.workloads import attribute_sets
+from consilience.domain.workloads import Workload, attribute_sets
 from consilience.errors import DeclarationError, readable_count
 from consilience.estimators.base import named_marginals
 from consilience.measurements import MeasurementSet
@@ -109,6 +109,34 @@ class Marginals(DescribedPlan):
 
     def run(self, gate: Gate) -> None:
         gate.measure([Query.marginal(*names) for names in self.marginals], gate.budget, shares=self.shares)
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in super().to_json().items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Queries(DescribedPlan):
+    """The queries of a workload as they stand, with equal or given shares of the budget; its weights play no part.
+
+    A mean is measured as the two tables that it divides, each with a share of its own.
+
+    >>> plan = Queries(Workload.of(["home==work by sex", "by age"]))
+    >>> [query.describe() for query in plan.workload.queries]
+    ['home==work, sex', 'age']
+    """
+
+    name = "queries"
+    workload: Workload
+    shares: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shares is not None:
+            object.__setattr__(self, "shares", tuple(float(share) for share in self.shares))
+        if not len(self.workload):
+            raise DeclarationError("no queries were named; name at least one, such as 'home==work by sex'")
+
+    def run(self, gate: Gate) -> None:
+        gate.measure(self.workload.queries, gate.budget, shares=self.shares)
 
     def to_json(self) -> dict[str, Any]:
         return {key: value for key, value in super().to_json().items() if value is not None}

@@ -3,6 +3,7 @@
 flat [0]                                every cell of the full table; with this share, or none, for its total
 2-way                                   all marginals over two attributes
 marginals age,sex; income               the marginals that are named
+queries home==work by sex; prefix(age)  the queries that are named, as the query language has them
 views [2 [8]]                           a few larger marginals that hold every pair; of 8 attributes each
 histogram age [16] [geometric]          a tree of counts over one attribute
 wavelet [age,income]                    Privlet
@@ -34,6 +35,7 @@ EXAMPLES = (
     "flat",
     "2-way",
     "marginals age,sex; income",
+    "queries home==work by sex; prefix(age)",
     "views",
     "views 2 8",
     "histogram age",
@@ -64,12 +66,14 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     ways = re.fullmatch(r"(\d+)-way", name)
     if ways and not rest:
         return _plan("marginals.Direct")(ways=int(ways.group(1)))
+    if name == "queries" and (rest or workload is not None):
+        return _plan("marginals.Queries")(_asked(rest, workload, _queries))
     if name in FOR_WORKLOADS and (rest or workload is not None):
         return _plan(FOR_WORKLOADS[name])(workload=_asked(rest, workload))
     if workload is not None:
         raise DeclarationError(
             f"the plan {text!r} does not go by a workload; leave the workload out, or use one of "
-            f"{', '.join(FOR_WORKLOADS)}"
+            f"{', '.join(['queries', *FOR_WORKLOADS])}"
         )
     if not rest and name in WITHOUT_WORDS:
         return _plan(WITHOUT_WORDS[name])()
@@ -90,11 +94,21 @@ def _sets(text: str) -> list[tuple[str, ...]]:
     return [names for names in sets if names != ("",)]
 
 
-def _asked(text: str, workload: Workload | None) -> Workload:
-    """The marginals that are named, or the workload that was given beside the text."""
+def _queries(text: str) -> list[Query | str]:
+    """`home==work by sex; prefix(age)` as texts of queries; a semicolon between quotes is part of a label."""
+    parts = re.findall(r"""(?:[^;"']|"[^"]*"|'[^']*'|["'])+""", text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _marginals(text: str) -> list[Query | str]:
+    return [Query.marginal(*names) for names in _sets(text)]
+
+
+def _asked(text: str, workload: Workload | None, read: Callable[[str], list[Query | str]] = _marginals) -> Workload:
+    """What the text names, or the workload that was given beside it."""
     if text and workload is not None:
         raise DeclarationError(f"the plan names {text!r}, and a workload was given, too; give one of them")
-    return workload if workload is not None else Workload.of([Query.marginal(*names) for names in _sets(text)])
+    return workload if workload is not None else Workload.of(read(text))
 
 
 def _views(text: str) -> Plan:

@@ -19,6 +19,7 @@ from consilience.plans import (
     Mwem,
     Php,
     PhpAsPublished,
+    Queries,
     Wavelet,
     plan_from_text,
 )
@@ -33,6 +34,8 @@ from consilience.privacy.measure import Plan
         ("  3-way ", Direct(ways=3)),
         ("marginals age,sex; income", Marginals([("age", "sex"), ("income",)])),
         ("marginals hours per week, sex", Marginals([("hours per week", "sex")])),
+        ("queries home==work by sex; prefix(age)", Queries(Workload.of(["home==work by sex", "prefix(age)"]))),
+        ("queries name='a;b' ;; by \"x;y\";", Queries(Workload.of(["name='a;b'", 'by "x;y"']))),
         ("histogram age", Histogram("age")),
         ("histogram age 16", Histogram("age", branching=16)),
         ("histogram hours per week 4 geometric", Histogram("hours per week", branching=4, level_budgets="geometric")),
