@@ -1,10 +1,11 @@
 """This version beside an earlier one: `python -m benchmarks.versions PATH/TO/EARLIER/src [CASE ...] [--pairs 5]`.
 
 Both run the same cases, by public names alone, in turns: earlier, this, this, earlier, …, each time in a process of its
-own, which runs every case once to compile and load and once more to be timed. The time is that of the processor. The
-table has the median over pairs of this version's time over the earlier one's, with the least and the greatest (the true
-median lies between them with 94 % confidence for five pairs, by the sign test), and the same ratio of errors. A case is
-*slower* where even the least ratio exceeds 1.05, or the median does by as much with all but one of the pairs above it.
+own, which runs every case once to compile and load and three times more. The time is the least of these, that of the
+processor: what else the machine does only adds to it. The table has the median over pairs of this version's time over
+the earlier one's, with the least and the greatest (the true median lies between them with 94 % confidence for five
+pairs, by the sign test), and the same ratio of errors. A case is *slower* where even the least ratio exceeds 1.05, or
+the median does by as much with all but one of the pairs above it.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import numpy as np
 import consilience as cs
 
 SLOWER, WORSE = 1.05, 1.01
+TIMED_RUNS = 3
 THIS = Path(cs.__file__).parents[1]
 
 
@@ -150,7 +152,7 @@ def _cases() -> dict[str, Callable[[], Callable[[], float]]]:
 
 
 def run_cases(names: list[str]) -> dict[str, tuple[float, float]]:
-    """For each case the seconds of the processor that its second run takes, and its error."""
+    """For each case the least seconds of the processor that a run takes, and its error."""
     found = {}
     for name, make in _cases().items():
         if not names or name in names:
@@ -159,10 +161,14 @@ def run_cases(names: list[str]) -> dict[str, tuple[float, float]]:
                 case()
             except AttributeError:
                 continue  # an earlier version had no such name
-            began = time.process_time()
-            error = case()
-            found[name] = (time.process_time() - began, error)
+            found[name] = min(_timed(case) for _ in range(TIMED_RUNS))
     return found
+
+
+def _timed(case: Callable[[], float]) -> tuple[float, float]:
+    began = time.process_time()
+    error = case()
+    return time.process_time() - began, error
 
 
 def _apart(sources: Path, names: list[str]) -> dict[str, tuple[float, float]]:
