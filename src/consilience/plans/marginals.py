@@ -122,7 +122,7 @@ class Queries(DescribedPlan):
 
     >>> plan = Queries(Workload.of(["home==work by sex", "by age"]))
     >>> [query.describe() for query in plan.workload.queries]
-    ['home==work, sex', 'age']
+    ['home==work by sex', 'age']
     """
 
     name = "queries"
