@@ -36,6 +36,7 @@ from consilience.marginals.least_squares import (
     FittedResiduals,
     KnownTable,
     NoisyTable,
+    determines_differences,
     determines_its_axis,
     fit_residuals,
     inverse_map,
@@ -44,8 +45,8 @@ from consilience.marginals.least_squares import (
 from consilience.marginals.local_marginals import LocalMarginals, decode_scopes, encode_scopes
 from consilience.marginals.margins import Reconstructed, ViewReader
 from consilience.marginals.reconstruction import Method, reconstruct
-from consilience.marginals.table_stacks import EmptyCells, Scope, TableStack, maximal, stored_order
-from consilience.measurements import MeasurementSet
+from consilience.marginals.table_stacks import EmptyCells, Scope, TableStack, maximal, stored_order, subsets
+from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.solvers.fit import Infeasible, Status
 
 Array = NDArray[np.float64]
@@ -95,7 +96,9 @@ class MeasuredScopes:
     domain: Domain
     scopes: list[Scope]
     """The largest scopes that were measured, are known, or are wanted."""
-    others: tuple[tuple[Query, QueryOnScope], ...]
+    marginals: tuple[Scope, ...]
+    """Of which marginals were measured themselves."""
+    others: tuple[tuple[Measurement, QueryOnScope], ...]
     """What was measured besides marginals."""
 
     @staticmethod
@@ -103,40 +106,59 @@ class MeasuredScopes:
         refuse_nothing_to_fit(measured)
         domain = measured.domain
         places = places_of(domain)
-        found, others = _wanted(marginals, domain), []
+        plain, others = [], []
         for each in measured:
             scope = marginal_scope(each.query, places)
             if scope is None:
-                others.append((each.query, query_on_scope(each.query, domain)))
-                scope = others[-1][1].scope
-            found.append(scope)
-        found += [tuple(places[name] for name in margin.attributes) for margin in domain.public.margins]
-        return MeasuredScopes(domain, _largest(domain, found), tuple(others))
+                others.append((each, query_on_scope(each.query, domain)))
+            else:
+                plain.append(scope)
+        facts = [tuple(places[name] for name in margin.attributes) for margin in domain.public.margins]
+        every = [*_wanted(marginals, domain), *plain, *(found.scope for _, found in others), *facts]
+        return MeasuredScopes(domain, _largest(domain, every), (*plain, *facts), tuple(others))
+
+    def reason_against_residuals(self) -> str | None:
+        """Why the residuals cannot be found from what was measured; None where they can."""
+        differences: list[tuple[str, Scope]] = []
+        told: set[frozenset[int]] = set()
+        for measurement, found in self.others:
+            name = f"the query {measurement.query.describe()!r}"
+            if found.is_joint:
+                return (
+                    f"{name} is about several attributes together: Residual takes products of one factor for each "
+                    "attribute"
+                )
+            alone = []
+            for attribute, each in zip(found.axes, found.maps, strict=True):
+                determined = determines_its_axis(each)
+                if determined is False and not isinstance(measurement.noise, Exact) and determines_differences(each):
+                    alone.append(attribute)
+                elif determined is None:
+                    return f"{name} has a factor of {each.rows:,} × {each.columns:,}, too large to be inverted"
+                elif not determined:
+                    return (
+                        f"{name} does not determine a marginal: Residual takes marginals, and queries such as "
+                        "prefixes, ranges and trees from which all their counts follow"
+                    )
+            if alone:
+                differences.append((name, found.scope))
+            told |= {frozenset(part) for part in subsets(found.scope) if set(alone) <= set(part)}
+        if not differences:
+            return None
+        told |= {frozenset(part) for scope in self.marginals for part in subsets(scope)}
+        return next(
+            (
+                f"{name} tells differences alone, and nothing tells what they are added to; measure smaller "
+                "marginals, too"
+                for name, scope in differences
+                if not all(frozenset(part) in told for part in subsets(scope))
+            ),
+            None,
+        )
 
     @cached_property
     def cells(self) -> int:
         return cells_of_scopes(self.domain, self.scopes)
-
-
-def reason_against_residuals(query: Query, found: QueryOnScope) -> str | None:
-    """Why the residuals cannot be found from the answers to a query; None where they can."""
-    if found.is_joint:
-        return (
-            f"the query {query.describe()!r} is about several attributes together: Residual takes products of one "
-            "factor for each attribute"
-        )
-    for each in found.maps:
-        determined = determines_its_axis(each)
-        if determined:
-            continue
-        name = query.describe()
-        if determined is None:
-            return f"the query {name!r} has a factor of {each.rows:,} × {each.columns:,}, too large to be inverted"
-        return (
-            f"the query {name!r} does not determine a marginal: Residual takes marginals, and queries such as "
-            "prefixes, ranges and trees from which all their counts follow"
-        )
-    return None
 
 
 @dataclass(frozen=True, eq=False)

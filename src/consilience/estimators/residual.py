@@ -3,7 +3,8 @@
 Three steps, none of them exponential in the number of attributes (marginals has the mathematics):
 
 1. The residuals (ANOVA components) of all measured marginals, by weighted least squares. Noisy marginals have a closed
-   form; other queries that determine their marginal (prefixes, ranges, trees, ...) are solved by iteration.
+   form; other queries that determine their marginal (prefixes, ranges, trees, ...), or all differences along some of
+   its axes where something else tells the sums, are solved by iteration.
 2. Each residual is drawn toward what the smaller marginals imply, as far as its noise explains the difference.
 3. The marginals of the workload are made non-negative and stay consistent (GReM-LNN, Mullins et al. 2024).
 
@@ -27,12 +28,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability, check_whole, named_marginals
-from consilience.estimators.marginals import (
-    MarginalsEstimate,
-    MeasuredMarginals,
-    MeasuredScopes,
-    reason_against_residuals,
-)
+from consilience.estimators.marginals import MarginalsEstimate, MeasuredMarginals, MeasuredScopes
 from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.least_squares import FittedResiduals
 from consilience.marginals.level_fits import LocalProblem, fit_locally
@@ -83,8 +79,7 @@ class Residual:
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         problem = MeasuredScopes.of(measured, self.marginals)
-        reasons = (reason_against_residuals(*each) for each in problem.others)
-        against = next((reason for reason in reasons if reason is not None), None)
+        against = problem.reason_against_residuals()
         if not self.nonnegative and measured.domain.impossible:
             against = "least squares with nonnegative=False keep no impossible cells empty"
         if against is not None:

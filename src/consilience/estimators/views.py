@@ -87,11 +87,11 @@ class Views:
 
     def suitability(self, measured: MeasurementSet) -> Suitability:
         problem = MeasuredScopes.of(measured)
-        for query, found in problem.others:
+        for measurement, found in problem.others:
             if not found.is_marginal:
                 return Suitability(
                     False,
-                    f"the query {query.describe()!r} is no marginal, and views are marginals; "
+                    f"the query {measurement.query.describe()!r} is no marginal, and views are marginals; "
                     "Table, Graphical and Residual take other queries",
                 )
         if measured.domain.impossible:

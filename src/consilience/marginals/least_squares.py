@@ -5,9 +5,10 @@ means: a marginal over C tells the residual of τ ⊆ C up to noise of variance 
 
     ẑ_τ = (Σ_{C⊇τ} residual_τ(y_C) / (σ_C² Π_{i∈C∖τ} n_i)) / w_τ,      w_τ = Σ_{C⊇τ} 1 / (σ_C² Π_{i∈C∖τ} n_i).
 
-Other answers A_C m_C + noise, with A_C a Kronecker product of maps of full column rank, or with unequal variances, have
-no closed form. They are solved by conjugate gradients on the normal equations, preconditioned by approximate w_τ, and
-started from the closed form on each table's own least-squares marginal.
+Other answers A_C m_C + noise have no closed form: those with unequal variances, and those whose A_C is a Kronecker
+product of maps that tell all of their axis, or all differences along it and no sum. They are solved by conjugate
+gradients on the normal equations, preconditioned by approximate w_τ, and started from the closed form on each table's
+own least-squares marginal.
 """
 
 import math
@@ -51,13 +52,31 @@ def determines_its_axis(each: LinearMap) -> bool | None:
         return False
     if each.rows * each.columns > LARGEST_WRITTEN_OUT:
         return None
-    values = np.linalg.svd(each.dense(), compute_uv=False)
-    return bool(values.min(initial=np.inf) > RANK_TOLERANCE * values.max(initial=0.0))
+    return _rank(each.dense()) == each.columns
+
+
+def determines_differences(each: LinearMap) -> bool | None:
+    """Whether the answers of a map tell all differences along its axis and no sum; None where it is too large.
+
+    >>> determines_differences(SparseMap(sp.csr_array([[1.0, -1.0]])))
+    True
+    """
+    if each.rows * each.columns > LARGEST_WRITTEN_OUT:
+        return None
+    matrix = each.dense()
+    sums = np.abs(matrix.sum(axis=1)).max(initial=0.0)
+    none = bool(sums <= RANK_TOLERANCE * np.abs(matrix).max(initial=0.0))
+    return none and _rank(matrix) == each.columns - 1
+
+
+def _rank(matrix: NDArray[np.float64]) -> int:
+    values = np.linalg.svd(matrix, compute_uv=False)
+    return int(np.sum(values > RANK_TOLERANCE * values.max(initial=0.0)))
 
 
 @lru_cache(maxsize=256)
 def axis_precision(each: LinearMap) -> tuple[float, float]:
-    """How precisely a map that determines its axis tells the sum along it, spread evenly, and the differences."""
+    """How precisely a map tells the sum along its axis, spread evenly, and the differences."""
     count = each.columns
     if isinstance(each, IdentityMap):
         return 1.0 / count, 1.0

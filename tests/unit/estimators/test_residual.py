@@ -240,6 +240,12 @@ def test_what_does_not_suit_is_told() -> None:
     suitable = Residual().suitability(collected(some))
     assert not suitable.possible
     assert "does not determine" in suitable.reason
+    sides = Query.of({"a0": factors.Matrix.of([[1.0, -1.0]])})
+    difference = Measurement(sides, np.array([12.0]), Laplace(1.0))
+    total = Measurement(Query(()), np.array([100.0]), Laplace(1.0))
+    assert "differences alone" in Residual().suitability(collected(difference)).reason
+    assert Residual().suitability(collected(difference, total)).possible
+    assert np.allclose(Residual().fit(collected(difference, total)).marginal("a0"), [56.0, 44.0])
     with pytest.raises(TooLarge, match="residual cannot fit"):
         Residual().fit(collected(some))
     small = Residual(memory_limit=1000).suitability(noisy())

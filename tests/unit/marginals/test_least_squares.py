@@ -16,6 +16,7 @@ from consilience.marginals.least_squares import (
     KnownTable,
     NoisyTable,
     axis_precision,
+    determines_differences,
     determines_its_axis,
     fit_residuals,
     known_residuals,
@@ -145,3 +146,29 @@ def test_maps_that_leave_something_open_are_told() -> None:
     assert determines_its_axis(AllRangesMap(5000)) is None
     assert axis_precision(IdentityMap(4)) == (0.25, 1.0)
     assert axis_precision(SparseMap(sp.csr_array(2.0 * np.eye(4))))[1] == pytest.approx(4.0)
+
+
+def test_differences_alone_are_told_apart_from_sums_and_from_everything() -> None:
+    assert determines_differences(SparseMap(sp.csr_array([[1.0, -1.0]])))
+    assert determines_differences(SparseMap(sp.csr_array(np.eye(3) - 1.0 / 3.0)))
+    assert not determines_differences(SparseMap(sp.csr_array([[1.0, -1.0, 0.0]])))
+    assert not determines_differences(IdentityMap(3))
+    assert not determines_differences(SparseMap(sp.csr_array([[1.0, 1.0]])))
+    assert determines_differences(AllRangesMap(5000)) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_answers_about_differences_are_fitted_as_by_dense_algebra(seed: int) -> None:
+    """A flag is told by its difference alone; the other attributes by their counts."""
+    rng = np.random.default_rng(seed)
+    flag: LinearMap = SparseMap(sp.csr_array([[1.0, -1.0]]))
+    noisy = [
+        noisy_table(
+            scope,
+            rng,
+            maps=tuple(flag if attribute == 0 else IdentityMap(SIZES[attribute]) for attribute in scope),
+            precision=rng.uniform(0.5, 2.0),
+        )
+        for scope in EVERY
+    ]
+    check_against_dense(noisy)
