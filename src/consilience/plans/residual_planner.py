@@ -7,6 +7,10 @@ independent, so other queries of whole numbers are measured, whose answers have 
 an attribute of n values are multiplied by s n + 1, each less s times their sum. Least squares gives every marginal of
 the workload with the variance that the closed form says, when records are added or removed.
 
+Under a pure ε the noise is Laplace's, for which no closed form is known. Marginals, and for flags the differences of
+their two counts, get shares of ε that a search finds (strategies/residual_noise.py): never worse in sum than equal
+shares of the workload's own tables, and no promise that nothing is better.
+
 Under replace-one the same queries are measured. Their price is then the Gate's: exact for small domains, and else a
 bound of twice the largest column, for the entries have both signs; the noise is up to √2 times what it must be there.
 """
@@ -30,9 +34,11 @@ from consilience.plans.answering import AnswersWorkload
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.strategies.residual_noise import (
+    LaplaceShares,
     Objective,
     ResidualNoise,
     difference_matrix,
+    laplace_shares,
     residual_noise,
     residual_queries,
 )
@@ -49,7 +55,8 @@ class ResidualPlanner(AnswersWorkload):
     """The least error that marginals can have under ρ or (ε, δ), by unbiased answers with Gaussian noise.
 
     `workload` holds marginals; a weight says how much squared errors of its cells count. `objective="sum"` minimises
-    the weighted sum of all cells' variances, "max" the largest weighted variance of a cell.
+    the weighted sum of all cells' variances, "max" the largest weighted variance of a cell. Under a pure ε the sum is
+    made as small as a search can, with Laplace noise.
 
     >>> domain = Domain.from_sizes({"a": 2, "b": 3})
     >>> plan = ResidualPlanner(Workload.marginals(domain, ways=1))
@@ -76,30 +83,46 @@ class ResidualPlanner(AnswersWorkload):
         """The best noise on a domain at ρ = ½; scopes are places among the domain's counted attributes."""
         return _noise(domain.shape, tuple(self._weights(domain).items()), self.objective)
 
+    def laplace(self, domain: Domain) -> LaplaceShares:
+        """Tables and their shares of a pure ε."""
+        if self.objective != "sum":
+            raise DeclarationError(
+                f"the objective {self.objective!r} takes Gaussian noise; give rho, or epsilon with delta, or the "
+                "objective 'sum'"
+            )
+        return _laplace(domain.shape, tuple(self._weights(domain).items()))
+
     def variances(self, domain: Domain, budget: Budget) -> dict[tuple[str, ...], float]:
         """The variance of a cell of each marginal of the workload, when records are added or removed."""
-        names, found = domain.counted_names, self.noise(domain)
-        rho = _rho(budget)
+        names, amount = domain.counted_names, float(budget.amount)
+        if budget.additive_unit == "rho":
+            found, scale = self.noise(domain), 2.0 * amount
+        else:
+            found, scale = self.laplace(domain).noise, amount**2
         return {
-            tuple(names[place] for place in scope): found.variance(scope) / (2.0 * rho)
-            for scope in self._weights(domain)
+            tuple(names[place] for place in scope): found.variance(scope) / scale for scope in self._weights(domain)
         }
 
-    def queries(self, domain: Domain) -> tuple[tuple[Query, ...], tuple[float, ...]]:
-        """What is measured, and the share of the budget that each query gets."""
-        found = residual_queries(domain.shape, self.noise(domain).precisions)
+    def queries(self, domain: Domain, unit: str = "rho") -> tuple[tuple[Query, ...], tuple[float, ...]]:
+        """What is measured under ρ, or a pure ε, and the share of the budget that each query gets."""
+        if unit == "rho":
+            found = residual_queries(domain.shape, self.noise(domain).precisions)
+            levels, shares = found.levels, {scope: 1.0 / each for scope, each in found.variances.items()}
+            factors = [
+                _differences(size, level) if level else Identity()
+                for size, level in zip(domain.shape, levels, strict=True)
+            ]
+        else:
+            divided = self.laplace(domain)
+            shares = divided.shares
+            factors = [_FLAG if size == 2 and divided.differences else Identity() for size in domain.shape]
         names = domain.counted_names
-        factors = [
-            _factor(size, level) if level else Identity()
-            for size, level in zip(domain.shape, found.levels, strict=True)
-        ]
-        scopes = sorted(found.variances, key=lambda scope: (len(scope), scope))
+        scopes = sorted(shares, key=lambda scope: (len(scope), scope))
         queries = tuple(Query(tuple((names[place], factors[place]) for place in scope)) for scope in scopes)
-        return queries, tuple(1.0 / found.variances[scope] for scope in scopes)
+        return queries, tuple(shares[scope] for scope in scopes)
 
     def run(self, gate: Gate) -> None:
-        _rho(gate.budget)
-        queries, shares = self.queries(gate.domain)
+        queries, shares = self.queries(gate.domain, gate.budget.additive_unit)
         gate.measure(queries, gate.budget, shares=shares)
 
     def estimator(self) -> Residual:
@@ -111,11 +134,14 @@ class ResidualPlanner(AnswersWorkload):
         domain = example.domain
         deviations = [math.sqrt(each) for each in self.variances(domain, budget).values()]
         plain = sum(all(isinstance(factor, Identity) for _, factor in each.query.factors) for each in example)
-        aim = "the sum of all variances" if self.objective == "sum" else "the largest variance"
         span = f"{min(deviations):.4g}" if len(deviations) == 1 else f"{min(deviations):.4g} to {max(deviations):.4g}"
+        aim = "the sum of all variances" if self.objective == "sum" else "the largest variance"
+        if budget.additive_unit == "rho":
+            least = "is the least that unbiased answers with Gaussian noise can have"
+        else:
+            least = "is the least that a search found for Laplace noise"
         return (
-            f"{len(example)} queries, {plain} of them plain marginals, tell {len(deviations)} marginals; {aim} is the "
-            "least that unbiased answers with Gaussian noise can have",
+            f"{len(example)} queries, {plain} of them plain marginals, tell {len(deviations)} marginals; {aim} {least}",
             f"standard deviation of a cell, by marginal, when records are added or removed: {span}",
         )
 
@@ -134,16 +160,6 @@ class ResidualPlanner(AnswersWorkload):
         return found
 
 
-def _rho(budget: Budget) -> float:
-    """ρ of the budget; a pure ε is refused before anything is spent."""
-    if budget.additive_unit != "rho":
-        raise DeclarationError(
-            f"ResidualPlanner is optimal for Gaussian noise, and {budget.describe()} asks for Laplace noise; give rho, "
-            "or epsilon with delta, or use the plan Hdmm"
-        )
-    return float(budget.amount)
-
-
 def _refuse_large(query: Query, sizes: list[int]) -> None:
     if len(sizes) > MOST_ATTRIBUTES or math.prod(sizes) > MOST_CELLS:
         raise TooLarge(
@@ -152,8 +168,12 @@ def _refuse_large(query: Query, sizes: list[int]) -> None:
         )
 
 
+_FLAG = Matrix.of([[1.0, -1.0]])
+"""The difference between the two counts of a flag."""
+
+
 @lru_cache(maxsize=64)
-def _factor(size: int, level: int) -> Factor:
+def _differences(size: int, level: int) -> Factor:
     return Matrix.of(difference_matrix(size, level))
 
 
@@ -161,3 +181,8 @@ def _factor(size: int, level: int) -> Factor:
 def _noise(sizes: tuple[int, ...], weights: tuple[tuple[Scope, float], ...], objective: Objective) -> ResidualNoise:
     """The noise, kept for the next run: a plan runs twice, once to tell its price."""
     return residual_noise(sizes, dict(weights), objective=objective)
+
+
+@lru_cache(maxsize=16)
+def _laplace(sizes: tuple[int, ...], weights: tuple[tuple[Scope, float], ...]) -> LaplaceShares:
+    return laplace_shares(sizes, dict(weights))

@@ -40,8 +40,9 @@ def dense(query: Query) -> np.ndarray:
     return found
 
 
-def priced(plan: ResidualPlanner, relation: str = "add-remove", rho: float = 0.1):
-    gate = PricingGate(DOMAIN, budget(rho=rho), neighbours=relation, rows_per_unit=1)  # type: ignore[arg-type]
+def priced(plan: ResidualPlanner, relation: str = "add-remove", **amount: float):
+    spent = budget(**(amount or {"rho": 0.1}))
+    gate = PricingGate(DOMAIN, spent, neighbours=relation, rows_per_unit=1)  # type: ignore[arg-type]
     plan.run(gate)
     ((queries,),) = [[price.queries for price in gate.prices]]
     return [(dense(each.bound.query), each.noise.scale_parameter) for each in queries]
@@ -92,6 +93,29 @@ def test_least_squares_has_the_variances_of_the_closed_form(name: str) -> None:
     told = sum(matrix.T @ matrix / stddev**2 for matrix, stddev in measured)
     covariance = np.linalg.pinv(told, rcond=1e-10)
     for names, variance in PLANS[name].variances(DOMAIN, budget(rho=0.1)).items():
+        rows = dense(Query.marginal(*names))
+        assert np.allclose(np.diag(rows @ covariance @ rows.T), variance, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["pairs", "singles", "weighted"])
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_under_a_pure_epsilon_no_neighbour_costs_more(name: str, relation: str) -> None:
+    measured = priced(PLANS[name], relation, epsilon=0.7)
+    stacked = np.concatenate([matrix / scale for matrix, scale in measured]).T
+    if relation == "add-remove":
+        costs = np.abs(stacked).sum(axis=1)
+        assert np.allclose(costs, 0.7)  # every record costs the same, and all of the budget
+    else:
+        costs = np.array([np.abs(one - two).sum() for one, two in itertools.combinations(stacked, 2)])
+    assert 0.7 * (1 - 1e-9) <= costs.max() <= 0.7
+
+
+@pytest.mark.parametrize("name", ["pairs", "singles", "weighted"])
+def test_under_a_pure_epsilon_least_squares_has_the_variances_that_are_told(name: str) -> None:
+    measured = priced(PLANS[name], epsilon=0.01)  # so much noise that its law is Laplace's to many digits
+    told = sum(matrix.T @ matrix / (2 * scale**2) for matrix, scale in measured)
+    covariance = np.linalg.pinv(told, rcond=1e-10)
+    for names, variance in PLANS[name].variances(DOMAIN, budget(epsilon=0.01)).items():
         rows = dense(Query.marginal(*names))
         assert np.allclose(np.diag(rows @ covariance @ rows.T), variance, rtol=1e-6)
 
@@ -170,8 +194,8 @@ def test_marginals_named_twice_and_attributes_of_one_value_are_no_trouble() -> N
 
 def test_what_cannot_be_planned_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "l", dataset="three", total=budget(epsilon=2))
-    with pytest.raises(DeclarationError, match="Laplace"):
-        measure(SOURCE, PLANS["pairs"], ledger=ledger, epsilon=1.0)
+    with pytest.raises(DeclarationError, match="Gaussian"):
+        measure(SOURCE, PLANS["pairs, largest"], ledger=ledger, epsilon=1.0)
     assert ledger.spent == 0
     for make in (
         lambda: ResidualPlanner(Workload.of([])),

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from benchmarks.reproduce.qardaji2014.expected_errors import marginal_workload_gram
 from consilience.errors import DeclarationError
 from consilience.strategies.attribute_strategies import semidefinite_strategy
-from consilience.strategies.residual_noise import difference_matrix, residual_noise, residual_queries
+from consilience.strategies.residual_noise import difference_matrix, laplace_shares, residual_noise, residual_queries
 
 SIZES = {
     "CPS": [50, 100, 7, 4, 2],
@@ -165,3 +165,51 @@ def test_what_is_no_problem_is_refused() -> None:
         residual_noise((2, 2), {})
     with pytest.raises(DeclarationError):
         residual_noise((2, 2), {(0,): 1.0}, objective="least")  # type: ignore[arg-type]
+
+
+def laplace_objective(sizes, weights, shares, *, differences: bool) -> float:
+    """By dense algebra: the sum of the variances of least squares, when tables have these shares of ε = 1."""
+    factor = lambda _, size: np.array([[1.0, -1.0]]) if differences and size == 2 else np.eye(size)  # noqa: E731
+    told = np.zeros((math.prod(sizes),) * 2)
+    for scope, share in shares.items():
+        rows = product(sizes, scope, factor)
+        told += share**2 / 2.0 * rows.T @ rows
+    covariance = np.linalg.pinv(told, rcond=1e-10)
+    found = 0.0
+    for scope, weight in weights.items():
+        rows = product(sizes, scope, lambda _, size: np.eye(size))
+        found += weight * float(np.trace(rows @ covariance @ rows.T))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ways"),
+    [
+        ((5, 2, 3), [1]),
+        ((4, 3), [2]),
+        pytest.param((2, 2, 2, 2), [1], marks=pytest.mark.slow),
+        pytest.param((2, 3, 4), [2], marks=pytest.mark.slow),
+        pytest.param((2, 2, 9), [1, 2], marks=pytest.mark.slow),
+    ],
+)
+def test_shares_of_epsilon_are_as_good_as_those_of_a_general_solver(sizes, ways) -> None:
+    weights = marginals(sizes, ways)
+    found = laplace_shares(sizes, weights)
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    told = laplace_objective(sizes, weights, found.shares, differences=found.differences)
+    assert found.noise.objective == pytest.approx(told, rel=1e-6)
+    even = laplace_objective(sizes, weights, {scope: 1 / len(weights) for scope in weights}, differences=False)
+    assert told <= even * (1 + 1e-9)
+    parts = list(found.noise.precisions)
+
+    def objective(logarithms: np.ndarray, differences: bool) -> float:
+        shares = np.exp(np.maximum(logarithms - logarithms.max(), -7.0))  # above what pinv takes for 0
+        return laplace_objective(
+            sizes, weights, dict(zip(parts, shares / shares.sum(), strict=True)), differences=differences
+        )
+
+    rng = np.random.default_rng(0)
+    for differences in (False, True):
+        for _ in range(3):
+            solved = minimize(objective, rng.normal(0, 1, len(parts)), args=(differences,), options={"maxiter": 60})
+            assert told <= solved.fun * 1.03
