@@ -1,10 +1,12 @@
 """BestBuy: the tables of a workload themselves, or rounds that choose among them, or a forest of pairs: by their noise.
 
 To measure everything that is asked for is best where there are many records: nothing is then taken for granted. Its
-noise is known beforehand. With K tables sharing the budget, σ the noise of each cell, and n cells in the mean, a table
-is off by about
+noise is known beforehand: the budget is divided so that all cells together have the least variance (`ResidualPlanner`),
+and a table of n cells with the standard deviation σ is off by about
 
-    n · E|noise| / 2N    of all N records (total variation).
+    n · ¾σ / 2N    of all N records (total variation),
+
+for the mean size of the noise, Laplace's or Gaussian, is about ¾σ.
 
 1. Let s be the sets of attributes of the workload's queries. All their parts of k attributes are considered as the
    tables, for k from the largest down to 2; the first for which that error is at most `most_noise` is measured.
@@ -19,8 +21,8 @@ N is public, or measured first with `total_share` of the budget. Nothing else bu
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity
@@ -28,7 +30,7 @@ from consilience.domain.queries import Query
 from consilience.domain.sensitivity import check_neighbours
 from consilience.domain.workloads import Workload, attribute_sets
 from consilience.errors import DeclarationError
-from consilience.estimators.base import LARGEST_ANSWER, Estimator, check_whole
+from consilience.estimators.base import LARGEST_ANSWER, Estimator, check_choice, check_whole
 from consilience.estimators.choose import is_slow
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
@@ -38,13 +40,16 @@ from consilience.plans.aim import Aim
 from consilience.plans.answering import AnswersWorkload
 from consilience.plans.base import PartialGate, check_share, in_two_parts
 from consilience.plans.forest import Forest, Independent, attribute_importance
+from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism
+from consilience.plans.residual_planner import MOST_ATTRIBUTES, ResidualPlanner
 from consilience.plans.spanning_pairs import pair_weights
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
-from consilience.privacy.measure import Plan
+from consilience.privacy.measure import ChangedPlan, Plan
 
 Names = tuple[str, ...]
+Split = Literal["optimal", "even"]
 
 MOST_NOISE = 0.06
 """On a made-up town of 20,000 people and 7 attributes tables measured themselves were better than AIM up to 0.056, by a
@@ -54,23 +59,47 @@ MOST_CELLS = 5_000_000
 """More tables or cells than this are not measured directly, however little noise they had."""
 
 
+MEAN_NOISE = 0.75
+"""E|noise| in standard deviations: 0.71 for Laplace noise, 0.80 for Gaussian noise."""
+
+
 @dataclass(frozen=True)
 class DirectTables:
-    """All parts of `ways` attributes of a workload's queries, and the noise they would have."""
+    """All parts of `ways` attributes of a workload's queries, each with how much it counts, and the noise to expect."""
 
+    domain: Domain
     ways: int
     tables: tuple[Names, ...]
-    cells: int
-    """Of all tables together."""
+    weights: tuple[float, ...]
 
-    def needed_records(self, budget: Budget, most_noise: float, *, sensitivity: float) -> float:
-        """From how many records on their noise is small enough; `sensitivity` is 2 where records are replaced."""
-        count, amount = len(self.tables), float(budget.amount)
-        if budget.additive_unit == "epsilon":
-            noise = sensitivity * count / amount
-        else:
-            noise = math.sqrt(sensitivity * count / (math.pi * amount))
-        return self.cells / count * noise / (2.0 * most_noise)
+    @property
+    def cells(self) -> int:
+        """Of all tables together."""
+        return sum(math.prod(self.domain.sizes(names)) for names in self.tables)
+
+    @property
+    def plan(self) -> Plan:
+        """How they are measured: with the least noise in sum, or, where tables have very many attributes, evenly."""
+        if max(map(len, self.tables)) > MOST_ATTRIBUTES:
+            return Marginals(self.tables)
+        marginals = [Query.marginal(*names) for names in self.tables]
+        return ResidualPlanner(Workload.of(marginals, weights=self.weights))
+
+    def spread(self, budget: Budget, split: Split = "optimal") -> float:
+        """The standard deviations of all cells of a table, added up, in the mean over the tables."""
+        plan = self.plan
+        if split == "even" or not isinstance(plan, ResidualPlanner):
+            return self.cells / len(self.tables) * _even_deviation(len(self.tables), budget)
+        variances = plan.variances(self.domain, budget)
+        deviations = (math.prod(self.domain.sizes(names)) * math.sqrt(variances[names]) for names in self.tables)
+        return sum(deviations) / len(self.tables)
+
+
+def _even_deviation(tables: int, budget: Budget) -> float:
+    """The standard deviation of a cell where so many tables share the budget evenly, and records are added."""
+    if budget.additive_unit == "rho":
+        return math.sqrt(tables / (2.0 * float(budget.amount)))
+    return math.sqrt(2.0) * tables / float(budget.amount)
 
 
 @dataclass(frozen=True)
@@ -89,6 +118,8 @@ class BestBuy(AnswersWorkload):
     most_noise: float = MOST_NOISE
     most_pair_noise: float = 0.25
     total_share: float = 0.01
+    split: Split = "optimal"
+    """How tables that are measured themselves share the budget: for the least variance of all cells, or evenly."""
     neighbours: str = "add-remove"
     """For the prediction of noise; the run's own relation decides what is added."""
 
@@ -98,17 +129,30 @@ class BestBuy(AnswersWorkload):
             if not 0 < getattr(self, option) < float("inf"):
                 raise DeclarationError(f"{option} is {getattr(self, option)}; give a part of all records, such as 0.01")
         check_whole(self.ways, "ways")
+        check_choice(self.split, "the split", ("optimal", "even"))
 
     def run(self, gate: Gate) -> None:
         considered = self.considered(gate.domain)
         records, rest = self._records(gate, considered)
         direct = next((each for each in considered if self.needed_records(each, rest) <= records), None)
         if direct is not None:
-            gate.measure([Query.marginal(*names) for names in direct.tables], rest)
+            plan = Marginals(direct.tables) if self.split == "even" else direct.plan
+            plan.run(PartialGate(gate, rest))
             return
-        pairs = self.joining_pairs(gate.domain)
-        rounds = pairs is not None and self.needed_records(pairs, rest, self.most_pair_noise) <= records
+        needed = self.pair_records(gate.domain, rest)
+        rounds = needed is not None and needed <= records
         (self.aim() if rounds else self.forest()).run(PartialGate(gate, rest))
+
+    @property
+    def earlier(self) -> "BestBuy | None":
+        """What this was before the split was optimal: such a request is answered from the ledger that holds it."""
+        return replace(self, split="even") if self.split == "optimal" else None
+
+    def to_json(self) -> dict[str, Any]:
+        found = super().to_json()
+        if self.split == "even":
+            del found["split"]
+        return found
 
     def aim(self) -> Aim:
         """What is done where tables of several attributes can be told from noise."""
@@ -118,22 +162,26 @@ class BestBuy(AnswersWorkload):
         """What is done where they cannot."""
         return Forest(self.workload)
 
-    def joining_pairs(self, domain: Domain) -> DirectTables | None:
-        """As many pairs, of mean size, as it takes to join all attributes; None where no query names two."""
+    def pair_records(self, domain: Domain, budget: Budget) -> float | None:
+        """From how many records on pairs are told well enough to select tables (AIM); None without a pair.
+
+        As many pairs, of mean size, as it takes to join all attributes then have at most `most_pair_noise`.
+        """
         names = tuple(attribute_importance(self.workload, domain))
         pairs = tuple(pair_weights(self.workload, domain, names))
         if not pairs:
             return None
-        cells = sum(math.prod(domain.sizes(pair)) for pair in pairs)
-        count = len(names) - 1
-        return DirectTables(2, pairs[:count] if count < len(pairs) else pairs, round(cells * count / len(pairs)))
+        cells = sum(math.prod(domain.sizes(pair)) for pair in pairs) / len(pairs)
+        return self._records_for(cells * _even_deviation(len(names) - 1, budget), budget, self.most_pair_noise)
 
     def considered(self, domain: Domain) -> tuple[DirectTables, ...]:
         """The tables that may be measured directly, by declared sizes, those of most attributes first."""
         varying = set(attribute_importance(self.workload, domain))
         if self.workload is None:
             sets = attribute_sets(domain, min(self.ways, len(varying)), [n for n in domain.names if n in varying])
+            weights = [1.0] * len(sets)
         else:
+            weights = [weight for _, weight in self.workload]
             sets = [tuple(n for n in domain.ordered(q.attributes) if n in varying) for q in self.workload.queries]
         if any(math.prod(domain.sizes(names)) > LARGEST_ANSWER for names in sets):
             return ()  # few answers about so many cells need a model, and many tables may be too much for one
@@ -141,23 +189,31 @@ class BestBuy(AnswersWorkload):
         for ways in range(max(map(len, sets), default=0), 1, -1):
             if sum(math.comb(len(names), min(ways, len(names))) for names in sets) > 50 * MOST_TABLES:
                 continue
-            parts = (part for names in sets for part in itertools.combinations(names, min(ways, len(names))))
-            tables = tuple(dict.fromkeys(part for part in parts if part))
-            cells = sum(math.prod(domain.sizes(names)) for names in tables)
-            if len(tables) <= MOST_TABLES and cells <= MOST_CELLS:
-                found.append(DirectTables(ways, tables, cells))
+            tables: dict[Names, float] = {}
+            for names, weight in zip(sets, weights, strict=True):
+                for part in itertools.combinations(names, min(ways, len(names))):
+                    tables[part] = tables.get(part, 0.0) + weight
+            tables.pop((), None)
+            direct = DirectTables(domain, ways, tuple(tables), tuple(tables.values()))
+            if len(tables) <= MOST_TABLES and direct.cells <= MOST_CELLS:
+                found.append(direct)
         return tuple(found)
 
-    def needed_records(self, tables: DirectTables, budget: Budget, most_noise: float | None = None) -> float:
-        """From how many records on the noise of these tables is at most this part of them, by default `most_noise`."""
+    def needed_records(self, tables: DirectTables, budget: Budget) -> float:
+        """From how many records on the noise of these tables is at most `most_noise` of them."""
+        return self._records_for(tables.spread(budget, self.split), budget, self.most_noise)
+
+    def _records_for(self, spread: float, budget: Budget, most_noise: float) -> float:
         sensitivity = 1.0 if self.neighbours == "add-remove" else 2.0
-        return tables.needed_records(budget, most_noise or self.most_noise, sensitivity=sensitivity)
+        if budget.additive_unit == "rho":
+            sensitivity = math.sqrt(sensitivity)
+        return MEAN_NOISE * spread * sensitivity / (2.0 * most_noise)
 
     def _records(self, gate: Gate, considered: Sequence[DirectTables]) -> tuple[float, Budget]:
         """The number of records, public or noisy, and the budget that is left."""
         if gate.domain.public.total is not None:
             return float(gate.domain.public.total), gate.budget
-        if not considered and self.joining_pairs(gate.domain) is None:
+        if not considered and self.pair_records(gate.domain, gate.budget) is None:
             return 0.0, gate.budget
         first, rest = in_two_parts(gate.budget, self.total_share)
         (measurement,) = gate.measure(Query(()), first)
@@ -179,10 +235,9 @@ class BestBuy(AnswersWorkload):
             f"{self.most_noise:g} of all records"
             for each in considered
         ]
-        pairs = self.joining_pairs(example.domain)
+        pairs = self.pair_records(example.domain, budget)
         if pairs is not None:
-            needed = math.ceil(self.needed_records(pairs, budget, self.most_pair_noise))
-            lines.append(f"else, from {needed:,} records on, rounds select tables (AIM)")
+            lines.append(f"else, from {math.ceil(pairs):,} records on, rounds select tables (AIM)")
         lines.append("with fewer records one-way marginals and a forest of pairs are measured")
         if known is None:
             lines.append(f"the number of records is measured first, with {100 * self.total_share:g} % of the budget")
@@ -278,6 +333,12 @@ class WithUnnamed:
             "table of each by itself (another share: unnamed_share=; none for one: release = false in the domain)"
         )
 
+    @property
+    def earlier(self) -> "WithUnnamed | None":
+        """What this was with the plan's earlier defaults."""
+        plan = self.plan.earlier if isinstance(self.plan, ChangedPlan) else None
+        return None if plan is None else replace(self, plan=plan)
+
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """What the plan says of itself, and how far the tables that were added will be off."""
         added = {Query.marginal(name) for name in self.names}
@@ -300,8 +361,8 @@ class WithUnnamed:
 
 
 def _error(table: Measurement) -> float:
-    """By how many records a table is off, all values together: n E|noise| / 2, where E|noise| is about 3/4 of σ."""
-    return 0.375 * table.values.size * table.noise.stddev_of_noise
+    """By how many records a table is off, all values together: n E|noise| / 2."""
+    return MEAN_NOISE / 2.0 * table.values.size * table.noise.stddev_of_noise
 
 
 def _off_by(measurement: Measurement, domain: Domain) -> str:
@@ -356,14 +417,13 @@ def _for_one_attribute(workload: Workload, domain: Domain, name: str) -> tuple[P
 
 def _why(plan: BestBuy, domain: Domain, budget: Budget) -> str:
     """What decides between the tables themselves and a forest, with the numbers known so far."""
-    considered, pairs, known = plan.considered(domain), plan.joining_pairs(domain), domain.public.total
+    considered, pairs, known = plan.considered(domain), plan.pair_records(domain, budget), domain.public.total
     parts = []
     if considered:
         needed = min(math.ceil(plan.needed_records(each, budget)) for each in considered)
         parts.append(f"from {needed:,} records on tables are measured themselves")
     if pairs is not None:
-        needed = math.ceil(plan.needed_records(pairs, budget, plan.most_pair_noise))
-        parts.append(f"from {needed:,} on rounds select those that matter (AIM)")
+        parts.append(f"from {math.ceil(pairs):,} on rounds select those that matter (AIM)")
     parts.append("with fewer, one-way marginals and a forest of pairs are measured")
     decides = "a noisy total decides" if known is None else f"there are {known:,.0f}, by public knowledge"
     return f"queries are about several attributes: {', '.join(parts)}; {decides}"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
 from consilience.domain.declarations import guarded
-from consilience.domain.factors import Matrix, Mean
+from consilience.domain.factors import Identity, Matrix, Mean
 from consilience.domain.queries import BoundQuery, Query, Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
@@ -223,6 +223,18 @@ def described_interval(interval: Interval) -> dict[str, Any]:
         "refits": interval.refits,
         "notes": list(interval.notes),
     }
+
+
+def table_of(query: Query) -> Query:
+    """What people read of a measured query: of coefficients that only a fit understands, the table they are about.
+
+    >>> from consilience.domain import factors
+    >>> table_of(Query.of({"a": factors.Matrix.of([[1.0, -1.0]]), "b": factors.Identity()})).describe()
+    'a, b'
+    """
+    if not any(isinstance(factor, Matrix) for _, factor in query.factors):
+        return query
+    return Query(tuple((name, Identity() if isinstance(factor, Matrix) else factor) for name, factor in query.factors))
 
 
 def answer_table(

@@ -40,7 +40,7 @@ from consilience.measurements.basis import columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
-from consilience.publication.answers import AnswerTable, answer_table
+from consilience.publication.answers import AnswerTable, answer_table, table_of
 from consilience.publication.intervals import intervals
 from consilience.solvers.fit import Status
 
@@ -364,8 +364,10 @@ def _write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
 
 def _tables(estimate: Estimate) -> list[AnswerTable]:
     """The total, every one-way margin, and each measured table of a printable size."""
-    queries = [Query.marginal(), *(Query.marginal(name) for name in estimate.domain.counted_names)]
-    queries += [each.query for each in estimate.measurements if each.values.size <= LARGEST_CSV]
+    domain = estimate.domain
+    queries = [Query.marginal(), *(Query.marginal(name) for name in domain.counted_names)]
+    measured = [table_of(each.query) for each in estimate.measurements if each.values.size <= LARGEST_CSV]
+    queries += [query for query in measured if query.bind(domain).size <= LARGEST_CSV]
     return [answer_table(estimate, query) for query in dict.fromkeys(queries)]
 
 

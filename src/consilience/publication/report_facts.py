@@ -14,6 +14,7 @@ from consilience.errors import ConsilienceError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.basis import Basis
+from consilience.publication.answers import table_of
 from consilience.publication.bundle import Bundle
 from consilience.publication.diagnostics import Diagnosis, diagnose
 from consilience.publication.intervals import Interval, intervals
@@ -254,7 +255,8 @@ def gather(release: Bundle, settings: Settings, *, progress: Progress | None = N
 
 def _tables(estimate: Estimate, margins: Sequence[Query]) -> tuple[list[Query], int]:
     """The measured tables that get error bars besides the margins, and how many measured ones do not."""
-    asked = [each.query for each in estimate.measurements if each.kind == "linear" and each.query.factors]
+    linear = [each.query for each in estimate.measurements if each.kind == "linear" and each.query.factors]
+    asked = [table_of(query) for query in linear]
     queries = [query for query in dict.fromkeys(asked) if query not in margins]
     kept: list[Query] = []
     room = MOST_ANSWERS - sum(query.bind(estimate.domain).size for query in margins)

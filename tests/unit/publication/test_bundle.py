@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.domain import Attribute, Domain
+from consilience.domain import Attribute, Domain, Query, factors
 from consilience.errors import ConsilienceError, FileFormatError
-from consilience.estimators import estimate
-from consilience.measurements import Laplace, MeasurementSet
+from consilience.estimators import Residual, estimate
+from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication import answer_table, open_release, write_bundle
 from consilience.publication.bundle import check_bundle
 
@@ -229,3 +229,21 @@ def test_later_tables_go_without_bars_where_rows_are_too_many(fitted, tmp_path: 
     write_bundle(fitted, tmp_path / "release", interval=0.9, refits=20)
     barred = [path.name for path in (tmp_path / "release" / "tables").glob("*.csv") if "low" in path.read_text()]
     assert barred == ["total.csv"]
+
+
+def test_of_measured_coefficients_the_tables_are_shown_that_they_are_about(tmp_path: Path) -> None:
+    domain = Domain.from_sizes({"a": 2, "b": 2, "c": 3}, name="flags")
+    difference = factors.Matrix.of([[1.0, -1.0]])
+    queries = [Query(()), *(Query.of({name: difference}) for name in "ab"), Query.marginal("c")]
+    queries += [Query.of({"a": difference, "b": difference})]
+    measured = MeasurementSet(
+        domain,
+        tuple(Measurement(query, np.full(query.bind(domain).size, 40.0), Laplace(1.0)) for query in queries),
+        PrivacyStatement(),
+        {},
+        private=True,
+    )
+    write_bundle(Residual().fit(measured), tmp_path / "release")
+    names = {path.stem for path in (tmp_path / "release" / "tables").iterdir()}
+    assert names == {"total", "a", "b", "c", "a-b"}
+    assert "matrix" not in (tmp_path / "release" / "tables" / "a-b.csv").read_text()
