@@ -320,15 +320,19 @@ def solve_least_squares(
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# L1 with a sparse strategy as a linear programme, solved by HiGHS.
+# L1 with a sparse strategy as a linear programme, solved by HiGHS in its dual form:
 #
-#     min Σ a·p + ā·m   with   Ax − p + m = y,   p ≥ 0,   m ≥ 0,   x ≥ 0 or free.
+#     min yᵀl   with   Aᵀl ≥ 0 (= 0 where x may be negative),   −ā ≤ l ≤ a.
 #
-# The optimal multiplier of row i of the equation is −l_i, so the programme hands over its own certificate. Rows that
-# must be met come last, and have no p and m.
+# It has a row for each cell, and bounds where the primal form has a row and two more unknowns for each answer; what is
+# found proves its own optimality, and the multipliers of its rows are the cells. The dual simplex begins where every
+# cell is 0 and every multiplier at an end: a cell that stays 0 costs no step, and a presolve costs more than it saves.
+# Rows that must be met come last, and their multipliers have no ends.
 
 
 FEASIBILITY = 1e-10
+PROVEN = 1e-12
+"""The relative gap at which a proof is not worth improving."""
 
 
 def solve_by_linear_programme(
@@ -343,23 +347,23 @@ def solve_by_linear_programme(
 
     With equations, their rows are the last ones of the strategy, and of the certifier's costs.
     """
-    rows, columns = costs.noisy.size, strategy.shape[1]
-    ones = sp.eye_array(strategy.shape[0], rows)
-    system = sp.csc_array(sp.hstack([strategy.matrix, -ones, ones]))
-    right = costs.noisy if equations is None else np.concatenate([costs.noisy, equations.values])
-    cost = np.concatenate([np.zeros(columns), *costs.slope])
-    lower = np.concatenate([np.full(columns, 0.0 if nonnegative else -np.inf), np.zeros(2 * rows)])
-    found = scipy.optimize.linprog(
-        cost,
-        A_eq=system,
-        b_eq=right,
-        bounds=np.stack([lower, np.full_like(lower, np.inf)], axis=1),
-        method="highs",
-        options={"primal_feasibility_tolerance": FEASIBILITY, "dual_feasibility_tolerance": FEASIBILITY},
+    rows = costs.noisy.size
+    up, down = certifier.costs.slope
+    side = "ub" if nonnegative else "eq"
+    found: Any = scipy.optimize.linprog(
+        certifier.costs.noisy,
+        bounds=np.stack([-down, up], axis=1),
+        method="highs-ds",
+        options={
+            "presolve": False,
+            "primal_feasibility_tolerance": FEASIBILITY,
+            "dual_feasibility_tolerance": FEASIBILITY,
+        },
+        **{f"A_{side}": sp.csc_array(-strategy.matrix.T), f"b_{side}": np.zeros(strategy.shape[1])},
     )
     if found.x is None:
         return None
-    cells = np.asarray(found.x[:columns], dtype=np.float64)
+    cells = -np.asarray((found.ineqlin if nonnegative else found.eqlin).marginals, dtype=np.float64)
     if nonnegative:
         cells = np.maximum(cells, 0.0)
     if equations is not None:
@@ -368,5 +372,6 @@ def solve_by_linear_programme(
             return None
         cells = restored
     objective = costs.cost(strategy.apply(cells)[:rows] - costs.noisy)
-    bound = certifier.bound(-np.asarray(found.eqlin.marginals, dtype=np.float64), cells)
+    enough = (1.0 - PROVEN) * objective
+    bound = certifier.bound(np.asarray(found.x, dtype=np.float64), cells, enough=enough)
     return Solution(cells, objective, bound, int(found.nit))

@@ -138,8 +138,11 @@ class Certifier:
     lift: Callable[[Array], Array]
     """The shortest Δ for which AᵀΔ comes nearest to given slopes."""
 
-    def bound(self, multipliers: Array, cells: Array) -> float:
-        """A number that no cells fall below; 0 always is one."""
+    def bound(self, multipliers: Array, cells: Array, *, enough: float = np.inf) -> float:
+        """A number that no cells fall below; 0 always is one.
+
+        Where the sum of all rows proves as much as is `enough`, nothing is lifted, which takes a system of equations.
+        """
         legal = self.costs.legal(multipliers)
         if not np.all(np.isfinite(legal)):
             return 0.0
@@ -147,9 +150,13 @@ class Certifier:
         wrong = np.minimum(slopes, 0.0) if self.nonnegative else slopes
         if not wrong.any():
             return max(0.0, self._value(legal, 0.0))
+        if self.nonnegative and np.isfinite(enough):
+            proven = self._covered(legal, self._covering(np.ones(legal.size)))
+            if proven >= enough:
+                return proven
         lifted = legal - self.lift(wrong)
         if self.nonnegative:
-            proven = max(self._covered(legal), self._covered(lifted))
+            proven = max(self._covered(legal, self._cover), self._covered(lifted, self._cover))
             if proven > 0.0:
                 return proven
         return max(0.0, self._charged(legal, cells), self._charged(lifted, cells))
@@ -165,19 +172,20 @@ class Certifier:
     def _cover(self) -> tuple[Array, Array] | None:
         """A vector v on the measured rows with Aᵀv > 0 in all columns, and Aᵀv."""
         rows, columns = self.strategy.shape
-        for vector in (self.lift(np.ones(columns)), np.ones(rows)):
-            vector = vector * self.costs.measured
-            reached = self.strategy.adjoint(vector)
-            if reached.min() > 1e-6 * reached.max():
-                return vector, reached
-        return None
+        return self._covering(self.lift(np.ones(columns))) or self._covering(np.ones(rows))
 
-    def _covered(self, multipliers: Array) -> float:
-        if self._cover is None:
+    def _covering(self, vector: Array) -> tuple[Array, Array] | None:
+        """A vector v on the measured rows, and Aᵀv; None where that is not positive in all columns."""
+        vector = vector * self.costs.measured
+        reached = self.strategy.adjoint(vector)
+        return (vector, reached) if reached.min() > 1e-6 * reached.max() else None
+
+    def _covered(self, multipliers: Array, cover: tuple[Array, Array] | None) -> float:
+        if cover is None:
             return 0.0
-        cover, reached = self._cover
+        vector, reached = cover
         short = float(np.max(-self.strategy.adjoint(multipliers) / reached, initial=0.0))
-        return self._value(multipliers + short * cover, 0.0)
+        return self._value(multipliers + short * vector, 0.0)
 
     def _charged(self, multipliers: Array, cells: Array) -> float:
         legal = self.costs.legal(multipliers)

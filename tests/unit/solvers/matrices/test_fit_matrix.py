@@ -104,6 +104,27 @@ def test_sparse_and_dense_ways_agree(seed, loss):
     assert sparse.objective == pytest.approx(dense.objective, rel=1e-7)
 
 
+@pytest.mark.parametrize("nonnegative", [True, False])
+@pytest.mark.parametrize("kind", ["wavelets", "overlapping sums", "few entries"])
+def test_sparse_strategies_have_the_least_l1_of_the_primal_programme(kind, nonnegative):
+    rng = np.random.default_rng(21)
+    halves = [np.kron(np.eye(2**k), np.repeat([[1.0, -1.0]], 32 // 2**k, axis=1)) for k in range(6)]
+    sums = [np.kron(np.eye(64 // width), np.ones((1, width))) for width in (32, 16, 8, 4, 2, 1)]
+    matrix = {
+        "wavelets": np.vstack([np.ones((1, 64)), *halves]),
+        "overlapping sums": np.vstack([*sums, np.roll(np.vstack(sums), 21, axis=1)]),
+        "few entries": (rng.random((90, 64)) < 0.04) * rng.choice([-1.0, 0.5, 2.0], (90, 64)),
+    }[kind]
+    counts = np.where(rng.random(64) < 0.2, rng.gamma(1, 50, 64), 0.0)
+    noisy, weights = matrix @ counts + rng.laplace(0, 8, len(matrix)), rng.choice([0.0, 0.1, 0.2], len(matrix))
+    fit = fit_matrix(sp.csr_array(matrix), noisy, loss="l1", weights=weights, nonnegative=nonnegative)
+    least = least_l1(matrix, noisy, weights, nonnegative=nonnegative)
+    assert fit.stats["solver"] == "linear programme (HiGHS)"
+    assert fit.objective == pytest.approx(least, rel=1e-8, abs=1e-8)
+    assert fit.gap <= 1e-8 * fit.objective + 1e-8
+    assert not nonnegative or fit.counts.min() >= 0.0
+
+
 @pytest.mark.parametrize(
     ("matrix", "loss", "solver"),
     [
