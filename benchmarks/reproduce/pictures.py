@@ -136,9 +136,10 @@ class _Drawer:
             width=picture.width, height=picture.height, title=alt.TitleParams(name, fontSize=12, offset=4)
         )
 
-    def _by_series(self, channel: str, of: Sequence[Any]) -> Any:
+    def _by_series(self, channel: str, of: Sequence[Any], **options: Any) -> Any:
         scale = self.alt.Scale(domain=self.series, range=[of[i % len(of)] for i in range(len(self.series))])
-        return getattr(self.alt, channel)(f"{self.picture.series}:N", title=None, sort=self.series, scale=scale)
+        name = f"{self.picture.series}:N"
+        return getattr(self.alt, channel)(name, title=None, sort=self.series, scale=scale, **options)
 
     def _lines(self, base: Any) -> Any:
         alt, picture = self.alt, self.picture
@@ -146,8 +147,10 @@ class _Drawer:
         axis = alt.Axis(labelExpr=PLAIN, values=self._ticks(), labelOverlap=True)
         x = alt.X("_x:Q", title=picture.x_title, scale=alt.Scale(**kind, nice=False, padding=10), axis=axis)
         marked = base.transform_filter(alt.datum[picture.series] != picture.dashed)
+        # Dashes around the marks of the legend would blur their shapes.
+        dashes = self._by_series("StrokeDash", DASHES, legend=None)
         layers = [
-            base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, strokeDash=self._by_series("StrokeDash", DASHES)),
+            base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, strokeDash=dashes),
             marked.mark_point(filled=True, size=42, opacity=0.9, clip=True).encode(
                 x=x, shape=self._by_series("Shape", SHAPES)
             ),
