@@ -3,6 +3,7 @@
 import csv
 import json
 import runpy
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +84,38 @@ PAPERS = {
 def outcomes() -> str:
     """How many claims of each paper had each outcome, and how many are the project's own."""
     kinds = ("held", "did not hold", "cannot be told")
-    rows, earlier = [], 0
+    rows, earlier, documents = [], 0, []
     for prefix, paper in PAPERS.items():
         names = [path.stem for path in sorted(RESULTS.glob(f"{prefix}-*.csv"))]
         there = [RESULTS / f"{name}.json" for name in names if (RESULTS / f"{name}.json").exists()]
         earlier += len(names) - len(there)
-        claims = [claim for path in there for claim in json.loads(path.read_text(encoding="utf-8"))["claims"]]
+        of_paper = [json.loads(path.read_text(encoding="utf-8")) for path in there]
+        documents += of_paper
+        claims = [claim for document in of_paper for claim in document["claims"]]
         counts = [sum(claim["outcome"] == kind and not claim["ours"] for claim in claims) for kind in kinds]
         own = [sum(claim["outcome"] == kind and claim["ours"] for claim in claims) for kind in kinds]
         rows.append([paper, f"{len(there)} of {len(names)}", *map(str, counts), " / ".join(map(str, own))])
     header = ["paper", "figures and tables judged", *kinds, "said here: " + " / ".join(kinds)]
     note = f"\n\n{earlier} figures are from an earlier run, without intervals, and not counted." if earlier else ""
-    return as_table(header, rows) + note + other_seeds()
+    return as_table(header, rows) + note + untold(documents) + made_from(documents) + other_seeds()
+
+
+def untold(documents: list[dict[str, Any]]) -> str:
+    """The share of all claims that the runs cannot decide."""
+    outcomes = [claim["outcome"] for document in documents for claim in document["claims"]]
+    count = outcomes.count("cannot be told")
+    return f"\n\nOf all {len(outcomes)} claims {count}, {count / max(len(outcomes), 1):.0%}, cannot be told."
+
+
+def made_from(documents: list[dict[str, Any]]) -> str:
+    """Of which commits the numbers are, and how long the runs took one after the other."""
+    commits = Counter(each["provenance"].get("commit", "not recorded") for each in documents)
+    seconds = [each["provenance"]["seconds"] for each in documents if "seconds" in each["provenance"]]
+    told = ", ".join(f"{name} ({count})" if len(commits) > 1 else name for name, count in commits.most_common())
+    text = f"Commit of the code, for the figures judged: {told}."
+    if seconds:
+        text += f" One after the other, {len(seconds)} of them took {sum(seconds) / 60:.0f} minutes."
+    return f"\n\n{text}"
 
 
 def other_seeds() -> str:

@@ -8,6 +8,8 @@ verdicts are made.
 import csv
 import json
 import platform
+import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -65,10 +67,12 @@ class Extent:
 
 def reproduce(name: str, module: ModuleType, extent: Extent) -> bool:
     """Run a reproduction and write all that it leaves; True when no claim failed."""
+    made_with, began = provenance(extent), time.perf_counter()
     rows = module.run(extent)
+    made_with["seconds"] = round(time.perf_counter() - began)
     extent.folder.mkdir(parents=True, exist_ok=True)
     write_csv(extent.folder / f"{name}.csv", rows)
-    return judge(name, module, rows, extent, provenance(extent))
+    return judge(name, module, rows, extent, made_with)
 
 
 def judge_again(name: str, module: ModuleType, extent: Extent) -> bool:
@@ -113,14 +117,33 @@ def told_as_text(document: Mapping[str, Any]) -> str:
 
 
 def provenance(extent: Extent) -> dict[str, Any]:
-    """What the numbers were made with: seeds and versions."""
+    """What the numbers were made with: the commit, seeds and versions."""
     libraries = ("consilience", "numpy", "scipy", "numba", "opendp")
     return {
+        "commit": commit(),
         "first seed": extent.first_seed,
         "full": extent.full,
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in libraries},
     }
+
+
+RESULTING = ("benchmarks/results", "docs")
+"""What reproductions themselves change: it says nothing of the code that made them."""
+
+
+def commit(repository: Path = RESULTS.parents[1]) -> str:
+    """The commit of the code, with " and changes" where files of the project differ from it; or unknown."""
+    git = ["git", "-C", str(repository)]
+    changes = ["status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{each}" for each in RESULTING)]
+    try:
+        found, changed = (
+            subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
+            for command in (["rev-parse", "--short=10", "HEAD"], changes)
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{found} and changes" if changed else found
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

@@ -1,7 +1,7 @@
 """Lines and dots of one number against another, in panels, as PNG by altair.
 
-No curve hides another: marks of different methods are moved sideways a little, and lines have dashes of their own. What
-failed is written at the top of its panel.
+No curve hides another: marks of different methods are moved sideways a little, lines have dashes of their own, and of
+curves that coincide the lower ones are broader. What failed is written at the top of its panel.
 """
 
 import itertools
@@ -17,6 +17,8 @@ from benchmarks.reproduce.figures import Row
 # interest; shapes and dashes repeat the distinction for print in grey.
 COLOURS = ("#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#7a5c00")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right")
+WIDTHS, SIZES = (3.2, 2.0, 1.3), (95, 50, 26)
+"""The breadth of lines and the size of marks, by turns: of curves that coincide the lower ones can be seen."""
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 4], [1, 0], [7, 3], [2, 2], [9, 2, 2, 2])
 
 READABLE = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, '~s')"
@@ -25,9 +27,12 @@ READABLE = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value,
 PLAIN = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, ',')"
 """How other numbers are: 0.01, 10, 2,048."""
 
-SPREAD, MOST_SPREAD = 0.45, 0.3
+SPREAD, MOST_SPREAD = 0.6, 0.3
 """The share of the smallest gap between two abscissae over which the marks of one are spread; on a logarithmic scale at
 most by a factor of exp(0.3) in all."""
+
+AIR = 8
+"""How far the marks of a logarithmic axis stay from its ends, in units of the picture's height."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +150,14 @@ class _Drawer:
         kind = {"type": "log"} if picture.x_log else {"type": "linear", "zero": False}
         axis = alt.Axis(labelExpr=PLAIN, values=self._ticks(), labelOverlap=True)
         x = alt.X("_x:Q", title=picture.x_title, scale=alt.Scale(**kind, nice=False, padding=10), axis=axis)
-        marked = base.transform_filter(alt.datum[picture.series] != picture.dashed)
-        layers = [
-            base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, strokeDash=self._by_series("StrokeDash", DASHES)),
-            marked.mark_point(filled=True, size=42, opacity=0.9, clip=True).encode(
-                x=x, shape=self._by_series("Shape", SHAPES)
-            ),
-        ]
+        layers = []
+        for place, name in enumerate(self.series):
+            of_series = base.transform_filter(alt.datum[picture.series] == name)
+            dash, width, size = (of[place % len(of)] for of in (DASHES, WIDTHS, SIZES))
+            layers.append(of_series.mark_line(strokeWidth=width, strokeDash=dash, clip=True).encode(x=x))
+            if name != picture.dashed:
+                points = of_series.mark_point(filled=True, opacity=0.9, size=size, clip=True)
+                layers.append(points.encode(x=x, shape=self._by_series("Shape", SHAPES)))
         return alt.layer(*layers)
 
     def _ticks(self) -> list[float]:
@@ -201,7 +207,9 @@ class _Drawer:
             ends = math.floor(math.log10(low)), math.ceil(math.log10(high))
             step = 1 if ends[1] - ends[0] <= 8 else 2
             marks = [10.0**power for power in range(ends[0], ends[1] + 1, step)]
-            low, high = 10.0 ** ends[0], 10.0 ** ends[1]
+            # A little air, so that neither a number of the axis nor a mark lies on the frame.
+            air = AIR * (ends[1] - ends[0]) / picture.height
+            low, high = 10.0 ** (ends[0] - air), 10.0 ** (ends[1] + air)
         else:
             low, high = low / 1.1, high * 1.1
             steps = (1.0, 2.0, 5.0) if high / low > 4 else (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)

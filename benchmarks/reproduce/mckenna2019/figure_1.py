@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from benchmarks.reproduce.figures import About, Extent, Rows
-from benchmarks.reproduce.mckenna2019.with_and_without import WITH, WITHOUT, groups, run_apart
+from benchmarks.reproduce.mckenna2019.with_and_without import PATIENCE_OF, WITH, WITHOUT, groups, run_apart
 from benchmarks.reproduce.per_run import Values, by, ratio
 from benchmarks.reproduce.pictures import Picture
 from benchmarks.reproduce.verdicts import Claim, brief, factor
@@ -20,17 +20,18 @@ TITLES = {"titanic": "Titanic", "adult-fine": "Adult", "loans": "Loans", "stroke
 QUICK_RECORDS = ("titanic",)
 """What a quick look is at, unless a panel makes no claim about it."""
 RUNS = "Five runs at ε = 1, the median shown, as in the paper."
-DIFFERS = (
-    "Data: the paper's four tables, as the authors publish them. The triples are drawn by the rule that gives the "
-    "paper's own on Adult.",
-    "Method: graphical estimation goes on to the optimum of the L2 loss, where the paper makes 10,000 steps. Factors "
-    "are those of single runs, their geometric mean; the paper's are ratios of medians.",
+TRIPLES = "The triples are drawn by the rule that gives the paper's own number of queries."
+DATA = f"Data: the paper's four tables, as the authors publish them. {TRIPLES}"
+OPTIMUM = (
+    "Method: graphical estimation goes on to the optimum of the L2 loss, where the paper makes 10,000 steps of its "
+    "Algorithm 2."
 )
+FACTORS = "Factors are those of single runs, their geometric mean; the paper's are ratios of medians."
 
 
-def about(mechanism: str, panel: str, *more: str, runs: str = RUNS) -> About:
+def about(mechanism: str, panel: str, *more: str, estimation: str = OPTIMUM, runs: str = RUNS) -> About:
     item = f"McKenna, Sheldon and Miklau (2019), Figure 1{panel}: {mechanism} with and without graphical estimation"
-    return About(item, (*DIFFERS, *more), runs=runs)
+    return About(item, (DATA, estimation, *more), runs=runs)
 
 
 def picture(mechanism: str, panel: str) -> Picture:
@@ -69,37 +70,42 @@ def run_panel(
 def median_rows(mechanism: str, methods: Sequence[str], records: str, *, seeds: Sequence[int]) -> Rows:
     """The median errors and seconds of methods that fit the same measurements, a row each.
 
-    After a run that fails there are no more, and the error is not a number.
+    Runs that fail are counted, and have no error; after one that took too long there are no more.
     """
     runs: list[dict[str, dict]] = []
     for seed in seeds:
-        found = run_apart(mechanism, methods, records, seed)
-        if any("error" not in each for each in found.values()):
-            return [
-                _row(mechanism, method, records)
-                | {"error": math.nan, "seconds": math.nan, "note": found[method].get("note", ""), "values": []}
-                | {"failed": FAILURES[found[method].get("failed", "error")]}
-                for method in methods
-            ]
-        runs.append(found)
+        runs.append(run_apart(mechanism, methods, records, seed))
+        if any(each.get("failed") == "time" for each in runs[-1].values()):
+            break
     return [_median_row(mechanism, method, records, [each[method] for each in runs]) for method in methods]
 
 
-FAILURES = {"memory": "over 2 GB", "time": "over 5 minutes", "error": "failed"}
-
-
-def _row(mechanism: str, method: str, records: str) -> dict:
-    return {"mechanism": mechanism, "records": records, "table": TITLES[records], "method": method}
+FAILURES = {
+    "memory": "over 2 GB",
+    "time": f"over {PATIENCE_OF['MWEM'] / 60:g} minutes",
+    "error": "failed",
+}
 
 
 def _median_row(mechanism: str, method: str, records: str, runs: list[dict]) -> dict:
-    stood_in = runs[0]["records"].removeprefix(records)
-    return _row(mechanism, method, records) | {
-        "error": statistics.median(each["error"] for each in runs),
-        "seconds": statistics.median(each["seconds"] for each in runs),
-        "note": f"measured on a stand-in{stood_in}" if stood_in else "",
-        "values": [each["error"] for each in runs],
-        "failed": "",
+    done = [each for each in runs if "error" in each]
+    failed = [each for each in runs if "error" not in each]
+    why = FAILURES[failed[0].get("failed", "error")] if failed else ""
+    stood_in = done[0]["records"].removeprefix(records) if done else ""
+    notes = [failed[0].get("note", "")] if failed else []
+    notes += [f"measured on a stand-in{stood_in}"] if stood_in else []
+    return {
+        "mechanism": mechanism,
+        "records": records,
+        "table": TITLES[records],
+        "method": method,
+        "error": statistics.median(each["error"] for each in done) if done else math.nan,
+        "seconds": statistics.median(each["seconds"] for each in done) if done else math.nan,
+        "note": "; ".join(notes),
+        "values": [each["error"] for each in done],
+        "failed": f"{why}, {len(failed)} of {len(runs)} runs" if failed else "",
+        "finished": len(done),
+        "tried": len(runs),
     }
 
 

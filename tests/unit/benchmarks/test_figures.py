@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,7 +57,31 @@ def test_a_figure_is_written_with_its_verdicts(results: Path, bars: bool) -> Non
     assert "differs: Data: other." in text
     document = json.loads((results / "figure.json").read_text())
     assert document["provenance"]["first seed"] == 0
+    assert document["provenance"]["commit"]
+    assert document["provenance"]["seconds"] >= 0
     assert [claim["outcome"] for claim in document["claims"]] == ["held", "did not hold"]
+
+
+def test_the_commit_of_the_code_is_told_and_what_was_changed_since(tmp_path: Path) -> None:
+    assert figures.commit(tmp_path) == "unknown"
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    for path in (tmp_path / "code.py", results / "figure.csv"):
+        path.write_text("1")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "one")
+    here = git("rev-parse", "--short=10", "HEAD")
+    (results / "figure.csv").write_text("2")
+    assert figures.commit(tmp_path) == here
+    (tmp_path / "code.py").write_text("2")
+    assert figures.commit(tmp_path) == f"{here} and changes"
 
 
 def test_verdicts_are_made_again_from_the_csv(results: Path) -> None:

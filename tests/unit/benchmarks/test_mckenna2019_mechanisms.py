@@ -17,7 +17,8 @@ def rows_of(without: dict[str, float], graphical: dict[str, float]) -> list[dict
         for records, error in errors.items():
             done = math.isfinite(error)
             row = {"mechanism": "x", "records": records, "method": method, "error": error}
-            found.append(row | {"failed": "" if done else "over 2 GB", "values": [error] * 5 if done else []})
+            row |= {"failed": "" if done else "over 2 GB, 5 of 5 runs", "values": [error] * 5 if done else []}
+            found.append(row | {"finished": 5 if done else 0, "tried": 5})
     return found
 
 
@@ -53,6 +54,8 @@ def test_mwem_has_to_run_with_graphical_estimation_and_to_fail_without() -> None
     assert "Titanic: over 2 GB" in claims[1].more
     rows = rows_of({"titanic": 0.3, "stroke": math.nan}, {"titanic": 0.1, "stroke": math.nan})
     assert outcomes(figure_1c.claims(rows)) == held(False, False, False)
+    some = [row | {"finished": 2} for row in rows if row["records"] == "titanic"]
+    assert outcomes(figure_1c.claims(some)) == held(False, False)
 
 
 def test_hdmm_has_to_gain_by_the_printed_factors() -> None:
@@ -66,22 +69,28 @@ def test_a_quick_look_at_one_table_can_be_judged(panel: str) -> None:
         assert claim.judged().evidence()
 
 
-def test_medians_are_taken_and_a_failure_ends_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = {0: 0.1, 1: 0.9, 2: 0.2}
-    monkeypatch.setattr(
-        figure_1,
-        "run_apart",
-        lambda _mechanism, methods, records, seed: {
-            method: {"records": records, "error": errors[seed], "seconds": 1.0} for method in methods
-        },
-    )
+def results_of(monkeypatch: pytest.MonkeyPatch, *found: dict) -> None:
+    """Let the runs with seeds 0, 1, … find these."""
+    monkeypatch.setattr(figure_1, "run_apart", lambda _mechanism, _methods, _records, seed: {WITH: found[seed]})
+
+
+def test_medians_are_of_the_runs_that_finish_and_failures_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = [{"records": "titanic", "error": error, "seconds": 1.0} for error in (0.1, 0.9, 0.2)]
+    too_large = {"note": "TooLarge: 9 GB", "failed": "memory"}
+    results_of(monkeypatch, *ran)
     (row,) = figure_1.median_rows("HDMM", [WITH], "titanic", seeds=range(3))
-    assert (row["error"], row["values"], row["note"]) == (0.2, [0.1, 0.9, 0.2], "")
-    monkeypatch.setattr(figure_1, "run_apart", lambda *_: {WITH: {"note": "TooLarge: 9 GB", "failed": "memory"}})
+    assert (row["error"], row["values"], row["note"], row["failed"]) == (0.2, [0.1, 0.9, 0.2], "", "")
+    results_of(monkeypatch, too_large, ran[0], too_large)
     (row,) = figure_1.median_rows("HDMM", [WITH], "titanic", seeds=range(3))
+    assert (row["error"], row["note"]) == (0.1, "TooLarge: 9 GB")
+    assert (row["failed"], row["finished"], row["tried"]) == ("over 2 GB, 2 of 3 runs", 1, 3)
+
+
+def test_after_a_run_that_takes_too_long_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    results_of(monkeypatch, {"note": "not done after 300 s", "failed": "time"})
+    (row,) = figure_1.median_rows("MWEM", [WITH], "titanic", seeds=range(3))
     assert math.isnan(row["error"])
-    assert row["note"].startswith("TooLarge")
-    assert row["failed"] == "over 2 GB"
+    assert (row["failed"], row["tried"]) == ("over 5 minutes, 1 of 1 runs", 1)
 
 
 def test_a_stand_in_is_named_in_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
