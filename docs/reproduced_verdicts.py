@@ -9,12 +9,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "benchmarks" / "results"
-
-
-def as_table(header: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+as_table = runpy.run_path(str(HERE / "benchmark_tables.py"))["as_table"]
 
 
 def verdicts(prefix: str) -> str:
