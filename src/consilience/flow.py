@@ -29,8 +29,7 @@ from consilience.plans import chosen_plan, plan_from_text
 from consilience.plans.answering import asked_queries
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.ledger_places import ledger_place
-from consilience.privacy.measure import Plan, charged_elsewhere
+from consilience.privacy.measure import Plan, charged_elsewhere, ledger_place
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.intervals import check_refits
 from consilience.publication.release import Release

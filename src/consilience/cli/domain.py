@@ -137,7 +137,7 @@ def _note_check(data: str, domain: "Domain", table: str | None, sql: str | None,
     from dataclasses import replace
 
     from consilience.curation.draft import note_check
-    from consilience.privacy.ledger_places import ledger_place
+    from consilience.privacy.measure import ledger_place
     from consilience.source import open_table
 
     try:

@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     from consilience.plans.matrix_mechanism import LowRank, MatrixMechanism
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
-    from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
-    from consilience.plans.published.histograms_as_published import DawaAsPublished, EfpaAsPublished, PhpAsPublished
+    from consilience.plans.published.histograms import (
+        Dawa,
+        DawaAsPublished,
+        Efpa,
+        EfpaAsPublished,
+        Php,
+        PhpAsPublished,
+        Wavelet,
+    )
     from consilience.plans.published.marginals import DataCube, Fourier, Learning
     from consilience.plans.published.mwem import Mwem, MwemModels
     from consilience.plans.published.privbayes import PrivBayes
@@ -80,11 +87,11 @@ _HOMES = {
     "ClusterGrid": "published.clusters",
     "DataCube": "published.marginals",
     "Dawa": "published.histograms",
-    "DawaAsPublished": "published.histograms_as_published",
+    "DawaAsPublished": "published.histograms",
     "Direct": "marginals",
     "DualQuery": "published.dual_query",
     "Efpa": "published.histograms",
-    "EfpaAsPublished": "published.histograms_as_published",
+    "EfpaAsPublished": "published.histograms",
     "Flat": "marginals",
     "Forest": "forest",
     "Fourier": "published.marginals",
@@ -102,7 +109,7 @@ _HOMES = {
     "Mwem": "published.mwem",
     "MwemModels": "published.mwem",
     "Php": "published.histograms",
-    "PhpAsPublished": "published.histograms_as_published",
+    "PhpAsPublished": "published.histograms",
     "PrivBayes": "published.privbayes",
     "Queries": "marginals",
     "ResidualPlanner": "residual_planner",

@@ -13,8 +13,15 @@ from consilience.errors import DeclarationError
 from consilience.measuring import measure
 from consilience.plans.base import in_two_parts
 from consilience.plans.histogram import Histogram
-from consilience.plans.published.histograms import Dawa, Efpa, Php, Wavelet
-from consilience.plans.published.histograms_as_published import DawaAsPublished, EfpaAsPublished, PhpAsPublished
+from consilience.plans.published.histograms import (
+    Dawa,
+    DawaAsPublished,
+    Efpa,
+    EfpaAsPublished,
+    Php,
+    PhpAsPublished,
+    Wavelet,
+)
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table

@@ -11,8 +11,7 @@ from consilience.domain.factors import Fourier, Intervals
 from consilience.errors import DeclarationError
 from consilience.kernels.transforms import FourierMap, most_frequencies, rows_of
 from consilience.measuring import measure
-from consilience.plans.published.histograms import Efpa
-from consilience.plans.published.histograms_as_published import DawaAsPublished, EfpaAsPublished, PhpAsPublished
+from consilience.plans.published.histograms import DawaAsPublished, Efpa, EfpaAsPublished, PhpAsPublished
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 from consilience.source import open_table

@@ -16,7 +16,7 @@ from consilience.measuring import measure
 from consilience.plans import Flat
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.ledger_places import ledger_place
+from consilience.privacy.measure import ledger_place
 from consilience.source import open_table
 
 GOLDEN = Path(__file__).parents[2] / "golden"
