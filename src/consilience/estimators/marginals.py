@@ -314,11 +314,14 @@ class MarginalsEstimate(Estimate):
         """Codes of synthetic records, one row each and a column for each counted attribute.
 
         Where one table has all measured attributes, each of its cells gets its share of rows rounded down or up.
-        Otherwise no joint table is known: each attribute gets its share, and so do the pairs of the tree whose mutual
-        information is largest. Other pairs get the dependence that this tree implies. Negative counts get no rows.
+        Otherwise no joint table is known: records are drawn along the tree of pairs whose mutual information is
+        largest, then changed one value at a time until all tables are followed as closely as records can. Negative
+        counts get no rows.
         """
         tables = self.tables if self.nonnegative else replace_negative(self.tables)
-        return tables.sample(check_rows(rows), rng, attributes=len(self.domain.shape))
+        places = self.domain.counted_names.index
+        impossible = [[(places(name), codes) for name, codes in rule.codes] for rule in self.domain.impossible]
+        return tables.sample(check_rows(rows), rng, attributes=len(self.domain.shape), impossible=impossible)
 
     def arrays(self) -> Mapping[str, NDArray[np.float64]]:
         return {"counts": self.counts, "scopes": encode_scopes(self.scopes), "total": np.array([self.count])}

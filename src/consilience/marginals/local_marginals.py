@@ -21,6 +21,7 @@ from consilience.marginals.margins import Margin
 from consilience.marginals.nonnegative_marginals import NonnegativeFit, NonnegativeProblem, fit_nonnegative
 from consilience.marginals.proportional_fitting import FittedTables, MarginOnAxes, greatest_entropy
 from consilience.marginals.reconstruction import greatest_entropy_table
+from consilience.marginals.record_fitting import Rule, fit_records
 from consilience.marginals.table_stacks import Scope, TableStack, maximal, stored_order, subsets, summed
 from consilience.solvers.fit import Status, shares_of_rows
 
@@ -99,10 +100,12 @@ class LocalMarginals:
                 found += residual_of(table).reshape(kept) * (math.prod(kept) / max(found.size, 1))
         return found
 
-    # Records are drawn along a tree, so only its pairs are followed closely: other pairs get the dependence that passes
-    # along it. The tree is the one of largest mutual information, the best of all trees (Chow and Liu 1968).
-    def sample(self, rows: int, rng: Generator, *, attributes: int) -> NDArray[np.int64]:
-        """Codes of records, a column for each attribute: of one table, or by single attributes and pairs of a tree."""
+    # Records are drawn along a tree of pairs, that of largest mutual information, the best of all trees (Chow and Liu
+    # 1968). Then values are changed until all tables are followed as closely as whole records can.
+    def sample(
+        self, rows: int, rng: Generator, *, attributes: int, impossible: Sequence[Rule] = ()
+    ) -> NDArray[np.int64]:
+        """Codes of records, a column for each attribute: of one table, or such that all tables are followed."""
         columns = np.empty((rows, attributes), dtype=np.int64)
         if len(self.stack.scopes) == 1 and self.attributes:
             return self._from_one_table(columns, rng)
@@ -114,6 +117,7 @@ class LocalMarginals:
             for value in np.unique(columns[:, parent]):
                 chosen = np.flatnonzero(columns[:, parent] == value)
                 columns[chosen, attribute] = _spread(pair[value], chosen.size, rng)
+        fit_records(columns, self.stack, self.flat, rng, impossible=impossible)
         return columns
 
     def _from_one_table(self, columns: NDArray[np.int64], rng: Generator) -> NDArray[np.int64]:
