@@ -24,6 +24,9 @@ from consilience.marginals.table_stacks import Scope
 Matrix = NDArray[np.float64]
 Norm = Literal[1, 2]
 
+LARGEST_GRAM = 4096
+"""Strategies are found for up to so many values: the time grows with the cube of their number, to minutes for these."""
+
 GRAM_ROUNDING = 1e-10
 """Eigenvalues and diagonals of Gram matrices below this share of the largest are zeros that rounding blurred."""
 
