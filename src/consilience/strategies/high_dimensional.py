@@ -334,8 +334,8 @@ def _joined_once(
         together = one.workload.joined(two.workload)
         rest = [group for group in groups if group is not one and group is not two]
         costs = [group.cost for group in rest]
-        rough = _shared_cost([*costs, _rough_cost(one, two)], norm)
-        if together.cells > most_cells or rough > PRODUCT_STRATEGIES.hopeless * least:
+        most = PRODUCT_STRATEGIES.hopeless * least
+        if together.cells > most_cells or _shared_cost([*costs, _rough_cost(one, two)], norm) > most:
             continue
         candidate = solved(together)
         cost = _shared_cost([*costs, candidate.cost], norm)

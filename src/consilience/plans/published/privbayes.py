@@ -57,6 +57,7 @@ TRIES_FOR_EACH = 4
 """How often a set is drawn for each that is wanted, at most: the same set may come again."""
 
 ORDERS_AT_ONCE = 256
+"""Orders that are drawn at a time."""
 
 
 def all_maximal_sets(
