@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience.errors import DeclarationError
-from consilience.strategies.workload_grams import ROUNDING, Matrix, Norm, checked_gram, column_norm
+from consilience.strategies.workload_grams import GRAM_ROUNDING, Matrix, Norm, checked_gram, column_norm
 
 
 def strategy_error(gram: ArrayLike, strategy: ArrayLike, *, norm: Norm) -> float:
@@ -40,7 +40,7 @@ def strategy_error(gram: ArrayLike, strategy: ArrayLike, *, norm: Norm) -> float
 def _answering_cost(gram: Matrix, strategy: Matrix) -> float:
     """tr(WᵀW (AᵀA)⁺), or infinity where W asks for what A does not tell."""
     values, vectors = np.linalg.eigh(strategy.T @ strategy)
-    told = values > ROUNDING * max(float(values[-1]), 0.0)
+    told = values > GRAM_ROUNDING * max(float(values[-1]), 0.0)
     energies = np.einsum("ji,jk,ki->i", vectors, gram, vectors, optimize=True)
     if energies[~told].sum() > 1e-8 * energies.sum():
         return math.inf

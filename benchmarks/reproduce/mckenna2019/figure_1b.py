@@ -5,7 +5,7 @@ from benchmarks.reproduce.figures import Extent, Rows
 from benchmarks.reproduce.mckenna2019 import figure_1
 from benchmarks.reproduce.verdicts import BETTER, Claim
 from consilience.estimators.published.dual_query_model import DualQueryModel
-from consilience.plans.published.dual_query import USUAL_RATE, schedule
+from consilience.plans.published.dual_query import SCHEDULES, schedule
 from consilience.privacy.budgets import budget
 
 MECHANISM, DELTA = "DualQuery", 1e-3
@@ -23,9 +23,9 @@ def constants() -> str:
 ABOUT = figure_1.about(
     MECHANISM,
     "b",
-    f"Constants: a learning rate of at least η = {USUAL_RATE:g} and, where there are many records, s = 50 draws, those "
-    "of the authors' code; the paper prints none. Fewer draws where records are few were found by trying some on these "
-    f"very tables ({constants()}), so that all four verdicts are of a tuned mechanism.",
+    f"Constants: a learning rate of at least η = {SCHEDULES.rate:g} and, where there are many records, s = 50 draws, "
+    "those of the authors' code; the paper prints none. Fewer draws where records are few were found by trying some on "
+    f"these very tables ({constants()}), so that all four verdicts are of a tuned mechanism.",
     f"Accounting: (ε, δ) = (1, {DELTA:g}) as in the paper, but draws are composed by zero-concentrated privacy, which "
     "buys more rounds than the advanced composition of the published mechanism.",
     figure_1.FACTORS,

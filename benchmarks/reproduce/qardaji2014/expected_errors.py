@@ -34,8 +34,9 @@ from scipy.special import comb
 
 from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError, TooLarge, readable_count
-from consilience.plans.matrix_mechanism import MOST_CELLS, STRATEGIES, optimised_strategy
+from consilience.plans.matrix_mechanism import STRATEGIES, optimised_strategy
 from consilience.plans.published.marginals import Learning, fourier_coefficients
+from consilience.strategies.workload_grams import LARGEST_GRAM
 
 MOST_POINTS = 1000
 """With more attributes than this, the errors exceed the range of numbers."""
@@ -193,10 +194,10 @@ def marginal_workload_gram(sizes: Sequence[int], ways: int) -> NDArray[np.float6
     if not 0 <= ways <= len(sizes):
         raise DeclarationError(f"{ways}-way marginals were asked for, but there are {len(sizes)} attributes")
     cells = int(np.prod(sizes, dtype=np.int64))
-    if cells > MOST_CELLS:
+    if cells > LARGEST_GRAM:
         raise TooLarge(
             f"the attributes have {readable_count(cells)} joint cells, and strategies are found for up to "
-            f"{MOST_CELLS:,}; "
+            f"{LARGEST_GRAM:,}; "
             "leave out attributes"
         )
     codes = np.stack(np.unravel_index(np.arange(cells), tuple(sizes)))

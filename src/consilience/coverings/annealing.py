@@ -28,7 +28,7 @@ from consilience.coverings.sets import (
 )
 from consilience.kernels.compilation import announce
 
-MOST_TRIES = 400
+BLOCKS_TRIED = 400
 """How many blocks are looked at for one that nearly holds a set, before the move is given up."""
 
 
@@ -131,7 +131,7 @@ def _anneal(
 @numba.njit(nogil=True, cache=True)
 def _near(chosen, inside, state):  # pragma: no cover - compiled
     """A block by chance that holds all points of a set but one, and that one; −1 where none was met."""
-    for _ in range(MOST_TRIES):
+    for _ in range(BLOCKS_TRIED):
         number = chance_below(state, len(inside))
         held, missing = 0, -1
         for point in chosen:

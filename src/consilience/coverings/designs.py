@@ -269,14 +269,25 @@ def unpacked_rows(packed: NDArray[np.uint8], key: Key, size: int) -> NDArray[np.
 # Covering designs: blocks of ℓ of v points such that every t-set of points lies in a block.
 
 
-MOST_POINTS = 1000
-MOST_ANNEALED = 1_500_000
-"""Designs built on the spot are annealed where t-sets times blocks are no more than this: within seconds."""
-
-MOST_MOVES, MOST_CHANGES = 200_000, 4_000_000
-"""How many moves one annealing may make, and how many t-sets they may change together."""
+MOST_COVERED_POINTS = 1000
+"""The most points of a covering."""
 
 PLANE_ORDERS = (2, 3, 4, 5, 7, 8, 9, 11, 13)
+
+
+@dataclass(frozen=True)
+class SpotSettings:
+    """How designs that are built on the spot are annealed: within seconds."""
+
+    most_annealed: int = 1_500_000
+    """They are where t-sets times blocks are no more than this."""
+    most_moves: int = 200_000
+    """How many moves one annealing may make,"""
+    most_changes: int = 4_000_000
+    """and how many t-sets they may change together."""
+
+
+ON_THE_SPOT = SpotSettings()
 
 
 @lru_cache(maxsize=64)
@@ -311,8 +322,8 @@ def covering_size(points: int, block: int, strength: int) -> int:
 
 
 def _check(points: int, block: int, strength: int) -> None:
-    if points < 1 or points > MOST_POINTS:
-        raise DeclarationError(f"{points} points were given; a covering has 1..{MOST_POINTS} of them")
+    if points < 1 or points > MOST_COVERED_POINTS:
+        raise DeclarationError(f"{points} points were given; a covering has 1..{MOST_COVERED_POINTS} of them")
     if strength < 1 or (block < strength and block < points):
         raise DeclarationError(
             f"no block of {block} points can hold {strength} at once: the strength is at least 1 and at most the block"
@@ -333,9 +344,9 @@ def _built(points: int, block: int, strength: int) -> NDArray[np.int16]:
             weights = spread_weights(points, key[0], range(key[0]))
             found.append(weighted_rows(row_blocks(table.rows(*key)), weights, block, strength, _greedily))
     best = min((tidied(rows, points, strength) for rows in found), key=len)
-    if comb(points, strength) * len(best) > MOST_ANNEALED:
+    if comb(points, strength) * len(best) > ON_THE_SPOT.most_annealed:
         return best
-    moves = min(MOST_MOVES, MOST_CHANGES // comb(block - 1, strength - 1))
+    moves = min(ON_THE_SPOT.most_moves, ON_THE_SPOT.most_changes // comb(block - 1, strength - 1))
     return fewer_blocks(best, points, strength, moves=moves)
 
 

@@ -12,6 +12,7 @@ from consilience.coverings.sets import Block
 from consilience.errors import DeclarationError, TooLarge
 
 LARGEST_FIELD = 128
+"""Elements of the largest field that is built."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +123,7 @@ def _less_multiple(number: int, times: int, other: int, prime: int, degree: int)
 
 
 MOST_FLATS = 200_000
+"""Flats of the largest geometry that is listed."""
 
 
 def gaussian_binomial(dimension: int, part: int, order: int) -> int:

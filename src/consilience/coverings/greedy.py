@@ -27,7 +27,7 @@ from consilience.coverings.sets import (
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.compilation import announce
 
-MOST_STEPS = 2_000_000_000
+MOST_BUILDING_STEPS = 2_000_000_000
 """The most v·C(v, t), which is how long building takes up to a factor: about ten seconds."""
 
 
@@ -35,10 +35,11 @@ def refuse_large(points: int, block: int, strength: int) -> None:
     """An error, before anything is allocated, where building would take minutes or gigabytes."""
     sets = comb(points, strength)
     steps = sets * points * max(1, block // 8)
-    if steps > MOST_STEPS:
+    if steps > MOST_BUILDING_STEPS:
         raise TooLarge(
             f"a covering of the {sets:,} sets of {strength} of {points} points would take about {steps:,} steps, and "
-            f"at most {MOST_STEPS:,} are taken: lower the strength, cover fewer points, or name the blocks yourself"
+            f"at most {MOST_BUILDING_STEPS:,} are taken: lower the strength, cover fewer points, or name the blocks "
+            "yourself"
         )
 
 
@@ -187,7 +188,8 @@ def _cover(row, strength, coefficients, covered):  # pragma: no cover - compiled
 MOST_MERGED = 1500
 """Merging compares each short block with each other one: beyond this number only the shortest are compared."""
 
-ROUNDS = 4
+TIDYING_ROUNDS = 4
+"""Rounds at the most; they end before when one takes less than a thousandth of the blocks away."""
 
 
 def tidied(rows: NDArray[np.integer], points: int, strength: int) -> NDArray[np.int16]:
@@ -206,7 +208,7 @@ def tidied(rows: NDArray[np.integer], points: int, strength: int) -> NDArray[np.
     current = np.unique(rows.astype(np.int16), axis=0)
     coefficients = binomials(points, strength)
     announce(_thin)
-    for _ in range(ROUNDS):
+    for _ in range(TIDYING_ROUNDS):
         before = len(current)
         counts = np.zeros(comb(points, strength), dtype=np.int32)
         lengths = (current >= 0).sum(axis=1)

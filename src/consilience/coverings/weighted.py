@@ -40,7 +40,7 @@ from consilience.kernels.compilation import announce
 # `counts` says for each t-set in how many blocks it lies; one that no block may hold is counted once from the start.
 
 
-MOST_TRIES = 40
+BOUNDED_BLOCKS_TRIED = 40
 """How many blocks are looked at for one that nearly holds an uncovered set."""
 
 FILLING_TRIES = 3
@@ -157,7 +157,7 @@ def anneal(
 def _nearest(chosen, inside, state):  # pragma: no cover - compiled
     """Of some blocks met by chance, one that holds most of a set."""
     best, most = 0, -1
-    for _ in range(MOST_TRIES):
+    for _ in range(BOUNDED_BLOCKS_TRIED):
         number = chance_below(state, len(inside))
         held = 0
         for point in chosen:
@@ -246,11 +246,23 @@ def _all_covered(row, length, strength, coefficients, counts):  # pragma: no cov
 # Coverings whose blocks are bounded by their cells, the product of their attributes' sizes.
 
 
-MOST_SETS = 2_000_000
-LARGEST_BOUND = 1 << 40
-HOT, COLD = 0.2, 0.1
-ATTEMPTS = 3
-"""How often annealing may fail in a row before the search ends."""
+@dataclass(frozen=True)
+class BoundedSettings:
+    """How blocks bounded by their cells are searched for; by trial, and no figures were kept."""
+
+    most_sets: int = 2_000_000
+    """The most sets of attributes that are covered by search."""
+    largest_bound: int = 1 << 40
+    """The most cells that a block may be given."""
+    hot: float = 0.2
+    """The first temperature of annealing, in sets that a move may leave uncovered."""
+    cold: float = 0.1
+    """The last one."""
+    attempts: int = 3
+    """How often annealing may fail in a row before the search ends."""
+
+
+BOUNDED = BoundedSettings()
 
 
 @dataclass(eq=False)
@@ -298,16 +310,16 @@ def _check(sizes: Sequence[int], most_cells: int, strength: int) -> None:
         raise DeclarationError(
             f"the sizes {tuple(sizes)} are not the sizes of attributes: give at least one, all above 0"
         )
-    if not 1 <= most_cells <= LARGEST_BOUND or strength < 1:
+    if not 1 <= most_cells <= BOUNDED.largest_bound or strength < 1:
         raise DeclarationError(
-            f"blocks of at most {most_cells} cells and strength {strength}: give 1 to {LARGEST_BOUND:,} cells and a "
-            f"strength of at least 1"
+            f"blocks of at most {most_cells} cells and strength {strength}: give 1 to {BOUNDED.largest_bound:,} cells "
+            f"and a strength of at least 1"
         )
     sets = comb(len(sizes), strength)
-    if sets > MOST_SETS:
+    if sets > BOUNDED.most_sets:
         raise TooLarge(
-            f"there are {sets:,} sets of {strength} of {len(sizes)} attributes, and at most {MOST_SETS:,} are covered "
-            f"by search: lower the strength, or name the blocks yourself"
+            f"there are {sets:,} sets of {strength} of {len(sizes)} attributes, and at most {BOUNDED.most_sets:,} are "
+            f"covered by search: lower the strength, or name the blocks yourself"
         )
 
 
@@ -366,9 +378,9 @@ def _fewer(
     strength = sets.shape[1]
     state = chance_state(seed)
     budget = _moves(len(sets), strength)
-    share = budget // (2 * ATTEMPTS)
+    share = budget // (2 * BOUNDED.attempts)
     step, failures = max(1, len(blocks.rows) // 30), 0
-    while failures < ATTEMPTS and len(blocks.rows) > step and budget > 0:
+    while failures < BOUNDED.attempts and len(blocks.rows) > step and budget > 0:
         worth = count_alone(blocks.rows, blocks.lengths, strength, coefficients, blocks.counts)
         # After a failure other blocks are taken out, so that it is not simply repeated.
         first = min(failures, len(worth) - step)
@@ -384,8 +396,8 @@ def _fewer(
             coefficients,
             tried.counts,
             min(budget, share),
-            HOT,
-            COLD,
+            BOUNDED.hot,
+            BOUNDED.cold,
             state,
         )
         budget -= used

@@ -304,8 +304,8 @@ def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Se
     Every estimator puts together marginals of up to LARGEST_ANSWER cells. A larger one is never formed by a graphical
     model, which needs memory for the answers alone, nor by one that holds the full table.
     """
-    from consilience.models.elimination import MEMORY_LIMIT
-    from consilience.models.elimination_plans import BYTES_PER_CELL
+    from consilience.models.elimination import QUERY_MEMORY
+    from consilience.models.elimination_plans import ELIMINATION
 
     domain = measured.domain
     large = [query for query in queries if math.prod(domain.sizes(query.attributes)) > LARGEST_ANSWER]
@@ -317,7 +317,8 @@ def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Se
         refused = [
             query
             for query in large
-            if BYTES_PER_CELL * query.bind(domain).size > MEMORY_LIMIT or (name == "graphical" and not query.is_product)
+            if ELIMINATION.bytes_per_cell * query.bind(domain).size > QUERY_MEMORY
+            or (name == "graphical" and not query.is_product)
         ]
     if refused:
         refused = sorted(refused, key=lambda query: -query.bind(domain).size)

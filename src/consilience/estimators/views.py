@@ -27,7 +27,7 @@ from consilience.estimators.base import Progress, Suitability, check_choice, che
 from consilience.estimators.marginals import MeasuredMarginals, MeasuredScopes, ViewsEstimate, noisy_table
 from consilience.marginals.consistency import StackedViews, ViewConsistency, stacked_views
 from consilience.marginals.margins import ViewReader
-from consilience.marginals.nonnegativity import GAP, MOST_STEPS, NonnegativeViews, nearest_views, nonnegative_views
+from consilience.marginals.nonnegativity import NEAREST, NonnegativeViews, nearest_views, nonnegative_views
 from consilience.marginals.reconstruction import Method as Reconstruction
 from consilience.marginals.reconstruction import reconstruct
 from consilience.marginals.table_stacks import Scope, TableStack, maximal, stored_order
@@ -130,10 +130,10 @@ class Views:
             "violation": violation,
             "disagreement": found.disagreement,
             "objective": squares,
-            "gap": GAP * squares if self.nonnegativity == "nearest" else 0.0,
+            "gap": NEAREST.gap * squares if self.nonnegativity == "nearest" else 0.0,
             "seconds": time.perf_counter() - began,
         }
-        status = Status.CONVERGED if found.rounds < MOST_STEPS else Status.STEP_LIMIT
+        status = Status.CONVERGED if found.rounds < NEAREST.most_steps else Status.STEP_LIMIT
         return ViewsEstimate(measured, self._describe(found), status, stats, scopes, counts, total)
 
     def _agreed(self, consistency: ViewConsistency, views: StackedViews) -> NonnegativeViews:

@@ -243,8 +243,8 @@ def stacked_views(
 EVENNESS = (0.0, 0.5, 0.9, 1.0)
 """How far each q_i is from T's own shares, 0, towards the uniform ones, 1."""
 
-ROUNDING = 1e-12
-"""A mixture that meets 0 exactly misses it by rounding: at most this part of the total."""
+ROUNDING_OF_VIEWS = 1e-12
+"""What rounding may leave of 0, in parts of the total (a mixture's cells) or of the largest cell (a total of 0)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +269,7 @@ def without_negative_cells(
         return Mixture(np.zeros_like(flat), 1.0, float(np.abs(flat).sum()))
     product = _Product(consistency.stack, flat, consistency.known)
     candidates = [
-        _least_mixture(flat, consistency.consistent(product.views(total, each)), ROUNDING * total, empty)
+        _least_mixture(flat, consistency.consistent(product.views(total, each)), ROUNDING_OF_VIEWS * total, empty)
         for each in EVENNESS
     ]
     return min((each for each in candidates if each is not None), key=lambda each: each.change, default=None)
@@ -278,7 +278,7 @@ def without_negative_cells(
 def common_total(stack: TableStack, flat: Array) -> float:
     """The total of consistent views; 0 also where it is below 0, or nothing but rounding."""
     total = float(flat[: stack.groups[0].cells].sum()) if stack.groups else 0.0
-    return total if total > ROUNDING * float(np.abs(flat).max(initial=0.0)) else 0.0
+    return total if total > ROUNDING_OF_VIEWS * float(np.abs(flat).max(initial=0.0)) else 0.0
 
 
 def _least_mixture(flat: Array, product: Array, slack: float, empty: NDArray[np.bool_] | None) -> Mixture | None:

@@ -55,17 +55,22 @@ from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 Array = NDArray[np.float64]
 Solver = Callable[[Array], Array]
 
-MOST_ROWS = 1_200
-"""The most coefficients for which the equations are written down and factorised."""
 
-MOST_PRODUCTS = 6e8
-"""The most multiplications by which moments are written down where there is no Walsh transform."""
+@dataclass(frozen=True)
+class EquationSettings:
+    """How the equations of moments are solved; the sizes were set by trial, and no figures were kept."""
 
-LEAST_DAMPING = 1e-13
-"""What the diagonal gets at least, in parts of 1: below it is rounding."""
+    most_rows: int = 1_200
+    """The most coefficients for which the equations are written down and factorised."""
+    most_products: float = 6e8
+    """The most multiplications by which moments are written down where there is no Walsh transform."""
+    least_damping: float = 1e-13
+    """What the diagonal gets at least, in parts of 1: below it is rounding."""
+    most_gradients: int = 150
+    """The most conjugate gradients for one solution."""
 
-MOST_GRADIENTS = 150
-"""The most conjugate gradients for one solution."""
+
+EQUATIONS = EquationSettings()
 
 
 class MomentEquations:
@@ -76,13 +81,13 @@ class MomentEquations:
         self.support = support
         self._contrasts: Array | None = None
         work = float(np.count_nonzero(support)) * layout.rows**2
-        self.written_out = layout.rows <= MOST_ROWS and (layout.is_binary or work <= MOST_PRODUCTS)
+        self.written_out = layout.rows <= EQUATIONS.most_rows and (layout.is_binary or work <= EQUATIONS.most_products)
 
     def solver(self, weights: Array, damping: Array, means: Array | None = None) -> Solver:
         """What solves (moments − means meansᵀ + damping) x = right for any right side."""
         if not self.written_out:
             return lambda right: self._by_gradients(right, weights, damping, means)
-        extra = np.maximum(damping, LEAST_DAMPING)
+        extra = np.maximum(damping, EQUATIONS.least_damping)
         taken = np.zeros(self.layout.rows) if means is None else means
         for _ in range(6):
             factor = _factorised(self._moments(weights, taken, extra))
@@ -125,7 +130,7 @@ class MomentEquations:
         def stop(at: Iterate) -> bool:
             return at.energy <= at.first_energy * min(1e-2, at.first_energy)
 
-        found = conjugate_gradients(product, right, precondition, stop, most_steps=MOST_GRADIENTS).solution
+        found = conjugate_gradients(product, right, precondition, stop, most_steps=EQUATIONS.most_gradients).solution
         return found if found.any() else inverses.apply(right)
 
     def _product(self, direction: Array, weights: Array, means: Array | None) -> Array:
@@ -161,7 +166,7 @@ class _MarginInverses:
         self.layout = layout
         self.hold_total = hold_total
         cells = np.repeat(np.diff(layout.starts), np.diff(layout.starts)).astype(np.float64)
-        held = layout.margins(weights) + np.maximum(damping[-1], LEAST_DAMPING) / cells
+        held = layout.margins(weights) + np.maximum(damping[-1], EQUATIONS.least_damping) / cells
         self.scale = 1.0 / (held * cells**2)
 
     def apply(self, coefficients: Array) -> Array:
@@ -183,25 +188,33 @@ class _MarginInverses:
 
 Kind = Literal["entropy", "squares"]
 
-FALL = 0.1
-SMALLEST = 1e-13
-"""What μ is multiplied by at each level, and where it ends."""
 
-PLATEAU = 0.9
-RELAXED_FROM = 1.5e-7
-RELAXED_FROM_BY_GRADIENTS = 1.5e-4
-"""A violation above this part of that of the level before, with μ below these, is one that margins cannot avoid. Where
-conjugate gradients solve the equations, much smaller values of μ would be out of their reach."""
+@dataclass(frozen=True)
+class PathSettings:
+    """How μ falls and when the path ends, for tables in parts of their total; by trial, and no figures were kept."""
 
-CLOSE = 0.02
-"""The share of the violation, or of the tolerance, that the gradient may keep at the end of a level."""
+    fall: float = 0.1
+    """What μ is multiplied by at each level."""
+    last: float = 1e-13
+    """The μ at which the path ends: what is below is rounding."""
+    plateau: float = 0.9
+    """A violation above this part of that of the level before, with a small μ, is one that margins cannot avoid:
+    with compatible margins it falls like μ."""
+    relaxed_from: float = 1.5e-7
+    """How small μ must be for that."""
+    relaxed_from_by_gradients: float = 1.5e-4
+    """The same where conjugate gradients solve the equations: much smaller values of μ would be out of their reach."""
+    gradient_left: float = 0.02
+    """The share of the violation, or of the tolerance, that the gradient may keep at the end of a level."""
+    shortest_step: float = 1e-8
+    """The shortest Newton step, in parts of the full one; what would ask for shorter ones is rounding."""
+    steps_a_level: int = 120
+    """The most Newton steps at one value of μ."""
+    steps_by_gradients: int = 40
+    """The same where conjugate gradients make them."""
 
-SHORTEST = 1e-8
-"""The shortest Newton step, in parts of the full one; what would ask for shorter ones is rounding."""
 
-STEPS_A_LEVEL = 120
-STEPS_BY_GRADIENTS = 40
-"""The most Newton steps at one value of μ, and where conjugate gradients make them."""
+PATH = PathSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +246,8 @@ class Dual:
         self.equations = MomentEquations(layout, support)
         self._gathered = np.empty(layout.numbers.size)
         written_out = self.equations.written_out
-        self._relaxed_from = RELAXED_FROM if written_out else RELAXED_FROM_BY_GRADIENTS
-        self._steps_a_level = STEPS_A_LEVEL if written_out else STEPS_BY_GRADIENTS
+        self._relaxed_from = PATH.relaxed_from if written_out else PATH.relaxed_from_by_gradients
+        self._steps_a_level = PATH.steps_a_level if written_out else PATH.steps_by_gradients
 
     def follow(self, start: Array, *, first: float, tolerance: float, most_steps: int) -> DualPoint:
         """The table at the end of the path that begins with μ = `first`."""
@@ -244,17 +257,17 @@ class Dual:
             parameters, now, made = self._descend(parameters, smoothing, tolerance, most_steps - steps)
             steps += made
             size = float(np.linalg.norm(now.coefficients - self.targets))
-            if size > before and float(np.abs(now.gradient).max()) > CLOSE * size:
+            if size > before and float(np.abs(now.gradient).max()) > PATH.gradient_left * size:
                 return DualPoint(table, steps, False)
             if float(np.abs(now.coefficients - self.targets).max()) <= tolerance:
                 return DualPoint(now.table, steps, True)
-            if smoothing <= self._relaxed_from and size > PLATEAU * before:
+            if smoothing <= self._relaxed_from and size > PATH.plateau * before:
                 _, now, made = self._descend(parameters, smoothing, tolerance, most_steps - steps, share=0.0)
                 return DualPoint(now.table, steps + made, True)
-            if steps >= most_steps or smoothing <= SMALLEST:
+            if steps >= most_steps or smoothing <= PATH.last:
                 return DualPoint(now.table, steps, False)
             before, table = size, now.table
-            smoothing *= FALL
+            smoothing *= PATH.fall
 
     def damping(self, smoothing: float) -> Array:
         """μ for every parameter; in least squares none for the total's, which so stays exact."""
@@ -264,7 +277,13 @@ class Dual:
         return found
 
     def _descend(
-        self, parameters: Array, smoothing: float, tolerance: float, most_steps: int, *, share: float = CLOSE
+        self,
+        parameters: Array,
+        smoothing: float,
+        tolerance: float,
+        most_steps: int,
+        *,
+        share: float = PATH.gradient_left,
     ) -> tuple[Array, _Response, int]:
         """Newton steps at one μ until the gradient is a small share of what μ itself contributes to it.
 
@@ -274,7 +293,7 @@ class Dual:
         now = self._respond(parameters, damping)
         before = np.inf
         for steps in range(min(self._steps_a_level, most_steps)):
-            enough = max(share * float(np.abs(damping * parameters).max()), CLOSE * tolerance)
+            enough = max(share * float(np.abs(damping * parameters).max()), PATH.gradient_left * tolerance)
             steepest = float(np.abs(now.gradient).max())
             if steepest <= enough or (share == 0.0 and steepest > 0.5 * before):
                 return parameters, now, steps
@@ -284,10 +303,10 @@ class Dual:
             rounding = 1e-15 * (abs(now.value) + float(np.abs(parameters) @ np.abs(self.targets)))
             length = 1.0
             ahead = self._respond(parameters + direction, damping)
-            while ahead.value > now.value + 1e-4 * length * slope + rounding and length > SHORTEST:
+            while ahead.value > now.value + 1e-4 * length * slope + rounding and length > PATH.shortest_step:
                 length *= 0.5
                 ahead = self._respond(parameters + length * direction, damping)
-            if length <= SHORTEST:
+            if length <= PATH.shortest_step:
                 return parameters, now, steps
             parameters, now = parameters + length * direction, ahead
         return parameters, now, min(self._steps_a_level, most_steps)
@@ -325,13 +344,19 @@ class Dual:
 # fifteen factorisations of the moments with the weights t / (t + z) / n. What is left is to round off: `dual_path`.
 
 
-MOST_STEPS = 50
+@dataclass(frozen=True)
+class InteriorPointSettings:
+    """When the interior-point method ends, for a table t of mean 1."""
 
-NEARLY = 1e-11
-"""The mean of t·z, and the largest misfit of the equations, at which the search ends."""
+    most_steps: int = 50
+    """Three times as many as it usually needs."""
+    gap: float = 1e-11
+    """The mean of t·z, and the largest misfit of the equations, at which the search ends."""
+    step_share: float = 0.995
+    """How much of the way to the nearest bound is gone at most; a usual value of such methods."""
 
-BACK = 0.995
-"""How much of the way to the nearest bound is gone at most."""
+
+INTERIOR_POINT = InteriorPointSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,17 +380,17 @@ def interior_start(dual: Dual, start: Array, smoothing: float) -> tuple[Array, i
     ones = np.ones(dual.layout.cells)
     now = _Point(start, ones, ones)
     damping = dual.damping(smoothing)
-    for steps in range(MOST_STEPS):
+    for steps in range(INTERIOR_POINT.most_steps):
         system = _System(dual, now, damping)
-        if max(system.gap, float(np.abs(system.residual).max())) <= NEARLY:
+        if max(system.gap, float(np.abs(system.residual).max())) <= INTERIOR_POINT.gap:
             return now.parameters, steps
         solve = dual.equations.solver(system.weights / dual.layout.cells, damping)
         trial = system.step(solve, np.zeros(dual.layout.cells))
         promised = system.gap_of(now.moved(trial, system.reach(trial)))
         corrected = promised * (promised / system.gap) ** 2 - trial.counts * trial.spare
         change = system.step(solve, corrected)
-        now = now.moved(change, min(1.0, BACK * system.reach(change)))
-    return now.parameters, MOST_STEPS
+        now = now.moved(change, min(1.0, INTERIOR_POINT.step_share * system.reach(change)))
+    return now.parameters, INTERIOR_POINT.most_steps
 
 
 class _System:

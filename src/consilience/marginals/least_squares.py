@@ -29,6 +29,34 @@ from consilience.marginals.table_stacks import Scope, stored_order, subsets, sum
 from consilience.solvers.conjugate_gradients import Iterate, conjugate_gradients
 from consilience.solvers.fit import Infeasible
 
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LeastSquaresSettings:
+    """What tunes the fits of this file; what is rounding and what is not was set by trial, and no figures were kept."""
+
+    largest_written_out: int = 4_000_000
+    """Entries of the largest map along one axis that is written out to find its rank: 32 MB."""
+    rank_tolerance: float = 1e-9
+    """Singular values, eigenvalues and sums of rows below this part of the largest are 0: rounding."""
+    agreement: float = 1e-7
+    """Exact facts agree when they differ by no more than this part of the largest count."""
+    most_steps: int = 500
+    """Conjugate gradients for all residuals."""
+    gradient_left: float = 1e-8
+    """The part of the first gradient, in the preconditioner's norm, at which conjugate gradients stop."""
+    combination_accuracy: float = 1e-12
+    """The relative accuracy of the combinations of rows that make the total (lsmr's atol and btol)."""
+    spanned: float = 1e-8
+    """How near such a combination must come to all ones, in its worst entry; else the rows do not tell the total."""
+    least_count: float = 0.2
+    """Counts are taken to be at least this many of their own standard deviations, so that no value is ruled out."""
+
+
+LEAST_SQUARES = LeastSquaresSettings()
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # How precisely the answers of a map along one axis tell the sum over that axis, and the differences along it.
 #
@@ -38,19 +66,13 @@ from consilience.solvers.fit import Infeasible
 # these are 1/n and 1, and exact.
 
 
-LARGEST_WRITTEN_OUT = 4_000_000
-"""Entries of the largest map that is written out."""
-
-RANK_TOLERANCE = 1e-9
-
-
 def determines_its_axis(each: LinearMap) -> bool | None:
     """Whether the answers of a map leave nothing open; None where that is too large to find out."""
     if isinstance(each, IdentityMap | PrefixMap):
         return True
     if each.rows < each.columns:
         return False
-    if each.rows * each.columns > LARGEST_WRITTEN_OUT:
+    if each.rows * each.columns > LEAST_SQUARES.largest_written_out:
         return None
     return _rank(each.dense()) == each.columns
 
@@ -61,17 +83,17 @@ def determines_differences(each: LinearMap) -> bool | None:
     >>> determines_differences(SparseMap(sp.csr_array([[1.0, -1.0]])))
     True
     """
-    if each.rows * each.columns > LARGEST_WRITTEN_OUT:
+    if each.rows * each.columns > LEAST_SQUARES.largest_written_out:
         return None
     matrix = each.dense()
     sums = np.abs(matrix.sum(axis=1)).max(initial=0.0)
-    none = bool(sums <= RANK_TOLERANCE * np.abs(matrix).max(initial=0.0))
+    none = bool(sums <= LEAST_SQUARES.rank_tolerance * np.abs(matrix).max(initial=0.0))
     return none and _rank(matrix) == each.columns - 1
 
 
 def _rank(matrix: NDArray[np.float64]) -> int:
     values = np.linalg.svd(matrix, compute_uv=False)
-    return int(np.sum(values > RANK_TOLERANCE * values.max(initial=0.0)))
+    return int(np.sum(values > LEAST_SQUARES.rank_tolerance * values.max(initial=0.0)))
 
 
 @lru_cache(maxsize=256)
@@ -84,7 +106,7 @@ def axis_precision(each: LinearMap) -> tuple[float, float]:
     gram = matrix.T @ matrix
     centring = np.eye(count) - 1.0 / count
     values = np.linalg.eigvalsh(centring @ gram @ centring)
-    kept = values[values > RANK_TOLERANCE * values.max(initial=0.0)]
+    kept = values[values > LEAST_SQUARES.rank_tolerance * values.max(initial=0.0)]
     contrasts = kept.size / float(np.sum(1.0 / kept)) if kept.size else 1.0
     return float(gram.sum()) / count**2, contrasts
 
@@ -97,16 +119,6 @@ def inverse_map(each: LinearMap) -> LinearMap:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The residuals that fit noisy tables best, in squares divided by variances, with exact facts kept.
-
-
-Array = NDArray[np.float64]
-
-AGREEMENT = 1e-7
-"""Exact facts agree when they differ by no more than this part of the largest count."""
-
-MOST_STEPS = 500
-ENOUGH = 1e-8
-"""The part of the first gradient at which conjugate gradients stop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +164,7 @@ def known_residuals(decomposition: Decomposition, facts: Sequence[KnownTable]) -
     sizes = decomposition.residuals.sizes
     for fact in facts:
         size = float(np.abs(fact.table).max(initial=1.0))
-        if fact.table.min(initial=0.0) < -AGREEMENT * size:
+        if fact.table.min(initial=0.0) < -LEAST_SQUARES.agreement * size:
             worst = float(fact.table.min())
             raise Infeasible(
                 f"{fact.name} holds the count {worst:g}, and counts are not negative; correct the fact",
@@ -166,7 +178,7 @@ def known_residuals(decomposition: Decomposition, facts: Sequence[KnownTable]) -
                 continue
             other, earlier = found[part]
             difference = float(np.abs(table - other).max(initial=0.0))
-            if difference > AGREEMENT * max(size, float(np.abs(earlier.table).max(initial=1.0))):
+            if difference > LEAST_SQUARES.agreement * max(size, float(np.abs(earlier.table).max(initial=1.0))):
                 raise _contradiction(earlier, fact, part)
     return {part: table for part, (table, _) in found.items()}
 
@@ -275,10 +287,10 @@ def _conjugate_gradients(
         return float(slope @ np.multiply(slope, scaling, out=out))
 
     def stop(at: Iterate) -> bool:
-        return at.energy <= ENOUGH**2 * at.first_energy
+        return at.energy <= LEAST_SQUARES.gradient_left**2 * at.first_energy
 
     slope = -gradient(start, values=True) * (weights > 0)
-    found = conjugate_gradients(product, slope, precondition, stop, most_steps=MOST_STEPS, start=start)
+    found = conjugate_gradients(product, slope, precondition, stop, most_steps=LEAST_SQUARES.most_steps, start=start)
     remainder = math.sqrt(found.energy / found.first_energy) if found.first_energy > 0 else 0.0
     return found.solution, found.steps, remainder
 
@@ -290,11 +302,6 @@ def _conjugate_gradients(
 # with variance Σ u²·var(y). The shortest u is 1ᵀQ⁺, and for a Kronecker product the product of those of its factors.
 # Estimates from several queries are combined in proportion to 1/variance. Values that were clipped are biased: they
 # must stay out.
-
-
-PRECISION = 1e-12
-SPANNED = 1e-8
-"""How near Qᵀu must come to all ones."""
 
 
 @dataclass(frozen=True)
@@ -354,9 +361,10 @@ def summing_combination(factor: LinearMap) -> Array | None:
         dtype=np.float64,
     )
     ones = np.ones(factor.columns)
-    found = scipy.sparse.linalg.lsmr(transposed, ones, atol=PRECISION, btol=PRECISION, maxiter=20 * factor.columns)
+    accuracy = LEAST_SQUARES.combination_accuracy
+    found = scipy.sparse.linalg.lsmr(transposed, ones, atol=accuracy, btol=accuracy, maxiter=20 * factor.columns)
     u = np.asarray(found[0], dtype=np.float64)
-    return u if float(np.abs(factor.adjoint(u, 0) - ones).max(initial=0.0)) <= SPANNED else None
+    return u if float(np.abs(factor.adjoint(u, 0) - ones).max(initial=0.0)) <= LEAST_SQUARES.spanned else None
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -365,10 +373,6 @@ def summing_combination(factor: LinearMap) -> Array | None:
 # Let y = (⊗ Q_i) m + noise be measured about a marginal m. Where a vector u_i with u_iᵀQ_i = 1ᵀ exists for every factor
 # but one, and that one, Q_a, has full column rank, Q_a⁺ (⊗_{i≠a} u_iᵀ) y is an unbiased estimate of the counts of
 # attribute a alone, of variance σ²·diag(Q_a⁺Q_a⁺ᵀ)·Π‖u_i‖². Several such estimates are averaged by inverse variance.
-
-
-LEAST_SHARE_OF_NOISE = 0.2
-"""Counts are taken to be at least this many of their own standard deviations, so that no value is ruled out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,7 +398,7 @@ def one_way_shares(measured: Iterable[NoisyProduct]) -> Mapping[int, Array]:
                 precisions[attribute] = precisions.get(attribute, 0.0) + 1.0 / variances
     shares = {}
     for attribute, precision in precisions.items():
-        counts = np.maximum(sums[attribute] / precision, LEAST_SHARE_OF_NOISE / np.sqrt(precision))
+        counts = np.maximum(sums[attribute] / precision, LEAST_SQUARES.least_count / np.sqrt(precision))
         shares[attribute] = counts / counts.sum()
     return shares
 

@@ -6,8 +6,8 @@ below imply (entropy_prior.py), unmeasured ones are set to it, and all marginals
 
 *Weights.* The likelihood of Gaussian noise has the weight w_τ, one over the variance. But cutting off negative counts
 biases the large, sparse tables, and with these weights they drag the precise small marginals along. So the weights are
-times FIRMNESS for every attribute that a residual has less than the largest, and the total, the most precise of all,
-stays as it was estimated. On all 2-way marginals of Adult and Titanic, without the prior, FIRMNESS = 30 has an error
+times a firmness for every attribute that a residual has less than the largest, and the total, the most precise of all,
+stays as it was estimated. On all 2-way marginals of Adult and Titanic, without the prior, a firmness of 30 has an error
 about a sixth lower than 1, and more than 30 changes nothing; weights of 2^|τ| for a residual of |τ| attributes, and a
 total left free, were worse. What the prior adds is measured by `python -m benchmarks reconstruction`.
 """
@@ -44,9 +44,20 @@ from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]
 
-LEAST_FREEDOM = 3
-MOMENT_PASSES = 20
-CENTRING_PASSES = 30
+
+@dataclass(frozen=True)
+class PriorSettings:
+    """How residuals are drawn to the prior; the passes are by trial, and no figures were kept."""
+
+    least_freedom: int = 3
+    """Residuals with fewer degrees of freedom stay as measured: from so few numbers t cannot be learnt."""
+    moment_passes: int = 20
+    """Passes of the fixed point for t."""
+    centring_passes: int = 30
+    """Passes through the axes, at the most, that make all sums 0."""
+
+
+PRIOR = PriorSettings()
 
 
 def drawn_to_prior(residuals: Array, guesses: Array, variances: Array) -> Array:
@@ -59,7 +70,7 @@ def drawn_to_prior(residuals: Array, guesses: Array, variances: Array) -> Array:
     axes = tuple(range(1, residuals.ndim))
     guessed = centre(np.array(guesses), first=1)
     measured = np.isfinite(variances)
-    drawn = measured & (variances > 0) & (freedom >= LEAST_FREEDOM)
+    drawn = measured & (variances > 0) & (freedom >= PRIOR.least_freedom)
     result = np.where(measured.reshape(-1, *[1] * len(axes)), residuals, guessed)
     if not drawn.any():
         return result
@@ -77,7 +88,7 @@ def _strength(differences: Array, spread: Array, noise: Array) -> Array:
     axes = tuple(range(1, differences.ndim))
     excess = differences**2 - noise
     strength = np.maximum(excess.mean(axis=axes, keepdims=True), 0.0)
-    for _ in range(MOMENT_PASSES):
+    for _ in range(PRIOR.moment_passes):
         weights = spread / (strength * spread + noise) ** 2
         found = (weights * excess).sum(axis=axes, keepdims=True)
         base = (weights * spread).sum(axis=axes, keepdims=True)
@@ -89,7 +100,7 @@ def _posterior(differences: Array, shares: Array) -> Array:
     """δ = shares · (differences + multipliers), the multipliers such that all sums along axes are 0."""
     found = shares * differences
     size = float(np.abs(found).max(initial=0.0))
-    for _ in range(CENTRING_PASSES):
+    for _ in range(PRIOR.centring_passes):
         moved = 0.0
         for axis in range(1, found.ndim):
             short, room = found.sum(axis=axis, keepdims=True), shares.sum(axis=axis, keepdims=True)
@@ -111,10 +122,18 @@ def _posterior(differences: Array, shares: Array) -> Array:
 
 Mask = NDArray[np.bool_]
 
-TRACE = 1e-9
-"""What every cell that can hold something gets first, in parts of the uniform table's: passes cannot revive a 0."""
 
-MOST_PASSES = 50
+@dataclass(frozen=True)
+class RakingSettings:
+    """How tables are fitted to those with one attribute less; by trial, and no figures were kept."""
+
+    first_share: float = 1e-9
+    """What every cell that can hold something gets first, in parts of the uniform table's: passes cannot revive a 0."""
+    most_passes: int = 50
+    """Passes of proportional fitting for tables of one shape."""
+
+
+RAKING = RakingSettings()
 
 
 def raked(decomposition: Decomposition, residuals: Array, empty: Callable[[Scope], Mask | None]) -> tuple[Array, float]:
@@ -127,10 +146,10 @@ def raked(decomposition: Decomposition, residuals: Array, empty: Callable[[Scope
     for group in sorted(every.tables.groups, key=lambda each: len(each.shape)):
         if not group.shape:
             continue
-        start = np.maximum(group.tables(tables), 0.0) + TRACE * total / group.cells
+        start = np.maximum(group.tables(tables), 0.0) + RAKING.first_share * total / group.cells
         held = _emptied(start, group, empty)
         margins = _smaller(every.tables, tables, group)
-        fitted = greatest_entropy(start, margins, tolerance=1e-11, most_passes=MOST_PASSES)
+        fitted = greatest_entropy(start, margins, tolerance=1e-11, most_passes=RAKING.most_passes)
         whole = len(group.shape) == 2 and not held
         group.tables(tables)[...] = completed(fitted.tables, margins[1][1], margins[0][1]) if whole else fitted.tables
         violation = max(violation, 0.0 if whole else fitted.violation)
@@ -181,14 +200,21 @@ def _smaller(stack: TableStack, flat: Array, group: ShapeGroup) -> list[Margin]:
 # Non-negative consistent marginals from noisy residuals, from the small marginals up to the large ones.
 
 
-FIRMNESS = 30.0
-WEAK = 0.01
-"""The weight of what was never measured, in parts of the least weight of any measured residual."""
+@dataclass(frozen=True)
+class LevelSettings:
+    """How much the levels count, and how well they are solved; where nothing else is said by trial, no figure kept."""
 
-ROUGH = 0.02
-"""The tolerance of all levels but the last."""
+    firmness: float = 30.0
+    """What weights are times for every attribute that a residual has less than the largest; the figures are above."""
+    unmeasured_weight: float = 0.01
+    """The weight of what was never measured, in parts of the least weight of any measured residual."""
+    lower_tolerance: float = 0.02
+    """The tolerance of all levels but the last."""
+    guess_passes: int = 25
+    """Passes of proportional fitting for what the level below implies."""
 
-GUESS_PASSES = 25
+
+LEVELS = LevelSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +255,7 @@ def fit_locally(
         for level in range(1, top):
             _draw(problem, wished, level, below)
             part = Decomposition(stack.sizes, maximal(scope for scope in problem.precisions if len(scope) <= level))
-            below = part, solve(part, wished, tolerance=ROUGH)
+            below = part, solve(part, wished, tolerance=LEVELS.lower_tolerance)
         _draw(problem, wished, top, below)
     else:
         unknown = stack.spread({scope: float(weight == 0) for scope, weight in problem.precisions.items()})
@@ -247,7 +273,7 @@ def _draw(problem: LocalProblem, wished: Array, level: int, below: tuple[Decompo
         # The tables of greatest entropy with the marginals of the level below.
         margins = _smaller(below[0].tables, below[1].marginals, group)
         even = np.ones((len(group.scopes), *group.shape))
-        guesses = greatest_entropy(even, margins, tolerance=1e-4, most_passes=GUESS_PASSES).tables
+        guesses = greatest_entropy(even, margins, tolerance=1e-4, most_passes=LEVELS.guess_passes).tables
         precisions = np.array([problem.precisions[scope] for scope in group.scopes])
         with np.errstate(divide="ignore"):
             variances = 1.0 / precisions
@@ -293,8 +319,8 @@ def firm_weights(precisions: dict[Scope, float]) -> dict[Scope, float]:
     """The weights of residuals: firmer for fewer attributes, weak where nothing was measured, the total kept."""
     top = max(len(scope) for scope in precisions)
     known = [weight for weight in precisions.values() if 0 < weight < math.inf]
-    weak = WEAK * min(known, default=1.0)
-    weights = {scope: (weight or weak) * FIRMNESS ** (top - len(scope)) for scope, weight in precisions.items()}
+    weak = LEVELS.unmeasured_weight * min(known, default=1.0)
+    weights = {scope: (weight or weak) * LEVELS.firmness ** (top - len(scope)) for scope, weight in precisions.items()}
     return weights | {(): math.inf}
 
 

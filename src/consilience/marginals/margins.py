@@ -24,8 +24,11 @@ Axes = tuple[int, ...]
 Margin = tuple[Axes, Array]
 """Ascending axes (from 0) of the wanted table, and its marginal over them."""
 
-MOST_CELLS = 2**26
+LARGEST_RECONSTRUCTED = 2**26
 """The cells of the largest table that is put together; with what is needed beside it, it takes about 4 GB."""
+
+TRACE = 1e-14
+"""What is below this part of the total is rounding, and counts as nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +47,11 @@ class Reconstructed:
 def check_target(shape: Sequence[int]) -> int:
     """The cells of a table, where they are not too many to be put together."""
     cells = math.prod(shape)
-    if cells > MOST_CELLS:
+    if cells > LARGEST_RECONSTRUCTED:
         raise TooLarge(
             f"a marginal of {len(shape)} attributes with {readable_count(cells)} cells would take about "
-            f"{readable_bytes(64 * cells)}, "
-            f"and at most {MOST_CELLS:,} cells are put together; ask for fewer attributes, or for coarser ones"
+            f"{readable_bytes(64 * cells)}, and at most "
+            f"{LARGEST_RECONSTRUCTED:,} cells are put together; ask for fewer attributes, or for coarser ones"
         )
     return cells
 
@@ -219,7 +222,3 @@ class GivenMargins:
         for row, axes in enumerate(self.axis_sets):
             member[row, list(axes)] = True
         return largest_difference(table.ravel(), _whole(self.shape), member, _whole(self.starts), self.values)
-
-
-TRACE = 1e-14
-"""What is below this part of the total is rounding, and counts as nothing."""

@@ -24,7 +24,7 @@ usual balance of the distances ‖M z − p‖ and ρ‖p − p before‖.
 *End.* z is mixed with the uniform residuals (0 but for the total) just as far as makes all cells ≥ 0; if this is within
 the tolerance of the bound, all is proven. Very noisy tables, whose cells are far smaller than the noise, come there
 slowly. For them, and where facts or impossible cells forbid the mixing, it is enough that the objective is that near to
-the bound and that no table has more than a share VIOLATION of negative counts; the caller removes these.
+the bound and that no table has more than a share 10⁻³ of negative counts; the caller removes these.
 """
 
 import math
@@ -42,19 +42,30 @@ from consilience.solvers.fit import Status
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-RELAXATION = 1.8
-CHECK_EVERY = 10
-VIOLATION = 1e-3
-"""The most negative counts in a table, in parts of the total."""
 
-IMBALANCE = 5.0
-"""How much larger one of the two distances must be than the other for the penalty to change."""
+@dataclass(frozen=True)
+class AlternatingSettings:
+    """What tunes the alternating directions; where nothing else is said by trial, and no figures were kept."""
 
-FIRST_FACTOR, TURNED, SETTLING = 2.0, 0.7, 0.97
-"""The penalty's first factor, and what its logarithm is times when the direction turns and at every check."""
+    relaxation: float = 1.8
+    """How much of M z is in x̃: 1 is plain, and below 2 the method converges."""
+    steps_between_checks: int = 10
+    """Steps from one certificate, and change of the penalty, to the next."""
+    most_negative: float = 1e-3
+    """The most negative counts in a table, in parts of the total, that are left for the caller to remove."""
+    imbalance: float = 5.0
+    """How much larger one of the two distances must be than the other for the penalty to change."""
+    first_factor: float = 2.0
+    """What the penalty changes by at first."""
+    turned: float = 0.7
+    """What the logarithm of this factor is times when the direction turns."""
+    settling: float = 0.97
+    """What it is times at every check."""
+    block: int = 2**15
+    """Cells treated at a time, so that intermediate results stay in the processor's cache."""
 
-BLOCK = 2**15
-"""Cells treated at a time, so that intermediate results stay in the processor's cache."""
+
+ALTERNATING = AlternatingSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +140,11 @@ def fit_nonnegative(
         if time_limit is not None and time.perf_counter() - began > time_limit:
             status = Status.TIME_LIMIT
             break
-        for _ in range(CHECK_EVERY - 1):
+        for _ in range(ALTERNATING.steps_between_checks - 1):
             search.step()
         search.before = search.positive.copy()
         search.step()
-        steps += CHECK_EVERY
+        steps += ALTERNATING.steps_between_checks
         best = search.candidate(tolerance)
         search.balance()
         if progress is not None:
@@ -167,7 +178,7 @@ class _Search:
         penalties = _penalties(problem)
         self.norm = stack.spread(penalties)
         self.stiffness = self.decomposition.residuals.spread(self.decomposition.precisions(penalties))
-        self.rho, self.log_factor, self.direction = 1.0, math.log(FIRST_FACTOR), 0
+        self.rho, self.log_factor, self.direction = 1.0, math.log(ALTERNATING.first_factor), 0
         self.energy = problem.noise_energy()
         self.wished = self.decomposition.marginals(problem.wished)
         self.uniform = stack.spread({scope: problem.total / _cells(problem, scope) for scope in stack.scopes})
@@ -183,19 +194,19 @@ class _Search:
 
     def step(self) -> None:
         self.decomposition.adjoint(self.drive, out=self.change)
-        for start in range(0, self.change.size, BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, self.change.size, ALTERNATING.block):
+            part = slice(start, start + ALTERNATING.block)
             self.change[part] *= self.rho / (self.problem.weights[part] + self.rho * self.stiffness[part])
         self.decomposition.marginals(self.change, out=self.tables)
-        for start in range(0, self.tables.size, BLOCK):
-            self._advance(slice(start, start + BLOCK))
+        for start in range(0, self.tables.size, ALTERNATING.block):
+            self._advance(slice(start, start + ALTERNATING.block))
 
     def _advance(self, part: slice) -> None:
         """p, u and r (p − u − t) of some cells, from the change of their tables."""
         tables, positive, wished = self.tables[part], self.positive[part], self.wished[part]
         tables += wished
-        relaxed = RELAXATION * tables
-        relaxed += (1.0 - RELAXATION) * positive
+        relaxed = ALTERNATING.relaxation * tables
+        relaxed += (1.0 - ALTERNATING.relaxation) * positive
         relaxed += self.duals[part]
         np.maximum(relaxed, 0.0, out=positive)
         if self.problem.empty is not None:
@@ -209,10 +220,11 @@ class _Search:
     def balance(self) -> None:
         """Change the penalty toward what lags behind, less at every check, so that the method settles."""
         apart, moved = self._distances()
-        direction = 1 if self.slack < 0 or apart > IMBALANCE * moved else -1 if moved > IMBALANCE * apart else 0
+        most = ALTERNATING.imbalance
+        direction = 1 if self.slack < 0 or apart > most * moved else -1 if moved > most * apart else 0
         if direction * self.direction < 0:
-            self.log_factor *= TURNED
-        self.log_factor *= SETTLING
+            self.log_factor *= ALTERNATING.turned
+        self.log_factor *= ALTERNATING.settling
         self.direction = direction or self.direction
         factor = math.exp(direction * self.log_factor)
         self.rho *= factor
@@ -222,8 +234,8 @@ class _Search:
     def _distances(self) -> tuple[float, float]:
         """How far M z and p are apart, and how far p moved in the last step, in units of the dual."""
         apart = moved = 0.0
-        for start in range(0, self.tables.size, BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, self.tables.size, ALTERNATING.block):
+            part = slice(start, start + ALTERNATING.block)
             norm, positive = self.norm[part], self.positive[part]
             apart += float(norm @ (self.tables[part] - positive) ** 2)
             moved += float(norm @ (positive - self.before[part]) ** 2)
@@ -240,7 +252,7 @@ class _Search:
             if mixed - bound <= tolerance * max(mixed, self.energy):
                 return _Candidate(mixed, max(0.0, mixed - bound), 0.0, share, True)
         violation, gap = self._violation(), abs(self.slack)
-        good = violation <= VIOLATION and gap <= tolerance * max(objective, self.energy)
+        good = violation <= ALTERNATING.most_negative and gap <= tolerance * max(objective, self.energy)
         return _Candidate(objective, gap, violation, 0.0, good)
 
     def _mixed(self, share: float) -> Array:

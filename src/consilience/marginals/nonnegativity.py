@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 from consilience.kernels.simplex import project_to_simplex
-from consilience.marginals.consistency import ROUNDING, ViewConsistency, common_total, without_negative_cells
+from consilience.marginals.consistency import ROUNDING_OF_VIEWS, ViewConsistency, common_total, without_negative_cells
 from consilience.marginals.least_squares import KnownTable
 from consilience.marginals.table_stacks import EmptyCells, TableStack, summed
 
@@ -39,7 +39,7 @@ from consilience.marginals.table_stacks import EmptyCells, TableStack, summed
 # log(max|x|/θ) divided by the spectral gap of I − P, min n_i / k; a table that takes much longer is left to the caller.
 
 
-FEW = 16
+CELLS_PER_QUEUED = 16
 """A round in which fewer than one cell in so many is lifted goes by a queue of them, and other rounds by whole axes."""
 
 
@@ -67,7 +67,7 @@ def ripple(tables, sizes, theta, most_rounds):  # pragma: no cover - compiled
                 break
             rounds += 1
             lifts += count
-            if count * FEW > cells:
+            if count * CELLS_PER_QUEUED > cells:
                 _lift_by_axes(table, sizes, theta, amounts)
                 count = _below(table, theta, now)
             else:
@@ -171,16 +171,23 @@ def _raise_total(table):  # pragma: no cover - compiled
 Array = NDArray[np.float64]
 Method = Literal["none", "simple", "global", "ripple"]
 
-ENOUGH = 2.0
-"""Rounds have done their work when no cell is below this many −θ."""
 
-MOST_ROUNDS = 200
+@dataclass(frozen=True)
+class RippleSettings:
+    """When rounds of non-negativity and consistency have done their work."""
 
-FINE_SHARE = 1e-5
-"""Before negative cells are mixed away they are brought above this part of an average cell, so that little is mixed."""
+    thetas_left: float = 2.0
+    """They have when no cell is below this many −θ."""
+    most_rounds: int = 200
+    """Rounds at the most, unless the caller says otherwise; by trial, no figure kept."""
+    fine_share: float = 1e-5
+    """Before negative cells are mixed away they are brought above −θ of this part of an average cell, so that little
+    is mixed."""
+    ripples_per_gap: float = 100.0
+    """How many rounds a table may ripple, in units of 1/(spectral gap); e^−100 is far below any rounding."""
 
-RIPPLES_PER_GAP = 100.0
-"""How many rounds a table may ripple, in units of 1/(spectral gap); e^−100 is far below any rounding."""
+
+RIPPLE = RippleSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +252,7 @@ def nonnegative_views(
     rounds: int | None = 1,
     theta: float,
     exact: bool = False,
-    most_rounds: int = MOST_ROUNDS,
+    most_rounds: int = RIPPLE.most_rounds,
 ) -> NonnegativeViews:
     """Consistent views after some rounds of a non-negativity method and consistency; theta is in counts.
 
@@ -291,7 +298,7 @@ class _Rounds:
 
     def are_enough(self, rounds: int | None, theta: float, most_rounds: int) -> bool:
         if rounds is None:
-            return self.lowest >= -ENOUGH * theta or self.taken >= most_rounds
+            return self.lowest >= -RIPPLE.thetas_left * theta or self.taken >= most_rounds
         return self.taken >= rounds
 
     def take(self, method: Method, theta: float) -> None:
@@ -311,8 +318,8 @@ class _Rounds:
         last = self.taken + most_rounds
         while self.lowest < 0 or self.astray > 0:
             total = common_total(self.consistency.stack, self.flat)
-            fine = min(theta or math.inf, FINE_SHARE * total / max(group.cells for group in groups))
-            close = self.lowest >= -ENOUGH * fine and self.astray <= ROUNDING * total
+            fine = min(theta or math.inf, RIPPLE.fine_share * total / max(group.cells for group in groups))
+            close = self.lowest >= -RIPPLE.thetas_left * fine and self.astray <= ROUNDING_OF_VIEWS * total
             if total == 0 or close or self.taken >= last:
                 break
             self.take("ripple", fine)
@@ -345,10 +352,10 @@ def _forced_empty(consistency: ViewConsistency) -> NDArray[np.bool_] | None:
 def _most_ripples(sizes: list[int]) -> int:
     """A limit of rounds for one table, far above what rippling takes."""
     gap = min(sizes, default=1) / max(sum(size - 1 for size in sizes), 1)
-    return math.ceil(RIPPLES_PER_GAP * (1.0 + 1.0 / gap))
+    return math.ceil(RIPPLE.ripples_per_gap * (1.0 + 1.0 / gap))
 
 
-def _check(method: str, theta: float, rounds: int | None = None, most_rounds: int = MOST_ROUNDS) -> None:
+def _check(method: str, theta: float, rounds: int | None = None, most_rounds: int = RIPPLE.most_rounds) -> None:
     if method not in get_args(Method):
         raise DeclarationError(f"the method is {method!r}; choose one of {', '.join(get_args(Method))}")
     if method == "ripple" and not (math.isfinite(theta) and theta > 0):
@@ -381,17 +388,26 @@ def _check(method: str, theta: float, rounds: int | None = None, most_rounds: in
 # a quarter to a third below that of Ripple (`python -m benchmarks views`).
 
 
-NEAREST_SHARE = 1e-4
-"""Negative counts are negligible, and are mixed away, when they are below this part of an average cell."""
+@dataclass(frozen=True)
+class NearestSettings:
+    """When projected gradients have come near enough; by trial, and no figures were kept."""
 
-GAP = 1e-3
-"""How far from the least the squares may be, in parts of them."""
+    negligible_share: float = 1e-4
+    """Negative counts are negligible, and are mixed away, when they are below this part of an average cell."""
+    gap: float = 1e-3
+    """How far from the least the squares may be, in parts of them."""
+    most_steps: int = 500
+    """Steps at the most; a few dozen are usual."""
+    steps_between_looks: int = 5
+    """Steps from one look at the two above to the next: a look costs as much as a step."""
 
-MOST_STEPS = 500
-STEPS_BETWEEN_LOOKS = 5
+
+NEAREST = NearestSettings()
 
 
-def nearest_views(consistency: ViewConsistency, flat: Array, *, most_steps: int = MOST_STEPS) -> NonnegativeViews:
+def nearest_views(
+    consistency: ViewConsistency, flat: Array, *, most_steps: int = NEAREST.most_steps
+) -> NonnegativeViews:
     """The consistent views without negative counts that are nearest to the given ones and have their one-way counts.
 
     >>> stack = TableStack((2, 2), [(0, 1)])
@@ -403,7 +419,7 @@ def nearest_views(consistency: ViewConsistency, flat: Array, *, most_steps: int 
     total = _total(held.stack, held.consistent(flat))
     if total <= 0:
         return NonnegativeViews(np.zeros_like(flat), 0, 0.0, 0.0, 0.0, 0.0, 0)
-    enough = -NEAREST_SHARE * total / max(group.cells for group in held.stack.groups)
+    enough = -NEAREST.negligible_share * total / max(group.cells for group in held.stack.groups)
     views, steps = _projected(held, flat, enough, most_steps)
     mixture = without_negative_cells(consistency, views)
     found, mixed, changed = (views, 0.0, 0.0) if mixture is None else (mixture.flat, mixture.share, mixture.change)
@@ -418,10 +434,10 @@ def _projected(held: ViewConsistency, flat: Array, enough: float, most_steps: in
     multipliers = np.zeros_like(flat)
     views, ahead, momentum = flat, multipliers, 1.0
     for step in range(most_steps):
-        if step % STEPS_BETWEEN_LOOKS == 0:
+        if step % NEAREST.steps_between_looks == 0:
             views = held.consistent(flat + multipliers)
             excess = float(weights @ (multipliers * np.maximum(views, 0.0)))
-            if views.min(initial=0.0) >= enough and excess <= GAP * float(weights @ (views - flat) ** 2):
+            if views.min(initial=0.0) >= enough and excess <= NEAREST.gap * float(weights @ (views - flat) ** 2):
                 return views, step
         moved = np.maximum(ahead - held.consistent(flat + ahead), 0.0)
         if float(np.dot(ahead - moved, moved - multipliers)) > 0:

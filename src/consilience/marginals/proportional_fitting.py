@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 MarginOnAxes = tuple[tuple[int, ...], Array]
 """Ascending axes (from 0) of the tables, and their marginals over these, with a first axis for the tables."""
 
-SMALLEST = 1e-300
+LEAST_MARGIN = 1e-300
 """A marginal that is found to be less than this part of what it should be is 0: no factor may overflow."""
 
 
@@ -54,7 +54,7 @@ def greatest_entropy(
             found = tables.sum(axis=away, keepdims=True)
             wanted = margin.reshape(found.shape)
             violation = max(violation, float(np.abs(found - wanted).max(initial=0.0)) if passes else math.inf)
-            tables *= np.divide(wanted, found, out=np.zeros_like(found), where=found > SMALLEST * wanted)
+            tables *= np.divide(wanted, found, out=np.zeros_like(found), where=found > LEAST_MARGIN * wanted)
         passes += 1
     return FittedTables(tables, 0.0 if not margins else violation, passes)
 

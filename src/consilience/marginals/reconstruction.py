@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -39,7 +40,7 @@ from consilience.solvers.fit import Status
 # The cells of a table that its margins leave open: those that no zero of a margin forces to be 0.
 
 
-TOLERANCE = 1e-9
+MARGIN_TOLERANCE = 1e-9
 """The largest difference from a margin that counts as none, in parts of the total."""
 
 CONTRADICTION = 1e-9
@@ -75,23 +76,30 @@ def possible_cells(layout: MarginLayout, wanted: NDArray[np.float64]) -> NDArray
 
 Array = NDArray[np.float64]
 
-PASSES = 48
-"""The passes after which a slow fit is handed on, where Newton's method is quick."""
 
-PATIENCE = 12
-"""The passes that are made whatever they gain."""
+@dataclass(frozen=True)
+class EntropySettings:
+    """How tables of greatest entropy are found; all by trial, and no figures were kept."""
 
-LONG_PASSES = 300
-SIMULTANEOUS_PASSES = 200
-"""The passes of tables for which Newton's method is slow: through the margins in turn, then through all at once."""
+    passes: int = 48
+    """The passes after which a slow fit is handed on, where Newton's method is quick."""
+    first_passes: int = 12
+    """The passes that are made whatever they gain."""
+    long_passes: int = 300
+    """Passes through the margins in turn where Newton's method is slow."""
+    simultaneous_passes: int = 200
+    """Passes through all margins at once, after these."""
+    misfit_fall: float = 0.02
+    """Passes through all margins go on as long as ten of them lower the misfit by this part."""
+    small_table: int = 4_096
+    """Newton's method is quick for tables of so many cells whose attributes have two values,"""
+    few_equations: int = 300
+    """and for so many equations."""
+    most_steps: int = 400
+    """Newton steps along the path of duals."""
 
-SMALL, FEW = 4_096, 300
-"""Newton's method is quick for tables of so many cells whose attributes have two values, and for so many equations."""
 
-FALL = 0.02
-"""Passes through all margins go on as long as ten of them lower the misfit by this part."""
-
-MOST_STEPS = 400
+ENTROPY = EntropySettings()
 
 Fitted = tuple[Array, int, bool]
 """A flat table in parts of its total, the steps made, and whether they sufficed."""
@@ -140,7 +148,7 @@ def _put_together(
     table = np.array(np.broadcast_to(table * (total / evened), shape), order="C")
     violation = given.violation(table)
     status = Status.CONVERGED if settled else Status.STEP_LIMIT
-    return Reconstructed(table, violation, violation > 10.0 * TOLERANCE * total, steps, status)
+    return Reconstructed(table, violation, violation > 10.0 * MARGIN_TOLERANCE * total, steps, status)
 
 
 def _connected(axis_sets: Sequence[Axes]) -> Parts:
@@ -159,14 +167,16 @@ def _fitted(layout: MarginLayout, wanted: Array) -> Fitted:
     targets = layout.coefficients(wanted)
     table = support / np.count_nonzero(support)
     logs = np.zeros(wanted.size)
-    agrees = float(np.abs(layout.of_coefficients(targets) - wanted).max()) <= TOLERANCE
-    quick = layout.rows <= FEW or (layout.cells <= SMALL and int(layout.shape.max()) == 2)
+    agrees = float(np.abs(layout.of_coefficients(targets) - wanted).max()) <= MARGIN_TOLERANCE
+    small = layout.cells <= ENTROPY.small_table and int(layout.shape.max()) == 2
+    quick = small or layout.rows <= ENTROPY.few_equations
     passes, first = 0, 0.1
     if agrees and wanted.min() >= -TRACE:
         announce_once(fit_proportionally)
-        shares, most, enough = np.maximum(wanted, 0.0), PASSES if quick else LONG_PASSES, 0.25 * TOLERANCE
+        shares, enough = np.maximum(wanted, 0.0), 0.25 * MARGIN_TOLERANCE
+        most = ENTROPY.passes if quick else ENTROPY.long_passes
         passes, misfit = fit_proportionally(
-            table, shares, layout.outer, layout.inner, layout.starts, enough, most, PATIENCE, logs
+            table, shares, layout.outer, layout.inner, layout.starts, enough, most, ENTROPY.first_passes, logs
         )
         if misfit <= enough:
             return table / table.sum(), passes, True
@@ -177,7 +187,7 @@ def _fitted(layout: MarginLayout, wanted: Array) -> Fitted:
     start = layout.parameters(logs)
     first /= max(1.0, float(np.abs(start).max()))
     end = Dual(layout, support, targets, "entropy").follow(
-        start, first=max(first, 1e-10), tolerance=TOLERANCE, most_steps=MOST_STEPS
+        start, first=max(first, 1e-10), tolerance=MARGIN_TOLERANCE, most_steps=ENTROPY.most_steps
     )
     return end.table, passes + end.steps, end.settled
 
@@ -188,7 +198,8 @@ def _simultaneous_passes(layout: MarginLayout, table: Array, wanted: Array) -> t
     shares = np.maximum(wanted, 0.0)
     for begin, end in itertools.pairwise(layout.starts.tolist()):
         shares[begin:end] /= shares[begin:end].sum()
-    return fit_simultaneously(table, shares, layout.outer, layout.inner, SIMULTANEOUS_PASSES, FALL)
+    most, fall = ENTROPY.simultaneous_passes, ENTROPY.misfit_fall
+    return fit_simultaneously(table, shares, layout.outer, layout.inner, most, fall)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -201,10 +212,19 @@ def _simultaneous_passes(layout: MarginLayout, table: Array, wanted: Array) -> t
 # them least; its total is right in any case. Attributes in no margin are even.
 
 
-NEAR_END = 1e-6
-FIRST = 0.1
-MOST_SQUARES_STEPS = 600
-"""The first μ of the path where an interior-point method leads to its beginning, and elsewhere."""
+@dataclass(frozen=True)
+class SquaresSettings:
+    """Where the path to a table of least squares begins; by trial, and no figures were kept."""
+
+    near_end: float = 1e-6
+    """The first μ of the path where an interior-point method leads to its beginning."""
+    far_from_end: float = 0.1
+    """The first μ elsewhere."""
+    most_steps: int = 600
+    """Newton steps along the path."""
+
+
+SQUARES = SquaresSettings()
 
 
 def least_squares_table(shape: Sequence[int], margins: Sequence[Margin], *, total: float) -> Reconstructed:
@@ -232,11 +252,11 @@ def _fitted_squares(layout: MarginLayout, wanted: Array) -> Fitted:
     start[0] = 1.0
     dual = Dual(layout, possible_cells(layout, wanted), targets, "squares")
     if dual.equations.written_out:
-        start, steps = interior_start(dual, start, NEAR_END)
-        first = NEAR_END
+        start, steps = interior_start(dual, start, SQUARES.near_end)
+        first = SQUARES.near_end
     else:
-        steps, first = 0, FIRST
-    end = dual.follow(start, first=first, tolerance=TOLERANCE, most_steps=MOST_SQUARES_STEPS)
+        steps, first = 0, SQUARES.far_from_end
+    end = dual.follow(start, first=first, tolerance=MARGIN_TOLERANCE, most_steps=SQUARES.most_steps)
     return end.table, steps + end.steps, end.settled
 
 
@@ -250,10 +270,10 @@ def _fitted_squares(layout: MarginLayout, wanted: Array) -> Fitted:
 # result is the one that HiGHS ends with. Nothing but the margins fixes the total. Attributes in no margin are even.
 
 
-FEASIBILITY = 1e-10
-"""How far HiGHS may stay from a bound, in parts of the largest cell of a margin."""
+HIGHS_FEASIBILITY = 1e-10
+"""How far HiGHS may stay from a bound, in parts of the largest cell of a margin: the least that it takes."""
 
-MOST_ENTRIES = 20_000_000
+MOST_PROGRAMME_ENTRIES = 20_000_000
 """The entries of the largest programme that is written down, one for each cell and distinct margin, twice."""
 
 
@@ -278,11 +298,11 @@ def linear_programme_table(
     axes = sorted({axis for each in given.axis_sets for axis in each})
     reach, keep = _bounds(given, scale)
     covered = math.prod(shape[axis] for axis in axes)
-    if 2 * covered * len(reach) > MOST_ENTRIES:
+    if 2 * covered * len(reach) > MOST_PROGRAMME_ENTRIES:
         raise TooLarge(
             f"a linear programme for {covered:,} cells and {len(reach)} margins would have "
-            f"{2 * covered * len(reach):,} entries, and {MOST_ENTRIES:,} are allowed; ask for fewer attributes, "
-            "or take the method of greatest entropy"
+            f"{2 * covered * len(reach):,} entries, and {MOST_PROGRAMME_ENTRIES:,} are allowed; ask for fewer "
+            "attributes, or take the method of greatest entropy"
         )
     layout = MarginLayout.of([shape[axis] for axis in axes], [tuple(map(axes.index, each)) for each in reach])
     found, steps, status = _solved(layout, np.concatenate(list(reach.values())), np.concatenate(list(keep.values())))
@@ -290,7 +310,7 @@ def linear_programme_table(
     table = found.reshape(kept) * (scale * layout.cells / cells)
     table = np.array(np.broadcast_to(table, shape), order="C")
     violation = given.violation(table)
-    return Reconstructed(table, violation, violation > 10.0 * TOLERANCE * scale, steps, status)
+    return Reconstructed(table, violation, violation > 10.0 * MARGIN_TOLERANCE * scale, steps, status)
 
 
 def _bounds(given: GivenMargins, scale: float) -> tuple[dict[Axes, Array], dict[Axes, Array]]:
@@ -318,7 +338,7 @@ def _solved(layout: MarginLayout, reach: Array, keep: Array) -> tuple[Array, int
         b_ub=np.concatenate([keep, -reach]),
         bounds=(0.0, None),
         method="highs",
-        options={"primal_feasibility_tolerance": FEASIBILITY, "dual_feasibility_tolerance": FEASIBILITY},
+        options={"primal_feasibility_tolerance": HIGHS_FEASIBILITY, "dual_feasibility_tolerance": HIGHS_FEASIBILITY},
     )
     if answer.x is None:
         even = max(float(reach.sum() + keep.sum()), 0.0) / (2.0 * len(layout.even) * layout.cells)

@@ -171,7 +171,7 @@ def _indexed(cliques: list[frozenset[int]], parents: list[int]) -> CliqueForest:
 # Any marginal of a graphical model, by variable elimination in the part of its junction tree that matters.
 
 
-MEMORY_LIMIT = 4_000_000_000
+QUERY_MEMORY = 4_000_000_000
 """Bytes that one query may take unless its caller says otherwise."""
 
 
@@ -179,7 +179,7 @@ class CalibratedModel:
     """A model with the messages of its junction tree, ready for many queries."""
 
     def __init__(
-        self, model: GraphicalModel, tree: JunctionTree | None = None, *, memory_limit: int = MEMORY_LIMIT
+        self, model: GraphicalModel, tree: JunctionTree | None = None, *, memory_limit: int = QUERY_MEMORY
     ) -> None:
         self.model = model
         self.memory_limit = memory_limit

@@ -25,13 +25,25 @@ from consilience.kernels.rng import Generator
 RULES = ("fill", "weighted fill", "weight", "degree")
 """What a greedy step makes smallest: new edges, the cells of new edges, the cells of the clique, its attributes."""
 
-MOST_WORK = 500_000
-"""The search stops after looking at so many neighbours: about a second, and the same result on every machine."""
 
-LEAST_WORK, WORK_PER_CELL = 2_000, 0.005
-"""A search within a limit stops sooner where the best tree so far is small: after 3 ms or a hundredth of the fit, which
-calls the oracle hundreds of times for each cell. Looking at a neighbour takes some 1.5 µs, and one call 3 ns for each
-cell. On 532 random graphs of 5 to 25 attributes twice as long a search finds trees with 0.6 % fewer cells."""
+@dataclass(frozen=True)
+class OrderSettings:
+    """How long an order is searched for, in neighbours looked at: the same result on every machine.
+
+    A search within a limit stops sooner where the best tree so far is small: after 3 ms or a hundredth of the fit,
+    which calls the oracle hundreds of times for each cell. Looking at a neighbour takes some 1.5 µs, and one call 3 ns
+    for each cell. On 532 random graphs of 5 to 25 attributes twice as long a search finds trees with 0.6 % fewer cells.
+    """
+
+    most_work: int = 500_000
+    """The longest search: about a second."""
+    least_work: int = 2_000
+    """The shortest search within a limit,"""
+    work_per_cell: float = 0.005
+    """and what it may take more for each cell of the best tree so far."""
+
+
+ORDERS = OrderSettings()
 
 
 @dataclass(frozen=True)
@@ -257,8 +269,8 @@ def smallest_elimination(
     """The order with the fewest cells among the greedy rules, each without and then with chance among ties.
 
     The graph is taken apart. The search ends after `restarts` rounds of all rules, or sooner: after two for each
-    attribute, or after MOST_WORK. Where no clique may have more than `most` cells and every order found makes one that
-    has, the order stops there.
+    attribute, or after about a second. Where no clique may have more than `most` cells and every order found makes one
+    that has, the order stops there.
     """
     first = eliminate_simplicial(graph)
     for step, clique in enumerate(first.cliques, start=1):
@@ -274,7 +286,9 @@ def smallest_elimination(
     # Among few attributes there are few orders to be found by chance.
     for attempt in range(1 + min(restarts, 2 * len(graph.neighbours))):
         for rule in RULES:
-            allowed = MOST_WORK if most == math.inf else min(MOST_WORK, LEAST_WORK + WORK_PER_CELL * fewest)
+            allowed = float(ORDERS.most_work)
+            if most < math.inf:
+                allowed = min(allowed, ORDERS.least_work + ORDERS.work_per_cell * fewest)
             if work > allowed and (best or stopped):
                 break
             found, spent = eliminate_greedily(graph.copy(), rule, rng if attempt else None, fewest)

@@ -18,17 +18,22 @@ from consilience.errors import TooLarge, readable_bytes, readable_count
 from consilience.kernels.linear_maps import LinearMap
 from consilience.models.tables import Axes, ScaledTable, apply_map, contract
 
-BYTES_PER_CELL = 24
-"""A bucket, the operand that is turned to meet it, and the result."""
 
-MOST_WORK = 50_000_000_000
-"""Cells that all parts of a product touch at most: some minutes."""
+@dataclass(frozen=True)
+class EliminationSettings:
+    """What the elimination of axes takes, and what is too much."""
 
-MOST_DIVISIONS = 12
-"""How many of the longest axes are tried when a product is divided into parts."""
+    bytes_per_cell: int = 24
+    """Bytes for each cell of the largest table: a bucket, the operand that is turned to meet it, and the result."""
+    most_work: int = 50_000_000_000
+    """Cells that all parts of a product touch at most: some minutes."""
+    most_divisions: int = 12
+    """How many of the longest axes are tried when a product is divided into parts; by trial, no figure kept."""
+    small_work: int = 20_000
+    """Orders that touch fewer cells than this are not worth a second opinion; by trial, no figure kept."""
 
-SMALL_WORK = 20_000
-"""Orders that touch fewer cells than this are not worth a second opinion."""
+
+ELIMINATION = EliminationSettings()
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class EliminationPlan:
     @property
     def bytes(self) -> int:
         """The memory that its largest table takes."""
-        return self.largest * BYTES_PER_CELL
+        return self.largest * ELIMINATION.bytes_per_cell
 
     def check(self, memory_limit: int, purpose: str) -> "EliminationPlan":
         """This plan, refused when its largest table would need more memory than the limit."""
@@ -82,7 +87,7 @@ def plan_elimination(
             plan = graph.eliminate(cost, maps_last=maps_last)
             if best is None or (plan.work, plan.largest) < (best.work, best.largest):
                 best = plan
-            if best.work <= SMALL_WORK:
+            if best.work <= ELIMINATION.small_work:
                 return best
     if best is None:
         return EliminationPlan((), 0, 0)
@@ -225,8 +230,8 @@ def carry_out_within(
 ) -> ScaledTable:
     """The same product; where its largest table would not fit, in parts that do, over some values of some axes at once.
 
-    All parts together touch about as many cells as the whole would. Refused where they would be more than MOST_WORK, or
-    where the answers themselves do not fit.
+    All parts together touch about as many cells as the whole would. Refused where that would take longer than
+    some minutes, or where the answers themselves do not fit.
     """
     if plan.bytes <= memory_limit:
         return carry_out(plan, tables, kept, images, shared)
@@ -237,7 +242,7 @@ def carry_out_within(
         plan.check(memory_limit, purpose)
     blocks, part = divided or ({}, plan)
     counts = [-(-sizes[axis] // length) for axis, length in blocks.items()]
-    if part.work * math.prod(counts) > MOST_WORK:
+    if part.work * math.prod(counts) > ELIMINATION.most_work:
         plan.check(memory_limit, purpose)
     whole, scale = np.zeros(shape), -math.inf
     for numbers in itertools.product(*(range(count) for count in counts)):
@@ -270,7 +275,7 @@ def _divided(
     blocks: dict[int, int] = {}
     while plan.bytes > memory_limit:
         left = {axis for scope in scopes for axis in scope} - images.keys() - {a for a, n in blocks.items() if n == 1}
-        longest = sorted(left, key=lambda axis: (-sizes[axis], axis))[:MOST_DIVISIONS]
+        longest = sorted(left, key=lambda axis: (-sizes[axis], axis))[: ELIMINATION.most_divisions]
         trials = {axis: plan_elimination(scopes, {**sizes, **blocks, axis: 1}, kept, images) for axis in longest}
         axis = min(trials, key=lambda axis: (trials[axis].largest, axis), default=None)
         if axis is None or trials[axis].largest >= plan.largest:

@@ -22,7 +22,7 @@ from consilience.errors import DeclarationError, TooLarge, readable_bytes, reada
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, SumMap
 from consilience.models.elimination import CalibratedModel
 from consilience.models.elimination_plans import (
-    BYTES_PER_CELL,
+    ELIMINATION,
     EliminationPlan,
     Image,
     SharedWork,
@@ -144,9 +144,10 @@ class _Prepared:
             if each.rows > 1:
                 order.append(attribute if attribute in kept else image)
         cells = math.prod(each.rows for each in query.maps)
-        if cells * BYTES_PER_CELL > model.memory_limit:
+        need = cells * ELIMINATION.bytes_per_cell
+        if need > model.memory_limit:
             raise TooLarge(
-                f"the query has {readable_count(cells)} answers, about {readable_bytes(cells * BYTES_PER_CELL)}; the "
+                f"the query has {readable_count(cells)} answers, about {readable_bytes(need)}; the "
                 f"limit is {readable_bytes(model.memory_limit)}. Ask for fewer rows at once, or raise memory_limit"
             )
         return _Prepared(tuple(kept), tuple(evidence), images, tuple(outside), tuple(order), cells)
@@ -241,7 +242,8 @@ def _common_marginals(
         best = min(wider, key=lambda table: table.values.size, default=None)
         if best is not None and sum(each.plan_on(best, model.sizes).work for each in members) > apart:
             best = None
-        if best is None and len(members) > 1 and model.cells(axes) < min(apart, model.memory_limit // BYTES_PER_CELL):
+        most_cells = model.memory_limit // ELIMINATION.bytes_per_cell
+        if best is None and len(members) > 1 and model.cells(axes) < min(apart, most_cells):
             kept = tuple(sorted(axes))
             plan, _ = model.plan(kept)
             uniform = ScaledTable(kept, np.broadcast_to(1.0, [model.sizes[axis] for axis in kept]), 0.0, 0.0)

@@ -90,17 +90,21 @@ class JunctionTree:
 # such as all pairs of its attributes, this saves most of the work.
 
 
-SMALLER_BY = 4
-"""A node has at most this fraction of the cells of what it hangs from."""
+@dataclass(frozen=True)
+class RefinementSettings:
+    """When tables are multiplied beforehand; by trial, and no figures were kept."""
 
-ALWAYS_SMALL = 1 << 16
-"""A node with more cells has no more than the largest table in it: memory stays in proportion to the tables."""
+    smaller_by: int = 4
+    """A node has at most this fraction of the cells of what it hangs from."""
+    always_small: int = 1 << 16
+    """A node with more cells has no more than the largest table in it: memory stays in proportion to the tables."""
+    step_cost: int = 200
+    """What one more node costs besides its cells, in visits of a cell."""
+    most_groups: int = 256
+    """Beyond so many different scopes in a clique, pairs of them are not compared."""
 
-STEP_COST = 200
-"""What one more node costs besides its cells, in visits of a cell."""
 
-MOST_GROUPS = 256
-"""Beyond so many different scopes in a clique, pairs of them are not compared."""
+REFINEMENT = RefinementSettings()
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,7 @@ def grouped(
                 heapq.heappush(heap, (-saved, other, place))
         joinable[place] = groups[place]
 
-    if len(groups) <= MOST_GROUPS:
+    if len(groups) <= REFINEMENT.most_groups:
         for place in small:
             compare(place)
     following = len(groups)
@@ -233,7 +237,7 @@ class _Work:
         self.own_cells = self.count(own)
         self.rows = self.own_cells // sizes[axes[-1]] if axes else 1
         largest = max((self.count(member.attributes) for member in held), default=1)
-        self.most_cells = min(self.own_cells // SMALLER_BY, max(ALWAYS_SMALL, largest))
+        self.most_cells = min(self.own_cells // REFINEMENT.smaller_by, max(REFINEMENT.always_small, largest))
 
     def count(self, bits: int) -> int:
         if bits not in self.cells:
@@ -246,7 +250,7 @@ class _Work:
 
     def below(self, group: _Group) -> int:
         """Visits in the node of a group, which no single member needs."""
-        return (len(group.members) + 1) * self.count(group.bits) + STEP_COST if len(group.members) > 1 else 0
+        return (len(group.members) + 1) * self.count(group.bits) + REFINEMENT.step_cost if len(group.members) > 1 else 0
 
     def saved(self, a: _Group, b: _Group) -> int:
         union = _Group(a.bits | b.bits, a.members + b.members)
@@ -279,12 +283,12 @@ EARLY_VECTORS, OPTIMAL_VECTORS, ROWS_OF_AXIS = (13, 14), (26, 32), 2
 """How many vectors as long as all tables, and as long as all rows, a fit holds at its peak that stops where its risk is
 least, and one that goes to the optimum; and how many as long as the longest axis."""
 
-RESTARTS = 20
+ORDER_RESTARTS = 20
 """How often each rule is tried again with chance among ties."""
 
 
 def junction_tree(
-    sizes: Sequence[int], scopes: Sequence[Sequence[int]], *, restarts: int = RESTARTS, seed: int = 0
+    sizes: Sequence[int], scopes: Sequence[Sequence[int]], *, restarts: int = ORDER_RESTARTS, seed: int = 0
 ) -> JunctionTree:
     """A junction tree whose cliques cover every scope, with as few cells as a seeded greedy search finds.
 
@@ -305,7 +309,7 @@ def junction_tree_within(
     scopes: Sequence[Sequence[int]],
     most: float,
     *,
-    restarts: int = RESTARTS,
+    restarts: int = ORDER_RESTARTS,
     seed: int = 0,
 ) -> "JunctionTree | WorstClique":
     """A junction tree with no clique of more than `most` cells; or the clique at which a greedy search gave up.

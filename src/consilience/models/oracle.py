@@ -174,7 +174,7 @@ def _pool(_process: int) -> ThreadPoolExecutor:
 
 Vector = NDArray[np.float64]
 
-NEGLIGIBLE = 1e-13
+MOST_RAISED = 1e-13
 """The share of the total that may lie on raised entries of messages before logarithms take over."""
 
 
@@ -307,7 +307,7 @@ class MarginalOracle:
         if (unbounded or self._any_excluded) and self._exclude(potentials):
             passes.exponentiate(self.layout.offsets, potentials, self._going_in, self._shifts)
         verdict = self._run_numbers()
-        self._logarithmic = bool(verdict[FAILED] or verdict[RAISED] > NEGLIGIBLE * self.total)
+        self._logarithmic = bool(verdict[FAILED] or verdict[RAISED] > MOST_RAISED * self.total)
         if self._logarithmic:
             self._run_logarithms(potentials, only_largest=False)
 

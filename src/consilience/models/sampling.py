@@ -223,15 +223,15 @@ def _hand_out(counts, members, uniforms, codes):  # pragma: no cover - compiled
 # Synthetic rows whose marginals follow the model's as closely as whole rows can.
 
 
-CELLS_AT_ONCE = 1 << 26
+SAMPLED_CELLS_AT_ONCE = 1 << 26
 """Larger tables are built in parts, one for each value of some known attributes: half a gigabyte at a time."""
 
-WORKING_COLUMNS = 5
+SAMPLING_COLUMNS = 5
 """Numbers for each row beside its codes: its cell, its place among the rows sorted by cell, and chance."""
 
 
 def sample(
-    model: CalibratedModel, rows: int, rng: Generator, *, cells_at_once: int = CELLS_AT_ONCE
+    model: CalibratedModel, rows: int, rng: Generator, *, cells_at_once: int = SAMPLED_CELLS_AT_ONCE
 ) -> NDArray[np.int64]:
     """Codes of synthetic records, one row each and one column for each attribute, in random order.
 
@@ -259,7 +259,7 @@ def _check_memory(rows: int, attributes: int, memory_limit: int) -> None:
     """Refuse what cannot be: a negative number of rows, or more than fit into memory."""
     if rows < 0:
         raise DeclarationError(f"{rows} synthetic rows were asked for; ask for a whole number from 0 up")
-    need = 8 * rows * (attributes + WORKING_COLUMNS)
+    need = 8 * rows * (attributes + SAMPLING_COLUMNS)
     if need > memory_limit:
         raise TooLarge(
             f"{rows:,} rows of {attributes} attributes need {need / 1e9:,.1f} GB; the limit is "

@@ -56,8 +56,33 @@ from consilience.privacy.scores import MarginalError
 
 Names = tuple[str, ...]
 
-MOST_SUBSETS = 2_000_000
-"""The most sets of attributes that are gone through."""
+
+@dataclass(frozen=True)
+class AimSettings:
+    """What the plan does where its options leave it open."""
+
+    most_subsets: int = 2_000_000
+    """The most sets of attributes that are gone through."""
+    least_first_share: Fraction = Fraction(1, 20)
+    """The least share of the budget for one-way marginals; with it they tell the number of records."""
+    most_first_share: Fraction = Fraction(7, 10)
+    """The largest share of the budget for them."""
+    first_share_slope: float = 2.5
+    """What the share is times √e between these, e being the error that their noise causes: fitted to few experiments,
+    which stand below."""
+    rounds_per_attribute: int = 16
+    """Rounds for each attribute of the domain,"""
+    most_rounds: int = 250
+    """and in all."""
+    selection_share_of_rho: float = 0.1
+    """The share of a round for its selection, under ρ,"""
+    selection_share_of_epsilon: float = 0.3
+    """and under a pure ε: either way its noise is about three times that of a cell, per unit of score."""
+    rough_tolerance: float = 0.05
+    """The gap of fits between rounds, in parts of the expected noise: enough to tell candidates apart."""
+
+
+AIM = AimSettings()
 
 
 @dataclass(frozen=True)
@@ -140,10 +165,10 @@ def _parts(sets: Sequence[Names], most_attributes: int) -> Iterator[Names]:
     """All sets of 1 to `most_attributes` attributes that are part of one of these."""
     largest = min(most_attributes, max(len(names) for names in sets))
     work = sum(math.comb(len(names), size) for names in sets for size in range(1, min(largest, len(names)) + 1))
-    if work > MOST_SUBSETS:
+    if work > AIM.most_subsets:
         raise DeclarationError(
-            f"the queries of the workload have {work:,} parts of up to {largest} attributes, and {MOST_SUBSETS:,} are "
-            "gone through; lower most_attributes, or name fewer or smaller queries"
+            f"the queries of the workload have {work:,} parts of up to {largest} attributes, and {AIM.most_subsets:,} "
+            "are gone through; lower most_attributes, or name fewer or smaller queries"
         )
     for size in range(1, largest + 1):
         for names in sets:
@@ -175,23 +200,20 @@ def _parts(sets: Sequence[Names], most_attributes: int) -> Iterator[Names]:
 # measured once more: then they are the better buy.
 
 
-LEAST_FIRST_SHARE, MOST_FIRST_SHARE = Fraction(1, 20), Fraction(7, 10)
-FIRST_SHARE_SLOPE = 2.5
-
-
 class AimRounds:
     """One run: what is left of the budget, what was measured, and the model so far."""
 
     def __init__(self, gate: Gate, plan: "Aim") -> None:
         self.gate, self.plan, self.candidates = gate, plan, plan.candidates(gate.domain)
         self.pure = gate.budget.additive_unit == "epsilon"
-        usual_share = SELECTION_SHARE_OF_EPSILON if self.pure else SELECTION_SHARE_OF_RHO
+        usual_share = AIM.selection_share_of_epsilon if self.pure else AIM.selection_share_of_rho
         self.selection_share = Fraction(plan.selection_share or usual_share).limit_denominator(10**6)
         self.singles = [each for each in self.candidates if len(each.names) == 1]
         if not self.singles:
             raise DeclarationError("no attribute is small enough to be measured by itself; raise most_cells")
         residual = plan.model == "residual"
-        self.running = RunningEstimate(gate.domain, Residual(tolerance=ROUGHLY) if residual else Graphical())
+        between = Residual(tolerance=AIM.rough_tolerance) if residual else Graphical()
+        self.running = RunningEstimate(gate.domain, between)
         asked = () if plan.workload is None else [query.attributes for query in plan.workload.queries]
         self.sizes = None if residual else ModelSizes(gate.domain, asked)
         self.left = Fraction(1)
@@ -226,13 +248,13 @@ class AimRounds:
         if self.plan.first_share is not None:
             self._measure_singles(Fraction(self.plan.first_share))
             return
-        self._measure_singles(LEAST_FIRST_SHARE)
+        self._measure_singles(AIM.least_first_share)
         shares = self._single_shares()
         noise = math.fsum(each.cells * self._noise(s) for each, s in zip(self.singles, shares, strict=True))
         error = noise / (2.0 * max(self.running.estimate.total, 1.0) * len(self.singles))
-        asked = Fraction(FIRST_SHARE_SLOPE * math.sqrt(min(error, 1.0))).limit_denominator(1000)
-        if asked > LEAST_FIRST_SHARE:
-            self._measure_singles(min(asked, MOST_FIRST_SHARE) - LEAST_FIRST_SHARE)
+        asked = Fraction(AIM.first_share_slope * math.sqrt(min(error, 1.0))).limit_denominator(1000)
+        if asked > AIM.least_first_share:
+            self._measure_singles(min(asked, AIM.most_first_share) - AIM.least_first_share)
 
     def _single_shares(self) -> list[float]:
         power = 1 / 2 if self.pure else 2 / 3
@@ -288,13 +310,6 @@ class AimRounds:
 
 
 ModelName = Literal["graphical", "residual"]
-
-ROUNDS_PER_ATTRIBUTE, MOST_ROUNDS = 16, 250
-SELECTION_SHARE_OF_RHO, SELECTION_SHARE_OF_EPSILON = 0.1, 0.3
-"""Either way the noise of a selection is about three times that of a cell, per unit of score."""
-
-ROUGHLY = 0.05
-"""The gap of fits between rounds, in parts of the expected noise: enough to tell candidates apart."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +377,7 @@ class Aim(AnswersWorkload):
 
     def most_rounds(self, domain: Domain) -> int:
         """How many rounds there are if none is made larger."""
-        return self.rounds or min(MOST_ROUNDS, ROUNDS_PER_ATTRIBUTE * len(domain.counted))
+        return self.rounds or min(AIM.most_rounds, AIM.rounds_per_attribute * len(domain.counted))
 
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """What there is to select from, how the budget is used, and what the model may grow to."""

@@ -82,7 +82,7 @@ class ModelSizes:
         if tree.cells > most_cells:
             return False
         # No marginal takes more than its own cells times those of the model: few need a closer look, as a rule none.
-        most = elimination_plans.MOST_WORK
+        most = elimination_plans.ELIMINATION.most_work
         large = [asked for asked, cells in self._asked.items() if cells * tree.cells > most]
         return all(answering_work(tree, asked) <= most for asked in large)
 
@@ -159,7 +159,8 @@ def answering_sizes(workload: Workload | None, domain: Domain) -> ModelSizes | N
     """The sizes to which the pairs of a forest are held; None where every forest answers the workload soon enough."""
     asked = {query.attributes for query in workload.queries} if workload is not None else set()
     if not (domain.impossible or domain.public.margins):
-        asked = {names for names in asked if CAREFUL * _most_work(names, domain) > elimination_plans.MOST_WORK}
+        most = elimination_plans.ELIMINATION.most_work
+        asked = {names for names in asked if CAREFUL * _most_work(names, domain) > most}
     asked = {names for names in asked if len(names) > 1}
     return ModelSizes(domain, asked) if asked else None
 

@@ -48,6 +48,10 @@ def in_two_parts(whole: Budget, share: float) -> tuple[Budget, Budget]:
     return first, budget(epsilon=rest) if whole.additive_unit == "epsilon" else budget(rho=rest)
 
 
+PUBLISHED_TOTAL_SHARE = 0.05
+"""Of the budget, for the total or the number of records, in plans as published where it is not public."""
+
+
 def check_share(share: float, what: str) -> None:
     """Refuse a share that leaves nothing for one of the two parts."""
     if not (isinstance(share, int | float) and 0 < share < 1):

@@ -42,7 +42,7 @@ from consilience.plans.base import PartialGate, check_share, in_two_parts
 from consilience.plans.forest import Forest, Independent, attribute_importance
 from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism
-from consilience.plans.residual_planner import MOST_ATTRIBUTES, ResidualPlanner
+from consilience.plans.residual_planner import MOST_ATTRIBUTES_OF_A_MARGINAL, ResidualPlanner
 from consilience.plans.spanning_pairs import pair_weights
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
@@ -51,16 +51,30 @@ from consilience.privacy.measure import ChangedPlan, Plan
 Names = tuple[str, ...]
 Split = Literal["optimal", "even"]
 
-MOST_NOISE = 0.06
-"""On a made-up town of 20,000 people and 7 attributes tables measured themselves were better than AIM up to 0.056, by a
-third at 0.014, and worse at 0.14; on Adult's pairs, at 0.16, they are worse."""
-MOST_TABLES = 20_000
-MOST_CELLS = 5_000_000
-"""More tables or cells than this are not measured directly, however little noise they had."""
+
+@dataclass(frozen=True)
+class BuyingSettings:
+    """What is measured directly, with how much of the budget."""
+
+    most_noise: float = 0.06
+    """The most noise of tables measured themselves, in parts of all records. On a made-up town of 20,000 people and 7
+    attributes they were better than AIM up to 0.056, by a third at 0.014, and worse at 0.14; on Adult's pairs, at 0.16,
+    they are worse."""
+    most_tables: int = 20_000
+    """More tables than this are not measured directly, however little noise they had,"""
+    most_cells: int = 5_000_000
+    """nor more cells."""
+    mean_noise: float = 0.75
+    """E|noise| in standard deviations: 0.71 for Laplace noise, 0.80 for Gaussian noise."""
+    largest_strategy: int = 1024
+    """Strategies are optimised for attributes of up to so many values."""
+    unnamed_share: float = 0.05
+    """Of the budget, for the tables of attributes that a workload does not name."""
+    most_named: int = 6
+    """Attributes that a sentence names."""
 
 
-MEAN_NOISE = 0.75
-"""E|noise| in standard deviations: 0.71 for Laplace noise, 0.80 for Gaussian noise."""
+BUYING = BuyingSettings()
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ class DirectTables:
     @property
     def plan(self) -> Plan:
         """How they are measured: with the least noise in sum, or, where tables have very many attributes, evenly."""
-        if max(map(len, self.tables)) > MOST_ATTRIBUTES:
+        if max(map(len, self.tables)) > MOST_ATTRIBUTES_OF_A_MARGINAL:
             return Marginals(self.tables)
         marginals = [Query.marginal(*names) for names in self.tables]
         return ResidualPlanner(Workload.of(marginals, weights=self.weights))
@@ -115,7 +129,7 @@ class BestBuy(AnswersWorkload):
     name = "best-buy"
     workload: Workload | None = None
     ways: int = 3
-    most_noise: float = MOST_NOISE
+    most_noise: float = BUYING.most_noise
     most_pair_noise: float = 0.25
     total_share: float = 0.01
     split: Split = "optimal"
@@ -187,7 +201,7 @@ class BestBuy(AnswersWorkload):
             return ()  # few answers about so many cells need a model, and many tables may be too much for one
         found = []
         for ways in range(max(map(len, sets), default=0), 1, -1):
-            if sum(math.comb(len(names), min(ways, len(names))) for names in sets) > 50 * MOST_TABLES:
+            if sum(math.comb(len(names), min(ways, len(names))) for names in sets) > 50 * BUYING.most_tables:
                 continue
             tables: dict[Names, float] = {}
             for names, weight in zip(sets, weights, strict=True):
@@ -195,7 +209,7 @@ class BestBuy(AnswersWorkload):
                     tables[part] = tables.get(part, 0.0) + weight
             tables.pop((), None)
             direct = DirectTables(domain, ways, tuple(tables), tuple(tables.values()))
-            if len(tables) <= MOST_TABLES and direct.cells <= MOST_CELLS:
+            if len(tables) <= BUYING.most_tables and direct.cells <= BUYING.most_cells:
                 found.append(direct)
         return tuple(found)
 
@@ -207,7 +221,7 @@ class BestBuy(AnswersWorkload):
         sensitivity = 1.0 if self.neighbours == "add-remove" else 2.0
         if budget.additive_unit == "rho":
             sensitivity = math.sqrt(sensitivity)
-        return MEAN_NOISE * spread * sensitivity / (2.0 * most_noise)
+        return BUYING.mean_noise * spread * sensitivity / (2.0 * most_noise)
 
     def _records(self, gate: Gate, considered: Sequence[DirectTables]) -> tuple[float, Budget]:
         """The number of records, public or noisy, and the budget that is left."""
@@ -266,21 +280,13 @@ class BestBuy(AnswersWorkload):
 # 0.05. The share is divided evenly, so that a wide attribute, whose table may be all noise, takes nothing from others.
 
 
-LARGEST_STRATEGY = 1024
-"""Strategies are optimised for attributes of up to so many values."""
-UNNAMED_SHARE = 0.05
-"""Of the budget, for the tables of attributes that a workload does not name."""
-MOST_NAMED = 6
-"""Attributes that a sentence names."""
-
-
 def chosen_plan(
     domain: Domain,
     workload: Workload,
     budget: Budget,
     neighbours: str = "add-remove",
     *,
-    unnamed_share: float = UNNAMED_SHARE,
+    unnamed_share: float = BUYING.unnamed_share,
 ) -> tuple[Plan, tuple[str, ...]]:
     """The plan for a workload, and sentences that say why.
 
@@ -318,7 +324,7 @@ class WithUnnamed:
 
     plan: Plan
     names: tuple[str, ...]
-    share: float = UNNAMED_SHARE
+    share: float = BUYING.unnamed_share
 
     def run(self, gate: Gate) -> None:
         first, rest = in_two_parts(gate.budget, self.share)
@@ -348,7 +354,7 @@ class WithUnnamed:
         )
         rest = in_two_parts(budget, self.share)[1]
         said = self.plan.explain(others, rest) if isinstance(self.plan, ExplainedPlan) else ()
-        worst = sorted(mine, key=_error, reverse=True)[:MOST_NAMED]
+        worst = sorted(mine, key=_error, reverse=True)[: BUYING.most_named]
         return (*said, self.why, *(_off_by(each, example.domain) for each in worst))
 
     def check_answers(self, example: MeasurementSet) -> None:
@@ -362,7 +368,7 @@ class WithUnnamed:
 
 def _error(table: Measurement) -> float:
     """By how many records a table is off, all values together: n E|noise| / 2."""
-    return MEAN_NOISE / 2.0 * table.values.size * table.noise.stddev_of_noise
+    return BUYING.mean_noise / 2.0 * table.values.size * table.noise.stddev_of_noise
 
 
 def _off_by(measurement: Measurement, domain: Domain) -> str:
@@ -382,9 +388,9 @@ def _listed(names: tuple[str, ...]) -> str:
     >>> _listed(("a", "b"))
     'a and b'
     """
-    shown = list(names[:MOST_NAMED])
-    if len(names) > MOST_NAMED:
-        return f"{', '.join(shown)} and {len(names) - MOST_NAMED:,} more"
+    shown = list(names[: BUYING.most_named])
+    if len(names) > BUYING.most_named:
+        return f"{', '.join(shown)} and {len(names) - BUYING.most_named:,} more"
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
@@ -392,7 +398,7 @@ def _for_workload(domain: Domain, workload: Workload, budget: Budget, neighbours
     """The plan for what the workload names."""
     names = tuple(attribute_importance(workload, domain))
     counts_only = all(isinstance(factor, Identity) for query in workload.queries for _, factor in query.factors)
-    if len(names) == 1 and not counts_only and domain[names[0]].size <= LARGEST_STRATEGY:
+    if len(names) == 1 and not counts_only and domain[names[0]].size <= BUYING.largest_strategy:
         return _for_one_attribute(workload, domain, names[0])
     varying = set(names)
     if all(len(varying.intersection(query.attributes)) <= 1 for query in workload.queries):

@@ -30,10 +30,9 @@ from consilience.estimators.base import check_choice
 from consilience.iterates.clustering import suggested_divisions
 from consilience.kernels.regions import Region, RegionKind
 from consilience.measurements import MeasurementSet
-from consilience.plans.base import DescribedPlan, PartialGate, check_share, in_two_parts
-from consilience.plans.kmeans import USUAL_ROUNDS, KMeans, asked_names
+from consilience.plans.base import PUBLISHED_TOTAL_SHARE, DescribedPlan, PartialGate, check_share, in_two_parts
+from consilience.plans.kmeans import KMEANS_ROUNDS, KMeans, asked_names
 from consilience.plans.published.clusters import (
-    TOTAL_SHARE,
     ClusterGrid,
     HybridClusters,
     SampleAndAggregate,
@@ -47,9 +46,20 @@ from consilience.privacy.measure import Plan
 Method = Literal["auto", "rounds", "grid", "hybrid", "gupt"]
 METHODS: tuple[str, ...] = get_args(Method)
 
-LEAST_SIGNAL_OF_HYBRID = 280.0
-LEAST_SIGNAL_OF_GRID = 58.0
-MOST_ATTRIBUTES_OF_GRID = 3
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """Where which clustering suits; the evidence is above."""
+
+    least_signal_of_hybrid: float = 280.0
+    """In units of Δ."""
+    least_signal_of_grid: float = 58.0
+    """In records times ε for each cluster, divided by √d."""
+    most_attributes_of_grid: int = 3
+    """d."""
+
+
+SUITED = MethodSettings()
 
 
 def suggested_method(
@@ -61,9 +71,11 @@ def suggested_method(
     ('rounds', 'grid', 'hybrid')
     """
     signal = records * epsilon / (clusters * math.sqrt(dimensions))
-    if signal / sensitivity >= LEAST_SIGNAL_OF_HYBRID:
+    if signal / sensitivity >= SUITED.least_signal_of_hybrid:
         return "hybrid"
-    return "grid" if signal >= LEAST_SIGNAL_OF_GRID and dimensions <= MOST_ATTRIBUTES_OF_GRID else "rounds"
+    return (
+        "grid" if signal >= SUITED.least_signal_of_grid and dimensions <= SUITED.most_attributes_of_grid else "rounds"
+    )
 
 
 @dataclass(frozen=True)
@@ -80,9 +92,9 @@ class AutoClusters(DescribedPlan):
     name = "auto-clusters"
     clusters: int
     attributes: tuple[str, ...] | None = None
-    rounds: int = USUAL_ROUNDS
+    rounds: int = KMEANS_ROUNDS
     region: RegionKind = "box"
-    total_share: float = TOTAL_SHARE
+    total_share: float = PUBLISHED_TOTAL_SHARE
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -115,7 +127,7 @@ class AutoClusters(DescribedPlan):
         """What the choice will rest on, where a preview cannot know."""
         rule = (
             f"A hybrid of a grid and one round is chosen where the records of a cluster are many for the noise, a grid "
-            f"where they are fewer and there are at most {MOST_ATTRIBUTES_OF_GRID} attributes, and else "
+            f"where they are fewer and there are at most {SUITED.most_attributes_of_grid} attributes, and else "
             f"{self.rounds} rounds of k-means."
         )
         if example.domain.public.total is not None:
@@ -136,7 +148,7 @@ def cluster_plan(
     clusters: int,
     attributes: Sequence[str] | None = None,
     *,
-    rounds: int = USUAL_ROUNDS,
+    rounds: int = KMEANS_ROUNDS,
     region: RegionKind = "box",
     seed: int = 0,
 ) -> Plan:
@@ -146,7 +158,7 @@ def cluster_plan(
     'cluster-grid'
     """
     check_choice(method, "the method", METHODS)
-    if rounds != USUAL_ROUNDS and method in ("grid", "hybrid", "gupt"):
+    if rounds != KMEANS_ROUNDS and method in ("grid", "hybrid", "gupt"):
         raise DeclarationError(f"the method {method!r} takes no number of rounds; leave rounds={rounds} out")
     names = asked_names(attributes)
     if method == "rounds":

@@ -35,7 +35,7 @@ from consilience.plans.answering import AnswersWorkload
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.strategies.high_dimensional import OPERATORS, ChosenStrategy, Operator, ProductStrategy, best_strategy
-from consilience.strategies.workload_grams import Norm, ProductTerm, ProductWorkload, gram_matrix
+from consilience.strategies.workload_grams import LARGEST_GRAM, Norm, ProductTerm, ProductWorkload, gram_matrix
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Between workloads and strategies of Kronecker products: queries as Gram matrices, strategies as queries.
@@ -43,10 +43,6 @@ from consilience.strategies.workload_grams import Norm, ProductTerm, ProductWork
 # A strategy's rows are rounded to the public lattice before they are measured, to the digits that `BoundQuery.rounded`
 # keeps. Columns of a strategy for Laplace noise have the L1 norm 1; what rounding adds to or takes from a column is
 # made up for by its largest entry, so that all columns cost the same and no budget is left unused.
-
-
-MOST_VALUES = 4096
-"""Strategies are found for attributes of up to so many values: the time grows with the cube of their number."""
 
 
 def product_workload(workload: Workload, domain: Domain) -> ProductWorkload:
@@ -71,10 +67,10 @@ def _gram(factor: Factor, attribute: Attribute) -> NDArray[np.float64] | None:
     bound = factor.bind(attribute)
     if isinstance(bound, SumMap) or bound.columns == 1 == bound.rows == bound.largest_entry:
         return None
-    if attribute.size > MOST_VALUES:
+    if attribute.size > LARGEST_GRAM:
         raise TooLarge(
             f"attribute {attribute.name!r} has {attribute.size:,} values, and strategies are found for up to "
-            f"{MOST_VALUES:,}; use coarser bins"
+            f"{LARGEST_GRAM:,}; use coarser bins"
         )
     return gram_matrix(bound)
 
@@ -112,7 +108,8 @@ def on_lattice(matrix: NDArray[np.float64], real: int, norm: Norm) -> NDArray[np
 # HDMM: the products of queries that answer a workload with the least expected error (McKenna et al. 2018).
 
 
-MOST_CELLS = 10**6
+LARGEST_PRODUCT = 10**6
+"""The most cells of a table that is measured, unless asked otherwise."""
 
 WORDS: dict[Operator, str] = {
     "product": "one product of strategies for single attributes",
@@ -136,7 +133,7 @@ class Hdmm(AnswersWorkload):
     name = "hdmm"
     workload: Workload
     operators: tuple[Operator, ...] = OPERATORS
-    most_cells: int = MOST_CELLS
+    most_cells: int = LARGEST_PRODUCT
     restarts: int = 1
 
     def __post_init__(self) -> None:

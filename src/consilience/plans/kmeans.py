@@ -29,11 +29,14 @@ from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import cluster_statistics, declared_bounds
 from consilience.privacy.gate import Gate
 
-USUAL_ROUNDS = 5
+KMEANS_ROUNDS = 5
+"""Rounds, unless asked otherwise."""
+
 MOST_COORDINATES = 100_000
 """The most coordinates that all centroids have together; every measurement keeps them."""
 
-EXAMPLE_RECORDS = 1000
+EXAMPLE_CLUSTER = 1000
+"""The records of a cluster by which noise is described."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class KMeans(DescribedPlan):
     clusters: int
     attributes: Sequence[str] | None = None
     _: KW_ONLY
-    rounds: int = USUAL_ROUNDS
+    rounds: int = KMEANS_ROUNDS
     region: RegionKind = "box"
     count_share: float = 0.5
     seed: int = 0
@@ -132,8 +135,8 @@ class KMeans(DescribedPlan):
             f"of {self.clusters} clusters and the rest on the sums of their points.",
             f"In each round the noise on a count has the standard deviation {spread[0]:.3g}; a cluster that seems to "
             "have less than 1 record keeps its centroid.",
-            f"The noise on the sums moves the centroid of {EXAMPLE_RECORDS:,} records by about "
-            f"{100 * spread[1] / EXAMPLE_RECORDS / 2:.2g} % of an attribute's bounds, and of more records by less in "
+            f"The noise on the sums moves the centroid of {EXAMPLE_CLUSTER:,} records by about "
+            f"{100 * spread[1] / EXAMPLE_CLUSTER / 2:.2g} % of an attribute's bounds, and of more records by less in "
             "proportion.",
         )
 

@@ -32,9 +32,12 @@ from consilience.privacy.cluster_statistics import declared_bounds
 from consilience.privacy.gate import Gate
 from consilience.privacy.gradient_statistic import gradient_statistics, largest_gradient
 
-USUAL_ROUNDS = 20
-USUAL_STEP = 4.0
+LOGISTIC_ROUNDS = 20
+LOGISTIC_STEP = 4.0
+"""Rounds and the step along a gradient, unless asked otherwise."""
+
 EXAMPLE_RECORDS = 10_000
+"""The records by which noise is described."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ class Logistic(DescribedPlan):
     label: str
     attributes: Sequence[str] | None = None
     _: KW_ONLY
-    rounds: int = USUAL_ROUNDS
-    step: float = USUAL_STEP
+    rounds: int = LOGISTIC_ROUNDS
+    step: float = LOGISTIC_STEP
     region: RegionKind = "box"
     clip: float = 0.5
     count_share: float = 0.1

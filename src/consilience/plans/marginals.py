@@ -15,7 +15,7 @@ from consilience.plans.base import DescribedPlan, check_share
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 
-TOTAL_SHARE = 0.01
+FLAT_TOTAL_SHARE = 0.01
 """Of the budget, for a total that the cells tell badly. The cells then have 1 % more noise under a pure ε, and 0.5 %
 under ρ."""
 TOTAL_GAIN = 3.0
@@ -36,7 +36,7 @@ class Flat(DescribedPlan):
     """
 
     name = "flat"
-    total_share: float = TOTAL_SHARE
+    total_share: float = FLAT_TOTAL_SHARE
 
     def __post_init__(self) -> None:
         if self.total_share != 0:
@@ -69,7 +69,7 @@ class Flat(DescribedPlan):
     @property
     def earlier(self) -> "Flat | None":
         """What this was before totals were bought: such a request is answered from the ledger that holds it."""
-        return Flat(total_share=0) if self.total_share == TOTAL_SHARE else None
+        return Flat(total_share=0) if self.total_share == FLAT_TOTAL_SHARE else None
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() if self.total_share else {"plan": self.name}

@@ -26,7 +26,7 @@ from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
 from consilience.strategies.attribute_strategies import eigen_design, p_identity, semidefinite_strategy
 from consilience.strategies.low_rank import low_rank_factors
-from consilience.strategies.workload_grams import gram_matrix
+from consilience.strategies.workload_grams import LARGEST_GRAM, gram_matrix
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Workloads about one attribute: its values, prefixes, ranges, and random queries that a public seed determines.
@@ -50,10 +50,6 @@ def named_workload(name: str, attribute: str) -> Workload:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What plans that optimise a strategy for one attribute share: the Gram matrix, and the strategy as a query.
-
-
-MOST_CELLS = 4096
-"""Optimising takes time with the cube of the number of values: minutes for this many."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,10 @@ class AttributeWorkload:
     def gram(self, domain: Domain) -> NDArray[np.float64]:
         """Σ_q w_q F_qᵀF_q over the attribute's values; the total, which names no attribute, is a row of ones."""
         size = domain[self.attribute].size
-        if size > MOST_CELLS:
+        if size > LARGEST_GRAM:
             raise TooLarge(
                 f"attribute {self.attribute!r} has {size:,} values, and a strategy is optimised for up to "
-                f"{MOST_CELLS:,}; use a histogram plan, or coarser bins"
+                f"{LARGEST_GRAM:,}; use a histogram plan, or coarser bins"
             )
         found = np.zeros((size, size))
         for query, weight in self.workload:

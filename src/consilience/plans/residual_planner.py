@@ -43,10 +43,10 @@ from consilience.strategies.residual_noise import (
     residual_queries,
 )
 
-MOST_ATTRIBUTES = 12
+MOST_ATTRIBUTES_OF_A_MARGINAL = 12
 """The most attributes of one marginal: it has 2^k residuals."""
 
-MOST_CELLS = 10**7
+MOST_CELLS_OF_A_MARGINAL = 10**7
 """The most cells of one marginal: noise is drawn for each."""
 
 
@@ -161,10 +161,11 @@ class ResidualPlanner(AnswersWorkload):
 
 
 def _refuse_large(query: Query, sizes: list[int]) -> None:
-    if len(sizes) > MOST_ATTRIBUTES or math.prod(sizes) > MOST_CELLS:
+    if len(sizes) > MOST_ATTRIBUTES_OF_A_MARGINAL or math.prod(sizes) > MOST_CELLS_OF_A_MARGINAL:
         raise TooLarge(
             f"the marginal {query.describe()!r} has {len(sizes)} attributes and {math.prod(sizes):,} cells; "
-            f"ResidualPlanner takes up to {MOST_ATTRIBUTES} attributes and {MOST_CELLS:,} cells: ask for smaller ones"
+            f"ResidualPlanner takes up to {MOST_ATTRIBUTES_OF_A_MARGINAL} attributes and "
+            f"{MOST_CELLS_OF_A_MARGINAL:,} cells: ask for smaller ones"
         )
 
 

@@ -40,7 +40,7 @@ from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain
 Counts = NDArray[np.float64]
 Groups = NDArray[np.intp]
 
-FIRST_STEP, STEP = 1.0 / 2048.0, 1.25
+LEAST_GROUP, GROUP_GROWTH = 1.0 / 2048.0, 1.25
 """The least count of a group begins at this share of all records and grows by this factor."""
 
 
@@ -98,7 +98,7 @@ class Joining:
 
     def __init__(self, counts: Counts, records: float) -> None:
         self._counts = counts
-        self._first = max(records, 1.0) * FIRST_STEP
+        self._first = max(records, 1.0) * LEAST_GROUP
         self._found: list[Groups] = []
 
     def at(self, level: int) -> Groups:
@@ -106,7 +106,7 @@ class Joining:
         if level == 0:
             return separate(len(self._counts))
         while len(self._found) < level:
-            self._found.append(joined_to(self._counts, self._first * STEP ** len(self._found)))
+            self._found.append(joined_to(self._counts, self._first * GROUP_GROWTH ** len(self._found)))
         return self._found[level - 1]
 
 

@@ -50,17 +50,25 @@ from consilience.privacy.gate import Gate
 # tried.
 
 
-TARGET_ERROR = 0.001
-"""The noise error of a pair, in parts of the number of records, up to which covering larger sets is worth it."""
+@dataclass(frozen=True)
+class ViewSettings:
+    """What designs are considered; the ranges are the paper's, as said above."""
 
-BLOCKS = range(6, 11)
-"""How many flags a view may have."""
+    target_error: float = 0.001
+    """The noise error of a pair, in parts of the number of records, up to which covering larger sets is worth it."""
+    blocks: range = range(6, 11)
+    """How many flags a view may have."""
+    ways: tuple[int, ...] = (2, 3, 4)
+    """How many attributes the sets may have that are covered."""
+    cell_bounds: int = 5
+    """How many bounds on a view's cells are tried for attributes of several values."""
+    most_cells: int = 2**28
+    """The most cells of all views together: 2 GB."""
+    total_share: float = 0.005
+    """Of the budget, for the number of records where it is not known."""
 
-WAYS = (2, 3, 4)
-CELL_BOUNDS = 5
-"""How many bounds on a view's cells are tried for attributes of several values."""
 
-MOST_CELLS = 2**28
+VIEWS = ViewSettings()
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,7 @@ class Extent:
     def needed_records(self, budget: Budget) -> int:
         """From how many records on the noise error of a pair is at most what covering larger sets is worth."""
         variance = cell_variance(budget, self.views)
-        return math.ceil(self.noise_error(2, variance=variance, records=1.0) / TARGET_ERROR)
+        return math.ceil(self.noise_error(2, variance=variance, records=1.0) / VIEWS.target_error)
 
 
 @dataclass(frozen=True)
@@ -152,9 +160,9 @@ class Bounds:
     most_cells: int | None = None
 
     def __post_init__(self) -> None:
-        if self.ways is not None and not 1 <= self.ways <= WAYS[-1]:
+        if self.ways is not None and not 1 <= self.ways <= VIEWS.ways[-1]:
             raise DeclarationError(
-                f"views that cover all sets of {self.ways} attributes were asked for; ask for 1 to {WAYS[-1]}"
+                f"views that cover all sets of {self.ways} attributes were asked for; ask for 1 to {VIEWS.ways[-1]}"
             )
         if self.attributes_per_view is not None and self.most_cells is not None:
             raise DeclarationError(
@@ -206,10 +214,10 @@ class Considered:
 
     def built(self) -> ViewDesign:
         """The design itself."""
-        if self.extent.cells > MOST_CELLS:
+        if self.extent.cells > VIEWS.most_cells:
             raise TooLarge(
-                f"the views have {self.extent.cells:,} cells together, and {MOST_CELLS:,} are allowed; cover fewer "
-                "ways, ask for fewer attributes to a view, or measure coarser attributes"
+                f"the views have {self.extent.cells:,} cells together, and {VIEWS.most_cells:,} are allowed; cover "
+                "fewer ways, ask for fewer attributes to a view, or measure coarser attributes"
             )
         views = self.found
         if self.attributes_per_view is not None:
@@ -226,11 +234,11 @@ def considered_designs(shape: tuple[int, ...], budget: Budget, asked: Bounds) ->
     asked.check(shape)
     whole = _equal_design(shape, min(2, len(shape)), len(shape))
     several = asked.attributes_per_view is not None or (set(shape) == {2} and asked.most_cells is None)
-    if len(shape) <= (asked.attributes_per_view or (BLOCKS[-1] if several else 1)):
+    if len(shape) <= (asked.attributes_per_view or (VIEWS.blocks[-1] if several else 1)):
         return [whole]
     if math.prod(shape) <= (asked.most_cells or 0):
         return [whole]
-    wanted = (asked.ways,) if asked.ways is not None else WAYS if several else WAYS[:1]
+    wanted = (asked.ways,) if asked.ways is not None else VIEWS.ways if several else VIEWS.ways[:1]
     least_noisy: list[Considered] = []
     for ways in wanted:
         candidates = _candidates(shape, min(ways, len(shape)), asked.attributes_per_view, asked.most_cells)
@@ -244,7 +252,7 @@ def _candidates(shape: tuple[int, ...], ways: int, block: int | None, most_cells
     if block is not None:
         return (_equal_design(shape, ways, block),)
     if set(shape) == {2} and most_cells is None:
-        return tuple(_equal_design(shape, ways, each) for each in BLOCKS if ways <= each <= len(shape))
+        return tuple(_equal_design(shape, ways, each) for each in VIEWS.blocks if ways <= each <= len(shape))
     bounds = [most_cells] if most_cells is not None else _cell_bounds(shape)
     found = [ViewDesign(shape, weighted_covering(shape, bound, ways), ways) for bound in bounds]
     return tuple(Considered(shape, ways, None, each.views, each.extent) for each in found)
@@ -263,15 +271,12 @@ def _equal_design(shape: tuple[int, ...], ways: int, block: int) -> Considered:
 def _cell_bounds(shape: tuple[int, ...]) -> list[int]:
     """Bounds on the cells of a view from the paper's range, evenly spaced on a logarithmic scale."""
     typical = math.exp(math.fsum(math.log(max(size, 2)) for size in shape) / len(shape))
-    bounds = np.geomspace(50 * typical, 200 * typical**2, CELL_BOUNDS)
+    bounds = np.geomspace(50 * typical, 200 * typical**2, VIEWS.cell_bounds)
     return sorted({round(bound) for bound in bounds.tolist()})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Views: a few mid-sized marginals from which any marginal can be put together (PriView; Qardaji, Yang, Li 2014).
-
-
-TOTAL_SHARE = 0.005
 
 
 @dataclass(frozen=True)
@@ -293,7 +298,7 @@ class Views(DescribedPlan):
     most_cells: int | None = None
     views: Sequence[Sequence[str]] | None = None
     records: float | None = None
-    total_share: float = TOTAL_SHARE
+    total_share: float = VIEWS.total_share
 
     def __post_init__(self) -> None:
         check_share(self.total_share, "the number of records")

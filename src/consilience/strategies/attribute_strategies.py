@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError
 from consilience.kernels.rng import generator
-from consilience.strategies.workload_grams import ROUNDING, Matrix, Norm, asked_cells, checked_gram, column_norm
+from consilience.strategies.workload_grams import GRAM_ROUNDING, Matrix, Norm, asked_cells, checked_gram, column_norm
 
 # ----------------------------------------------------------------------------------------------------------------------
 # p-identity strategies: every cell, and p further queries that the optimiser finds (McKenna et al. 2018, OPT₀).
@@ -122,9 +122,17 @@ def objective_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
 # §4.1, step 4).
 
 
-MOST_STEPS = 2000
-TOLERANCE = 1e-4
-"""The relative distance from the optimum at which the weights are good enough."""
+@dataclass(frozen=True)
+class EigenSettings:
+    """When the weights of eigenvectors are good enough; by trial, and no figures were kept."""
+
+    most_steps: int = 2000
+    """Steps of the multipliers."""
+    tolerance: float = 1e-4
+    """The relative distance from the optimum at which the weights are good enough."""
+
+
+EIGEN = EigenSettings()
 
 
 def eigen_design(gram: ArrayLike, *, norm: Norm = 1) -> Matrix:
@@ -135,7 +143,7 @@ def eigen_design(gram: ArrayLike, *, norm: Norm = 1) -> Matrix:
     """
     workload = checked_gram(gram)
     values, vectors = np.linalg.eigh(workload)
-    kept = values > ROUNDING * values[-1]
+    kept = values > GRAM_ROUNDING * values[-1]
     weights = _weights(values[kept], np.abs(vectors[:, kept]) ** norm, 2.0 / norm) ** (1.0 / norm)
     designed = (weights * vectors[:, kept]).T
     completed = _completed(designed / column_norm(designed, norm=norm), asked_cells(workload), norm)
@@ -144,18 +152,18 @@ def eigen_design(gram: ArrayLike, *, norm: Norm = 1) -> Matrix:
 
 def _weights(costs: Matrix, shares: Matrix, power: float) -> Matrix:
     """The u of the module's head."""
-    touched = shares.sum(axis=1) > ROUNDING
+    touched = shares.sum(axis=1) > GRAM_ROUNDING
     shares = shares[touched]
     multipliers = np.full(len(shares), costs.sum() / len(shares))
     best_bound, weights = 0.0, np.ones_like(costs)
-    for _ in range(MOST_STEPS):
+    for _ in range(EIGEN.most_steps):
         pressure = np.maximum(shares.T @ multipliers, 1e-300)
         weights = (power * costs / pressure) ** (1.0 / (1.0 + power))
         used = shares @ weights
         objective = float((costs * weights**-power).sum())
         best_bound = max(best_bound, objective + float(pressure @ weights) - float(multipliers.sum()))
         reachable = objective * float(used.max()) ** power
-        if reachable - best_bound <= TOLERANCE * reachable:
+        if reachable - best_bound <= EIGEN.tolerance * reachable:
             break
         multipliers = np.maximum(multipliers * used ** (1.0 + power), 1e-14 * float(multipliers.max()))
     return weights
@@ -193,6 +201,7 @@ def _completed(strategy: Matrix, asked: NDArray[np.bool_], norm: Norm) -> Matrix
 
 
 MOST_SEMIDEFINITE_STEPS = 200
+"""Steps of the multipliers, an eigendecomposition each; by trial, no figure kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +261,7 @@ def _root(matrix: Matrix) -> Matrix:
 # OPT₀: the strategy for the queries of one attribute, by the noise at hand (McKenna et al. 2018).
 
 
-DIGITS = 12
+SAME_DIGITS = 12
 """Gram matrices that agree in so many digits have the same strategy, found once."""
 
 FEW_VALUES = 64
@@ -281,7 +290,7 @@ class AttributeStrategy:
     def inverse(self) -> Matrix:
         """(AᵀA)⁺."""
         matrix = self.dense()
-        return np.asarray(np.linalg.pinv(matrix.T @ matrix, rcond=ROUNDING, hermitian=True), dtype=np.float64)
+        return np.asarray(np.linalg.pinv(matrix.T @ matrix, rcond=GRAM_ROUNDING, hermitian=True), dtype=np.float64)
 
     def cost(self, gram: Matrix | None) -> float:
         """tr(G (AᵀA)⁺); without a Gram matrix that of the total, G = J. Infinite where A does not tell what G asks."""
@@ -299,7 +308,7 @@ def attribute_strategy(gram: Matrix, *, norm: Norm, restarts: int = 1) -> Attrib
     (True, True)
     """
     workload = checked_gram(gram)
-    scaled = np.round(workload / workload.max(), DIGITS)
+    scaled = np.round(workload / workload.max(), SAME_DIGITS)
     return _optimised(scaled.tobytes(), norm, restarts)
 
 
@@ -327,9 +336,9 @@ def _optimised(gram: bytes, norm: Norm, restarts: int) -> AttributeStrategy:
 
 def _is_constant(gram: Matrix) -> bool:
     """Whether only the total is asked for."""
-    return bool(np.ptp(gram) <= ROUNDING * abs(float(gram[0, 0])))
+    return bool(np.ptp(gram) <= GRAM_ROUNDING * abs(float(gram[0, 0])))
 
 
 def _is_even_diagonal(gram: Matrix) -> bool:
     """Whether all cells are asked for alike and nothing else, where the cells are best."""
-    return bool(np.abs(gram - gram[0, 0] * np.eye(len(gram))).max() <= ROUNDING * abs(float(gram[0, 0])))
+    return bool(np.abs(gram - gram[0, 0] * np.eye(len(gram))).max() <= GRAM_ROUNDING * abs(float(gram[0, 0])))

@@ -81,17 +81,21 @@ class ChosenStrategy:
 # and S²h, or for the L2 norm (Σ u)h, is lowered by L-BFGS from several starts. Sets are bit masks over the attributes.
 
 
-MOST_ATTRIBUTES = 12
-"""The most attributes: weights are found for all their sets."""
+@dataclass(frozen=True)
+class MarginalWeightSettings:
+    """How weights of marginals are searched for; by trial, and no figures were kept."""
 
-FEW_ATTRIBUTES = 10
-"""Up to so many attributes every size of sets gives a start of its own; with more, the least and the greatest."""
+    most_attributes: int = 12
+    """The most attributes: weights are found for all their sets, 4,096."""
+    few_attributes: int = 10
+    """Up to so many attributes every size of sets gives a start of its own; with more, the least and the greatest."""
+    least_weight: float = 1e-8
+    """No weight goes below this during the search, so that every residual stays told; the start has sensitivity 1."""
+    harmless: float = 1e-3
+    """Weights are left out as long as that costs no more than this part."""
 
-SMALLEST = 1e-8
-"""No weight goes below this during the search, so that every residual stays told."""
 
-HARMLESS = 1e-3
-"""Weights are left out as long as that costs no more than this part."""
+MARGINAL_WEIGHTS = MarginalWeightSettings()
 
 
 def marginal_strategy(
@@ -99,10 +103,10 @@ def marginal_strategy(
 ) -> ChosenStrategy | None:
     """The best weights found for marginals of up to `most_cells` cells.
 
-    None where those cannot answer the workload, and where it tells more than MOST_ATTRIBUTES attributes apart.
+    None where those cannot answer the workload, and where it tells more than 12 attributes apart.
     """
     places = workload.scope
-    if len(places) > MOST_ATTRIBUTES:
+    if len(places) > MARGINAL_WEIGHTS.most_attributes:
         return None
     sizes = [workload.sizes[place] for place in places]
     problem = _Problem(sizes, energies(workload), norm, most_cells)
@@ -196,7 +200,7 @@ class _Problem:
             lengths = np.concatenate([lengths, lengths + 1.0])
         least = int(lengths[self.asked > 0].max())
         asked = np.where(self.asked > 0, np.sqrt(self.asked / self.asked.max()), 0.0)
-        tried = range(least, self.bits + 1) if self.bits <= FEW_ATTRIBUTES else (least, self.bits)
+        tried = range(least, self.bits + 1) if self.bits <= MARGINAL_WEIGHTS.few_attributes else (least, self.bits)
         levels = [(lengths == length).astype(np.float64) for length in tried]
         random = [rng.random(len(asked)) for _ in range(restarts)]
         found = [np.where(self.allowed, start + 0.01, 0.0) for start in (asked, *levels, *random)]
@@ -213,13 +217,13 @@ class _Problem:
             value, gradient = self.objective(theta)
             return value / unit, gradient[free] / unit
 
-        scaled = np.maximum(start[free] / self.sensitivity(start), SMALLEST)
+        scaled = np.maximum(start[free] / self.sensitivity(start), MARGINAL_WEIGHTS.least_weight)
         result = minimize(
             evaluate,
             scaled,
             jac=True,
             method="L-BFGS-B",
-            bounds=[(SMALLEST, None)] * len(free),
+            bounds=[(MARGINAL_WEIGHTS.least_weight, None)] * len(free),
             options={"maxiter": 2000, "maxfun": 4000, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-10},
         )
         theta = np.zeros_like(start)
@@ -228,7 +232,7 @@ class _Problem:
 
     def pruned(self, theta: Array) -> Array:
         """The weights without the smallest ones, as many as can be missed, and the others found anew."""
-        limit = (1.0 + HARMLESS) * self.cost(theta)
+        limit = (1.0 + MARGINAL_WEIGHTS.harmless) * self.cost(theta)
         for threshold in (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5):
             kept = np.where(theta > threshold * theta.max(), theta, 0.0)
             if self.answerable(kept > 0):
@@ -257,15 +261,21 @@ class _Problem:
 # terms of one scope, and two are joined while that lowers the total.
 
 
-MOST_TURNS = 8
-GAIN = 1e-3
-"""A turn through all attributes that gains less than this part is the last one."""
+@dataclass(frozen=True)
+class ProductSettings:
+    """How products of strategies are searched for; by trial, and no figures were kept."""
 
-MOST_JOINED = 16
-"""Up to so many groups are tried in pairs."""
+    most_turns: int = 8
+    """Turns through all attributes."""
+    least_gain: float = 1e-3
+    """A turn that gains less than this part of the cost is the last one, and no two groups are joined for less."""
+    most_joined: int = 16
+    """Up to so many groups are tried in pairs."""
+    hopeless: float = 1.2
+    """A pair that costs so many times as much, before it is optimised together, is not tried."""
 
-HOPELESS = 1.2
-"""A pair that costs so many times as much, before it is optimised together, is not tried."""
+
+PRODUCT_STRATEGIES = ProductSettings()
 
 
 def product_strategy(workload: ProductWorkload, *, norm: Norm, restarts: int = 1) -> ProductStrategy:
@@ -273,13 +283,13 @@ def product_strategy(workload: ProductWorkload, *, norm: Norm, restarts: int = 1
     strategies = {place: AttributeStrategy(workload.sizes[place]) for place in workload.scope}
     current = ProductStrategy(strategies)
     cost = current.cost(workload)
-    for _ in range(1 if len(workload.terms) == 1 else MOST_TURNS):
+    for _ in range(1 if len(workload.terms) == 1 else PRODUCT_STRATEGIES.most_turns):
         for place in workload.scope:
             found = attribute_strategy(current.seen_by(place, workload), norm=norm, restarts=restarts)
             moved = ProductStrategy({**current.strategies, place: found})
             current = moved if moved.cost(workload) < current.cost(workload) else current
         before, cost = cost, current.cost(workload)
-        if cost > (1.0 - GAIN) * before:
+        if cost > (1.0 - PRODUCT_STRATEGIES.least_gain) * before:
             break
     return current
 
@@ -305,7 +315,7 @@ def union_strategy(workload: ProductWorkload, *, norm: Norm, most_cells: int, re
         return known[key]
 
     groups = [solved(each) for each in workload.by_scope()]
-    while len(groups) <= MOST_JOINED:
+    while len(groups) <= PRODUCT_STRATEGIES.most_joined:
         joined = _joined_once(groups, solved, norm, most_cells)
         if joined is None:
             break
@@ -319,12 +329,13 @@ def _joined_once(
     groups: list[_Group], solved: Callable[[ProductWorkload], _Group], norm: Norm, most_cells: int
 ) -> list[_Group] | None:
     """The groups with the best pair joined; None where no pair gains."""
-    least, best = (1.0 - GAIN) * _shared_cost([group.cost for group in groups], norm), None
+    least, best = (1.0 - PRODUCT_STRATEGIES.least_gain) * _shared_cost([group.cost for group in groups], norm), None
     for one, two in itertools.combinations(groups, 2):
         together = one.workload.joined(two.workload)
         rest = [group for group in groups if group is not one and group is not two]
         costs = [group.cost for group in rest]
-        if together.cells > most_cells or _shared_cost([*costs, _rough_cost(one, two)], norm) > HOPELESS * least:
+        most = PRODUCT_STRATEGIES.hopeless * least
+        if together.cells > most_cells or _shared_cost([*costs, _rough_cost(one, two)], norm) > most:
             continue
         candidate = solved(together)
         cost = _shared_cost([*costs, candidate.cost], norm)

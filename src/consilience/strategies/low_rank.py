@@ -34,15 +34,24 @@ from consilience.kernels.rng import generator
 from consilience.strategies.attribute_strategies import p_identity
 from consilience.strategies.workload_grams import Matrix, column_norm, gram_root
 
-RANK_FACTOR = 1.2
-STAGES = (1e-1, 1e-2, 1e-3)
-"""δ of each stage, as a share of the mean squared row length of L."""
 
-STEPS, LAST_STEPS = 100, 30
-"""Steps of each stage; and from a start that answers the workload already, at δ of a tenth of the last stage's."""
+@dataclass(frozen=True)
+class LowRankSettings:
+    """How the factors are searched for; where nothing else is said by trial, and no figures were kept."""
 
-MEMORY = 10
-"""A step may rise above the last value as long as it stays below the greatest of this many."""
+    rows_per_rank: float = 1.2
+    """Rows of L for each of the rank of W: the authors' choice."""
+    stages: tuple[float, ...] = (1e-1, 1e-2, 1e-3)
+    """δ of each stage, as a share of the mean squared row length of L."""
+    steps: int = 100
+    """Steps of each stage."""
+    last_steps: int = 30
+    """Steps from a start that answers the workload already, at δ of a tenth of the last stage's."""
+    memory: int = 10
+    """A step may rise above the last value as long as it stays below the greatest of this many; the usual number."""
+
+
+LOW_RANK = LowRankSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +78,7 @@ def low_rank_factors(gram: ArrayLike, *, rank: int | None = None) -> LowRankFact
     """
     root = gram_root(gram)
     least, cells = root.shape
-    rows = math.ceil(RANK_FACTOR * least) if rank is None else rank
+    rows = math.ceil(LOW_RANK.rows_per_rank * least) if rank is None else rank
     if rows < least:
         raise DeclarationError(
             f"the workload has rank {least}, and {rows} measured rows cannot answer it; ask for at least {least}"
@@ -100,11 +109,11 @@ def _optimised(root: Matrix, rows: int) -> Matrix:
     if rows > cells:
         found = p_identity(root.T @ root, rows=min(rows - cells, max(1, round(cells / 16))))
         strategy = np.concatenate([found, np.zeros((rows - len(found), cells))])
-        return _descend(root, strategy, 0.1 * STAGES[-1] * _mean_square(strategy), LAST_STEPS)
+        return _descend(root, strategy, 0.1 * LOW_RANK.stages[-1] * _mean_square(strategy), LOW_RANK.last_steps)
     strategy = generator(0).standard_normal((rows, cells))
     strategy /= np.abs(strategy).sum(axis=0)
-    for share in STAGES:
-        strategy = _descend(root, strategy, share * _mean_square(strategy), STEPS)
+    for share in LOW_RANK.stages:
+        strategy = _descend(root, strategy, share * _mean_square(strategy), LOW_RANK.steps)
     return strategy
 
 
@@ -118,7 +127,7 @@ def _descend(root: Matrix, start: Matrix, penalty: float, steps: int) -> Matrix:
         slope = float((gradient * direction).sum())
         if -slope <= 1e-8 * value:
             break
-        ceiling, share = max(values[-MEMORY:]), 1.0
+        ceiling, share = max(values[-LOW_RANK.memory :]), 1.0
         while True:
             there = here + share * direction
             new_value, new_gradient = value_and_gradient(root, there, penalty)
@@ -133,7 +142,7 @@ def _descend(root: Matrix, start: Matrix, penalty: float, steps: int) -> Matrix:
         values.append(value)
         if value < best_value:
             best, best_value = here, value
-        if len(values) > 2 * MEMORY and values[-2 * MEMORY] - best_value <= 1e-4 * best_value:
+        if len(values) > 2 * LOW_RANK.memory and values[-2 * LOW_RANK.memory] - best_value <= 1e-4 * best_value:
             break
     return best
 

@@ -35,8 +35,18 @@ from consilience.marginals.table_stacks import Scope, subsets
 
 Objective = Literal["sum", "max"]
 
-TOLERANCE = 1e-6
-MOST_STEPS = 20_000
+
+@dataclass(frozen=True)
+class LeastMaximumSettings:
+    """When the least largest variance is found; by trial, and no figures were kept."""
+
+    tolerance: float = 1e-6
+    """The relative distance from the proven bound at which the precisions are good enough."""
+    most_steps: int = 20_000
+    """Steps of the multipliers."""
+
+
+LEAST_MAXIMUM_VARIANCE = LeastMaximumSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,14 +144,14 @@ def _least_maximum(problem: _Problem) -> tuple[NDArray[np.float64], float, float
     """Precisions with the least largest weighted variance found, that variance, and a bound below every other."""
     multipliers = np.full(len(problem.scopes), 1.0 / len(problem.scopes))
     best, least, bound = np.ones(len(problem.parts)), math.inf, 0.0
-    for _ in range(MOST_STEPS):
+    for _ in range(LEAST_MAXIMUM_VARIANCE.most_steps):
         precisions = problem.best_precisions(multipliers * problem.weights)
         variances = problem.weights * (problem.shares @ (1.0 / precisions))
         largest = float(variances.max())
         if largest < least:
             best, least = precisions, largest
         bound = max(bound, float(multipliers @ variances))
-        if least - bound <= TOLERANCE * least:
+        if least - bound <= LEAST_MAXIMUM_VARIANCE.tolerance * least:
             break
         multipliers = np.maximum(multipliers * (variances / largest) ** 2, 1e-30)
         multipliers /= multipliers.sum()
@@ -188,7 +198,7 @@ def _share(sizes: Sequence[int], scope: Scope, part: Scope) -> float:
 # well. The search starts with plain marginals, s = 0, and raises s where the leakage ℓ is largest.
 
 
-NEGLIGIBLE = 1e-9
+TELLS_NOTHING = 1e-9
 """A query that adds less than this part to what others tell of its residual is left out."""
 
 
@@ -225,14 +235,14 @@ def residual_queries(sizes: Sequence[int], precisions: Mapping[Scope, float]) ->
     while True:
         leaks = [1.0 / (size * (level * size + 1.0) ** 2) for size, level in zip(sizes, levels, strict=True)]
         remaining = _remaining(precisions, leaks)
-        lacking = {part for part, each in remaining.items() if each < -NEGLIGIBLE * precisions[part]}
+        lacking = {part for part, each in remaining.items() if each < -TELLS_NOTHING * precisions[part]}
         if not lacking:
             break
         levels[max(_leaking_into(lacking, precisions), key=lambda place: leaks[place])] += 1
     variances = {
         scope: math.prod((levels[place] * sizes[place] + 1.0) ** 2 for place in scope) / each
         for scope, each in remaining.items()
-        if each > NEGLIGIBLE * precisions[scope]
+        if each > TELLS_NOTHING * precisions[scope]
     }
     return ResidualQueries(tuple(levels), variances)
 
@@ -272,12 +282,21 @@ def _remaining(precisions: Mapping[Scope, float], leaks: Sequence[float]) -> dic
 # nothing of each other at once (e ∝ v^⅓); steps that do not help are halved in the exponent. Several starts are tried.
 
 
-FEWER, MOST_LAPLACE_STEPS = 1e-4, 400
-"""Steps end when one lowers the sum of variances by less than this part of it."""
-LEAST_SHARE = 1e-3
-"""A table with less than this part of an even share is left out, where all it tells is told by others."""
-WORTH_DIFFERENCES = 0.98
-"""Differences of flags are asked for where the sum of variances is at most this part of that with all counts."""
+@dataclass(frozen=True)
+class LaplaceSettings:
+    """How shares of ε are searched for; by trial, and no figures were kept."""
+
+    least_gain: float = 1e-4
+    """Steps end when one lowers the sum of variances by less than this part of it; leaving tables out may cost it."""
+    most_steps: int = 400
+    """Steps from one start."""
+    least_share: float = 1e-3
+    """A table with less than this part of an even share is left out, where all it tells is told by others."""
+    worth_differences: float = 0.98
+    """Differences of flags are asked for where the sum of variances is at most this part of that with all counts."""
+
+
+LAPLACE = LaplaceSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +325,7 @@ def laplace_shares(sizes: Sequence[int], weights: Mapping[Scope, float]) -> Lapl
     if not any(shape[place] == 2 for part in problem.parts for place in part):
         return counts
     apart = _LaplaceProblem.of(problem, shape, asked, differences=True).best()
-    return apart if apart.noise.objective <= WORTH_DIFFERENCES * counts.noise.objective else counts
+    return apart if apart.noise.objective <= LAPLACE.worth_differences * counts.noise.objective else counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +376,7 @@ class _LaplaceProblem:
 
     def _descend(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         value = self.objective(shares)
-        for _ in range(MOST_LAPLACE_STEPS):
+        for _ in range(LAPLACE.most_steps):
             slope = self.told.T @ (self.importance / (self.told @ shares**2) ** 2)
             power = 1.0 / 3.0
             while power > 1e-3:
@@ -370,11 +389,11 @@ class _LaplaceProblem:
             else:
                 return shares
             shares, gain, value = moved, value - found, found
-            if gain < FEWER * value:
+            if gain < LAPLACE.least_gain * value:
                 return shares
         return shares
 
     def _without_small(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        kept = np.where(shares < LEAST_SHARE / shares.size, 0.0, shares)
+        kept = np.where(shares < LAPLACE.least_share / shares.size, 0.0, shares)
         kept /= kept.sum()
-        return kept if self.objective(kept) <= self.objective(shares) * (1.0 + FEWER) else shares
+        return kept if self.objective(kept) <= self.objective(shares) * (1.0 + LAPLACE.least_gain) else shares

@@ -24,7 +24,10 @@ from consilience.marginals.table_stacks import Scope
 Matrix = NDArray[np.float64]
 Norm = Literal[1, 2]
 
-ROUNDING = 1e-10
+LARGEST_GRAM = 4096
+"""Strategies are found for up to so many values: the time grows with the cube of their number, to minutes for these."""
+
+GRAM_ROUNDING = 1e-10
 """Eigenvalues and diagonals of Gram matrices below this share of the largest are zeros that rounding blurred."""
 
 
@@ -66,7 +69,7 @@ def checked_gram(gram: ArrayLike) -> Matrix:
 def asked_cells(gram: Matrix) -> NDArray[np.bool_]:
     """The cells that some query of the workload touches."""
     diagonal = np.diag(gram)
-    return diagonal > ROUNDING * diagonal.max()
+    return diagonal > GRAM_ROUNDING * diagonal.max()
 
 
 def gram_root(gram: ArrayLike) -> Matrix:
@@ -75,7 +78,7 @@ def gram_root(gram: ArrayLike) -> Matrix:
     For every strategy that can answer W, the expected errors of W and R are the same; R has at most n rows.
     """
     values, vectors = np.linalg.eigh(checked_gram(gram))
-    kept = values > ROUNDING * values[-1]
+    kept = values > GRAM_ROUNDING * values[-1]
     return np.sqrt(values[kept])[::-1, None] * vectors[:, kept].T[::-1]
 
 

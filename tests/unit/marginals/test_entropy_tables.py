@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge
-from consilience.marginals.dual_path import Dual
+from consilience.marginals.dual_path import Dual, EquationSettings
 from consilience.marginals.margin_layouts import MarginLayout
 from consilience.marginals.margins import Margin
 from consilience.marginals.reconstruction import greatest_entropy_table
@@ -278,7 +278,7 @@ def test_conjugate_gradients_lead_where_factorisation_does(noise: float, monkeyp
     support = np.ones(table.size, dtype=bool)
     start = np.zeros(layout.rows)
     exact = Dual(layout, support, targets, "entropy").follow(start, first=0.1, tolerance=1e-9, most_steps=400)
-    monkeypatch.setattr("consilience.marginals.dual_path.MOST_ROWS", 1)
+    monkeypatch.setattr("consilience.marginals.dual_path.EQUATIONS", EquationSettings(most_rows=1))
     by_gradients = Dual(layout, support, targets, "entropy").follow(start, first=0.1, tolerance=1e-9, most_steps=400)
     assert by_gradients.settled
     assert np.abs(exact.table - by_gradients.table).max() <= (1e-4 if noise else 1e-7)

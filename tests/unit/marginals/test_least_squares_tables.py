@@ -8,6 +8,7 @@ import pytest
 import scipy.optimize
 
 from consilience.errors import DeclarationError, TooLarge
+from consilience.marginals.dual_path import EquationSettings
 from consilience.marginals.margin_layouts import MarginLayout
 from consilience.marginals.margins import Margin
 from consilience.marginals.reconstruction import least_squares_table
@@ -84,7 +85,7 @@ def test_conjugate_gradients_lead_where_factorisation_does(noise: float, monkeyp
     margins = [(axes, values + rng.normal(0, noise, values.shape)) for axes, values in margins]
     margins = [(axes, values / values.sum()) for axes, values in margins]
     exact = least_squares_table(table.shape, margins, total=1.0)
-    monkeypatch.setattr("consilience.marginals.dual_path.MOST_ROWS", 1)
+    monkeypatch.setattr("consilience.marginals.dual_path.EQUATIONS", EquationSettings(most_rows=1))
     by_gradients = least_squares_table(table.shape, margins, total=1.0)
     assert exact.relaxed == by_gradients.relaxed == (noise > 0)
     assert np.abs(exact.table - by_gradients.table).max() <= (1e-4 if noise else 1e-7)

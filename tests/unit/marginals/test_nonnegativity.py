@@ -118,7 +118,7 @@ def test_ripple_knows_no_order_of_attributes_or_values(axes):
 
 
 def test_a_table_that_ripples_too_long_is_projected_and_reported(monkeypatch):
-    monkeypatch.setattr(nonnegativity, "RIPPLES_PER_GAP", 0.5)
+    monkeypatch.setattr(nonnegativity, "RIPPLE", nonnegativity.RippleSettings(ripples_per_gap=0.5))
     table = np.random.default_rng(0).laplace(0.05, 10.0, (2,) * 6)
     stack = TableStack(table.shape, [tuple(range(6))])
     consistency = ViewConsistency(stack, [1.0])

@@ -38,7 +38,7 @@ def test_maps_are_carried_out_in_parts_too(model):
 
 
 def test_what_would_take_hours_is_refused(model, monkeypatch):
-    monkeypatch.setattr(elimination_plans, "MOST_WORK", 100)
+    monkeypatch.setattr(elimination_plans, "ELIMINATION", elimination_plans.EliminationSettings(most_work=100))
     with pytest.raises(TooLarge, match="a query over 2 attributes needs a table of"):
         CalibratedModel(model, memory_limit=LITTLE).marginal((0, 3))
 

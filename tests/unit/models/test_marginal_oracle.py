@@ -1,7 +1,7 @@
 """The marginal oracle against the joint table written out."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -178,7 +178,7 @@ def test_mass_on_raised_entries_is_noticed() -> None:
     model = Model([2, 2, 2, 3], [(0, 1), (1, 2), (2, 3)], tables, [])
     oracle = model.oracle()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oracle_module, "NEGLIGIBLE", np.inf)
+        patch.setattr(oracle_module, "MOST_RAISED", np.inf)
         found = oracle.marginals(oracle.layout.pack(model.potentials)).values
         assert not oracle._logarithmic
         assert abs(oracle.layout.unpack(found)[0] - model.answers()[0][0]).max() > 0.4 * TOTAL
@@ -228,8 +228,7 @@ def test_large_steps_in_parts_give_the_same(model) -> None:
 @given(models())
 def test_tables_multiplied_in_groups_give_the_same(model) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(refinement, "STEP_COST", -100)
-        patch.setattr(refinement, "SMALLER_BY", 1.5)
+        patch.setattr(refinement, "REFINEMENT", replace(refinement.REFINEMENT, step_cost=-100, smaller_by=1.5))
         patch.setattr(refinement._Work, "saved", lambda work, a, b: int(work.count(a.bits | b.bits) < work.own_cells))
         oracle = model.oracle()
         direction = [np.ones_like(table) * np.arange(table.size).reshape(table.shape) for table in model.potentials]

@@ -110,7 +110,7 @@ def test_a_way_has_fewer_steps_than_the_search_and_they_go_as_far(problem: Probl
 
 @pytest.mark.parametrize("fewer", [0.1, 0.3])
 def test_too_few_steps_are_not_taken(problem: Problem, fewer: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retraced_fits, "FEWER", fewer)
+    monkeypatch.setattr(retraced_fits, "RETRACED", retraced_fits.WaySettings(fewer=fewer))
     way = problem.without_noise.rehearse(EFFORT)
     assert way.lengths == problem.without_noise._search(EFFORT)[1]
     assert not way.curvature.any()

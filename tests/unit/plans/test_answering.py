@@ -75,7 +75,7 @@ def test_no_forest_takes_more_than_the_bound(seed):
 def test_nothing_is_selected_that_makes_a_query_take_hours(plan, monkeypatch):
     source = hub_source()
     assert work_of(measure(source, plan, epsilon=50.0, simulate=1), ("a", "b", "c")) > 20_000
-    monkeypatch.setattr(elimination_plans, "MOST_WORK", 20_000)
+    monkeypatch.setattr(elimination_plans, "ELIMINATION", elimination_plans.EliminationSettings(most_work=20_000))
     measured = measure(source, plan, epsilon=50.0, simulate=1)
     assert work_of(measured, ("a", "b", "c")) <= 20_000
     assert sum(len(each.query.attributes) > 1 for each in measured) > 1

@@ -10,8 +10,8 @@ from benchmarks.reproduce.lee2016.methods import GRID, HYBRID, OURS
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
 from consilience.plans import AutoClusters, ClusterGrid, HybridClusters, KMeans, SampleAndAggregate
+from consilience.plans.base import PUBLISHED_TOTAL_SHARE
 from consilience.plans.clusters import cluster_plan, suggested_method
-from consilience.plans.published.clusters import TOTAL_SHARE
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
 
@@ -39,7 +39,7 @@ def costs_over_the_best() -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(list)
     for (name, epsilon), costs in cells.items():
         records, clusters, dimensions = SIZES[name]
-        method = suggested_method(records, (1 - TOTAL_SHARE) * epsilon, clusters, dimensions)
+        method = suggested_method(records, (1 - PUBLISHED_TOTAL_SHARE) * epsilon, clusters, dimensions)
         found[name].append(costs[CURVES[method]] / min(costs[each] for each in CURVES.values()))
     return found
 

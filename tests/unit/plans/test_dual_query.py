@@ -16,7 +16,7 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun
 from consilience.measuring import measure
-from consilience.plans.published.dual_query import MOST_ROUNDS, DualQuery, bought_rate, draw_costs, schedule
+from consilience.plans.published.dual_query import SCHEDULES, DualQuery, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
@@ -255,7 +255,7 @@ def test_given_rounds_the_budget_decides_the_rate_and_else_the_rate_the_rounds()
 def test_a_budget_for_more_rounds_than_help_is_left_over_in_part() -> None:
     whole = budget(rho=1.0)
     found = schedule(whole, records=10_000_000)
-    assert found.rounds == MOST_ROUNDS
+    assert found.rounds == SCHEDULES.most_rounds
     assert 0 < found.share < 1
     spent = float(whole.amount) * float(found.share)
     assert bought_rate(spent, found.draws, found.rounds, 1e7, pure=False) == pytest.approx(2.0)

@@ -28,7 +28,7 @@ from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
 from consilience.marginals.table_stacks import Scope, TableStack, stored_order, summed
 from consilience.measurements import Exact, MeasurementSet
 from consilience.solvers.fit import Status
-from consilience.strategies.workload_grams import ROUNDING, gram_matrix
+from consilience.strategies.workload_grams import GRAM_ROUNDING, gram_matrix
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Least squares for the table of one scope, from the queries about just that scope.
@@ -155,7 +155,7 @@ def _axis(each: LinearMap) -> _Axis:
     if isinstance(each, IdentityMap):
         return _Axis(np.empty((0, 0)), 1.0, float(size))
     gram = gram_matrix(each)
-    inverse = np.asarray(np.linalg.pinv(gram, rcond=ROUNDING, hermitian=True), dtype=np.float64)
+    inverse = np.asarray(np.linalg.pinv(gram, rcond=GRAM_ROUNDING, hermitian=True), dtype=np.float64)
     told = inverse @ gram
     sums = bool(np.abs(told.sum(axis=1) - 1.0).max() < DETERMINED)
     cells = bool(np.abs(told - np.eye(size)).max() < DETERMINED)

@@ -21,9 +21,26 @@ from consilience.models.oracle import Marginals
 from consilience.solvers.fit import Status
 from consilience.solvers.tables.table_problem import inner
 
-SUFFICIENT = 0.5
-GROWTH, SHRINKAGE = 1.4, 0.5
-SMALLEST = 1e-30
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How steps are found; by trial, and no figures were kept."""
+
+    sufficient: float = 0.5
+    """The share of what its gradient promises by which the loss must fall (Armijo's rule)."""
+    growth: float = 1.4
+    """What a step is times after a success,"""
+    shrinkage: float = 0.5
+    """and after a failure."""
+    easing: float = 0.8
+    """What the curvature K of accelerated descent is times after every step."""
+    divergence_rounding: float = 1e-13
+    """What rounding may do to a relative entropy, in parts of the terms whose difference it is."""
+    smallest: float = 1e-30
+    """Steps and ranges of gradients below this are 0, and curvatures above its inverse infinite."""
+
+
+DESCENT = StepSettings()
 
 
 @dataclass(frozen=True)
@@ -54,7 +71,7 @@ class MirrorDescent:
             if isinstance(size, str):
                 reach = (search.oracle.largest(gradient) + search.oracle.largest(-gradient)) / 2.0
                 log_cells = sum(math.log(each) for each in search.oracle.layout.sizes)
-                size = math.sqrt(2.0 * log_cells) / max(reach, SMALLEST)
+                size = math.sqrt(2.0 * log_cells) / max(reach, DESCENT.smallest)
             steps += 1
             potentials = potentials - (size / math.sqrt(steps) if self.step == "decreasing" else size) * gradient
 
@@ -62,19 +79,19 @@ class MirrorDescent:
         potentials = search.start.copy()
         marginals = search.oracle.marginals(potentials).values
         objective, gradient = search.loss.value_and_gradient(marginals)
-        size = 1.0 / max(float(np.ptp(gradient)), SMALLEST)
+        size = 1.0 / max(float(np.ptp(gradient)), DESCENT.smallest)
         status = search.note(potentials, marginals, objective)
         while status is None:
             moved = potentials - size * gradient
             there = search.oracle.marginals(moved).values
             value, slope = search.loss.value_and_gradient(there)
             promised = inner(gradient, marginals) - inner(gradient, there)
-            if objective - value >= SUFFICIENT * promised > 0.0:
+            if objective - value >= DESCENT.sufficient * promised > 0.0:
                 potentials, marginals, objective, gradient = moved, there, value, slope
-                size *= GROWTH
+                size *= DESCENT.growth
             else:
-                size *= SHRINKAGE
-            status = Status.STALLED if size < SMALLEST else search.note(potentials, marginals, objective)
+                size *= DESCENT.shrinkage
+            status = Status.STALLED if size < DESCENT.smallest else search.note(potentials, marginals, objective)
         return status
 
 
@@ -90,9 +107,6 @@ class MirrorDescent:
 
 
 Array = NDArray[np.float64]
-
-EASING = 0.8
-ROUNDING = 1e-13
 
 
 @dataclass(frozen=True)
@@ -113,13 +127,13 @@ class _Run:
         self.newest = search.oracle.marginals(self.potentials)
         self.averaged, self.mass = self.newest.values, 0.0
         self.value, gradient = search.loss.value_and_gradient(self.averaged)
-        self.steepness = max(float(np.ptp(gradient)), SMALLEST)
+        self.steepness = max(float(np.ptp(gradient)), DESCENT.smallest)
 
     def to_the_end(self) -> Status:
         status = self.search.note(self.potentials, self.newest.values, self.value)
         while status is None:
             status = self._step()
-            self.steepness *= EASING
+            self.steepness *= DESCENT.easing
         return status
 
     def _step(self) -> Status | None:
@@ -134,7 +148,8 @@ class _Run:
             averaged = self.averaged + share * (found.values - self.averaged)
             new_value = loss.value(averaged)
             bend = new_value - value - inner(gradient, averaged - between)
-            if bend <= self._allowed(potentials, found) / (self.mass + weight) or self.steepness > 1.0 / SMALLEST:
+            allowed = self._allowed(potentials, found) / (self.mass + weight)
+            if bend <= allowed or self.steepness > 1.0 / DESCENT.smallest:
                 break
             self.steepness *= 2.0
             if search.monitor.limit() is not None:
@@ -151,7 +166,7 @@ class _Run:
         change = inner(potentials - self.potentials, found.values)
         fall = self.search.oracle.total * (found.log_partition - self.newest.log_partition)
         size = abs(change) + self.search.oracle.total * (abs(found.log_partition) + abs(self.newest.log_partition))
-        return change - fall + ROUNDING * size
+        return change - fall + DESCENT.divergence_rounding * size
 
 
 # ----------------------------------------------------------------------------------------------------------------------

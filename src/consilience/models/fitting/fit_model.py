@@ -41,13 +41,20 @@ from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
 
-MET = ProximalSearch.settings.met
 
-MET_WHERE_STUCK = 1e-5
-"""Where the search cannot go on, rows that are missed by less are met as well as numbers allow."""
+@dataclass(frozen=True)
+class ExactSettings:
+    """When exact rows are met, in parts of the largest of them."""
 
-CONTRADICTED = 1e-2
-"""A misfit that is proven to be the least to this share of itself is one that no model can avoid."""
+    met: float = ProximalSearch.settings.met
+    """Rows that are missed by less are met."""
+    met_where_stuck: float = 1e-5
+    """Where the search cannot go on, rows that are missed by less are met as well as numbers allow."""
+    contradicted: float = 1e-2
+    """A misfit that is proven to be the least to this share of itself is one that no model can avoid."""
+
+
+EXACT_ROWS = ExactSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +99,8 @@ class ExactRows:
         exact = np.isfinite(self.observed)
         nobody, nothing = np.zeros_like(exact), np.zeros(exact.shape)
         costs = RowCosts(np.nan_to_num(self.observed), nothing, exact.astype(np.float64), nobody, nobody)
-        goal = 0.5 * (0.1 * MET * self.size) ** 2
-        monitor = limits.for_another_objective(tolerance=CONTRADICTED, scale=0.0, noise_level=goal)
+        goal = 0.5 * (0.1 * EXACT_ROWS.met * self.size) ** 2
+        monitor = limits.for_another_objective(tolerance=EXACT_ROWS.contradicted, scale=0.0, noise_level=goal)
         status = ProximalSearch(oracle, self.rows, costs, monitor, start).run()
         if status is Status.STALLED:
             equations = FactoredEquations.of(oracle, self.rows)
@@ -101,7 +108,7 @@ class ExactRows:
                 again = ProximalSearch(oracle, self.rows, costs, monitor, monitor.potentials, equations=equations)
                 status = again.run()
         misfit = self.misfit(monitor.marginals)
-        if misfit <= MET or (misfit <= MET_WHERE_STUCK and monitor.bound <= goal):
+        if misfit <= EXACT_ROWS.met or (misfit <= EXACT_ROWS.met_where_stuck and monitor.bound <= goal):
             return monitor.potentials, None
         if status in (Status.STEP_LIMIT, Status.TIME_LIMIT) and monitor.bound <= goal:
             return monitor.potentials, status
@@ -212,7 +219,7 @@ class _Keeper:
 
     def meet(self, potentials: Array, marginals: Array, objective: float) -> Status | None:
         own = None if self.own is None else self.own.meet(potentials, marginals, objective)
-        if self.exact is not None and self.exact.misfit(marginals) > MET:
+        if self.exact is not None and self.exact.misfit(marginals) > EXACT_ROWS.met:
             return own or self.fit.monitor.limit()
         cost = objective if self.own is None else self.fit.cost(marginals)
         return self.fit.monitor.meet(potentials, marginals, cost) or own
@@ -225,7 +232,7 @@ class _Keeper:
         near = objective - monitor.bound <= 2.0 * monitor.enough
         settings = ProximalSearch.settings
         worth = settings.far_from_met if near else settings.nearly_met
-        if not MET < self.exact.misfit(marginals) <= worth:
+        if not EXACT_ROWS.met < self.exact.misfit(marginals) <= worth:
             return None
         restored, limit = self.exact.met_from(self.fit.oracle, potentials, monitor)
         if limit is not None:
@@ -254,6 +261,7 @@ NOISE_ACCURACY = 0.02
 """A stop at the noise level is at an objective between this much below it and the level itself."""
 
 RETREATS = 12
+"""Halvings of the last step, at the most, that lead there."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,11 +25,26 @@ from consilience.solvers.tables.table_problem import factored_solution, inner
 
 Array = NDArray[np.float64]
 
-DIFFERENCE = 1e-4
-"""By how much, at most, a potential moves in a difference of marginals."""
 
-RIDGE = 1e-6
-"""The stiffness, relative to the model's own, that the preconditioner takes exact rows to have at least."""
+@dataclass(frozen=True)
+class NewtonSettings:
+    """How Newton's equations are solved; where nothing else is said by trial, and no figures were kept."""
+
+    difference: float = 1e-4
+    """By how much, at most, a potential moves in a difference of marginals: products are exact to about as much."""
+    ridge: float = 1e-6
+    """The stiffness, relative to the model's own, that the preconditioner takes exact rows to have at least."""
+    most_inverted: int = 1_024
+    """Factors are inverted for attributes of up to so many values."""
+    full_rank: float = 1e-8
+    """The smallest singular value of a factor, relative to its largest, at which all its columns are independent."""
+    most_rows: int = 1_500
+    """A factorisation of so many rows takes a fraction of a second, and a fit takes a hundred of them."""
+    most_cells: int = 1_000_000
+    """Cells of the largest full table for which the equations are factored."""
+
+
+NEWTON = NewtonSettings()
 
 
 class OracleEquations:
@@ -58,7 +73,7 @@ class OracleEquations:
         if size == 0.0:
             out.fill(0.0)
             return out
-        step = DIFFERENCE / size
+        step = NEWTON.difference / size
         change *= step
         change += self._potentials
         moved = self.oracle.marginals(change).values
@@ -93,7 +108,7 @@ class OracleEquations:
         variances -= self._fitted**2 / self.oracle.total
         np.maximum(variances, 0.0, out=variances)
         cells = self._fitted / self.rows.weights
-        self._correction.move_to(stiffness, cells, variances, rho=rho, total=self.oracle.total, ridge=RIDGE)
+        self._correction.move_to(stiffness, cells, variances, rho=rho, total=self.oracle.total, ridge=NEWTON.ridge)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -107,13 +122,6 @@ class OracleEquations:
 # The second one is between cells, like that of a marginal, so that what tables share can precondition it
 # (`shared_margins`); between answers only the diagonal could, which for prefixes of a hundred values is next to
 # nothing. K⁺ is the product of the inverses of its factors.
-
-
-MOST_VALUES = 1_024
-"""Factors are inverted for attributes of up to so many values."""
-
-FULL_RANK = 1e-8
-"""The smallest singular value of a factor, relative to its largest, at which all its columns count as independent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,10 +230,10 @@ def _inverses(maps: Kronecker) -> tuple[Array | None, ...] | None:
         if isinstance(each, IdentityMap):
             found.append(None)
             continue
-        if each.columns > MOST_VALUES or each.rows < each.columns or isinstance(each, JointMap):
+        if each.columns > NEWTON.most_inverted or each.rows < each.columns or isinstance(each, JointMap):
             return None
         left, singular, right = np.linalg.svd(each.dense(), full_matrices=False)
-        if singular[-1] < FULL_RANK * singular[0]:
+        if singular[-1] < NEWTON.full_rank * singular[0]:
             return None
         found.append((right.T / singular) @ left.T)
     return tuple(found)
@@ -247,12 +255,6 @@ def _along(matrices: Sequence[Array | None], table: Array) -> Array:
 # does not mind any of it. It takes the matrix B diag(x) Bᵀ of row products, and so the cells x of the full table.
 
 
-MOST_ROWS = 1_500
-"""A factorisation of so many rows takes a fraction of a second, and a fit takes a hundred of them."""
-
-MOST_CELLS = 1_000_000
-
-
 class FactoredEquations(OracleEquations):
     """Solves Newton's equations at any model by factorisation, whatever accuracy is asked for."""
 
@@ -266,10 +268,10 @@ class FactoredEquations(OracleEquations):
     def of(oracle: CountedOracle, rows: MeasuredRows) -> "FactoredEquations | None":
         """The equations of these rows; None where the rows or the cells of the full table are too many."""
         model = oracle.oracle
-        if not isinstance(model, MarginalOracle) or rows.size > MOST_ROWS:
+        if not isinstance(model, MarginalOracle) or rows.size > NEWTON.most_rows:
             return None
         shape = _shape(model)
-        if math.prod(shape) > MOST_CELLS or not are_affordable(shape, _queries(rows)):
+        if math.prod(shape) > NEWTON.most_cells or not are_affordable(shape, _queries(rows)):
             return None
         return FactoredEquations(oracle, rows, model)
 

@@ -409,6 +409,7 @@ class CustomLoss:
 
 
 STEPS_BETWEEN_BOUNDS = 20
+"""Steps of first-order optimisers from one bound, which takes the oracle another pass, to the next."""
 
 
 @dataclass(frozen=True, eq=False)

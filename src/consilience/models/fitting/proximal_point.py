@@ -28,15 +28,32 @@ from consilience.solvers.tables.table_problem import inner
 
 Array = NDArray[np.float64]
 
-FIRST_BARRIER = 1.0
-BARRIER_ROOM = 2.0  # what κ leaves for each component, in units of κ
-CONJUGATE_GRADIENT_LIMIT = 60
-ACCURACY = 0.3  # of Newton's directions
-SHORT_STEP = 0.01  # to where a stage begins that cannot begin better: inside all intervals
-WARM_START = 0.1  # duals that lack less than this share of what duals of 0 lack are nearly right
-WARM = 100.0  # how much larger the first ρ is where a given model is to be changed
-ROUNDING = 16.0 * float(np.finfo(np.float64).eps)  # of the terms whose difference is a bound
-WIDE = 60.0  # potentials of one table that differ by more are balanced
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What tunes the search for a model alone; where nothing else is said by trial, and no figures were kept."""
+
+    first_barrier: float = 1.0
+    """The first κ."""
+    barrier_room: float = 2.0
+    """What κ leaves for each component, in units of κ."""
+    conjugate_gradient_limit: int = 60
+    """Conjugate gradients for one direction."""
+    direction_accuracy: float = 0.3
+    """Of Newton's directions, relative to the gradient."""
+    short_step: float = 0.01
+    """To where a stage begins that cannot begin better, in parts of the step it would take: inside all intervals."""
+    nearly_right: float = 0.1
+    """Duals that lack less than this share of what duals of 0 lack are nearly right."""
+    warm: float = 100.0
+    """How much larger the first ρ is where a given model is to be changed."""
+    bound_rounding: float = 16.0 * float(np.finfo(np.float64).eps)
+    """Rounding, in parts of the terms whose difference is a bound: sixteen times the last place."""
+    balanced_from: float = 60.0
+    """Potentials of one table that differ by more are balanced."""
+
+
+MODEL_SEARCH = ModelSettings()
 
 
 @dataclass
@@ -78,7 +95,7 @@ class ProximalSearch(ProximalPoint):
     """Who decides which models count; None where all do."""
     rho: float = 0.0
     """ρ; where it is 0 a first one is found."""
-    barrier: float = FIRST_BARRIER
+    barrier: float = MODEL_SEARCH.first_barrier
     """κ."""
     warm: bool = False
     """Whether the start is a model to be changed rather than found."""
@@ -102,7 +119,7 @@ class ProximalSearch(ProximalPoint):
         up, down = self.parts.slacks(self.last)
         self.multipliers = (self.barrier / up, self.barrier / down)
         self.centre_cost = self.cost()
-        self.rho = self.rho or _first_rho(self) * (WARM if self.warm else 1.0)
+        self.rho = self.rho or _first_rho(self) * (MODEL_SEARCH.warm if self.warm else 1.0)
 
     def at(self, duals: Array) -> Point:
         """The model to which duals lead: one call of the oracle."""
@@ -126,7 +143,7 @@ class ProximalSearch(ProximalPoint):
     def _balance(self, potentials: Array) -> None:
         begins = self.oracle.layout.offsets[:-1]
         spread = np.maximum.reduceat(potentials, begins) - np.minimum.reduceat(potentials, begins)
-        if float(spread.max()) > WIDE:
+        if float(spread.max()) > MODEL_SEARCH.balanced_from:
             self.tables.balance(potentials)
 
     def divergence(self) -> float:
@@ -138,7 +155,7 @@ class ProximalSearch(ProximalPoint):
         """What the stage may still lack."""
         settings = self.settings
         most = max(settings.stage_accuracy * self.divergence() / self.rho, settings.share_of_gap * self.enough)
-        return most + BARRIER_ROOM * self.barrier * self.parts.row.size if self.confined else most
+        return most + MODEL_SEARCH.barrier_room * self.barrier * self.parts.row.size if self.confined else most
 
     def move_centre(self) -> None:
         """The point becomes the centre, with duals of 0."""
@@ -172,7 +189,8 @@ class ProximalSearch(ProximalPoint):
         point, duals, objective = self.point, self.of_rows(self.point.duals), self.cost()
         self.slack = slack_of(self.oracle, self.rows.adjoint(duals), point.found.values)
         size = inner(np.abs(duals), np.abs(point.fitted) + np.abs(self.costs.observed))
-        gap = self.costs.gap(point.residual, duals, self.slack) + ROUNDING * (size + objective)
+        rounding = MODEL_SEARCH.bound_rounding * (size + objective)
+        gap = self.costs.gap(point.residual, duals, self.slack) + rounding
         status = self.monitor.prove(objective - gap)
         if self.keep is None:
             self.monitor.remember(point.potentials, objective)
@@ -183,7 +201,8 @@ class ProximalSearch(ProximalPoint):
         return status
 
     def begin_stage(self) -> None:
-        if self.confined or _lacking(self, self.last) < WARM_START * _lacking(self, self.point.duals):
+        nearly = MODEL_SEARCH.nearly_right
+        if self.confined or _lacking(self, self.last) < nearly * _lacking(self, self.point.duals):
             self._begin_linearised()
         else:
             self._step()
@@ -200,7 +219,7 @@ class ProximalSearch(ProximalPoint):
         # At duals of 0 the barrier of one-sided rows is infinitely steep: the first slope is the dual's without it.
         moved = _line_search(self, np.zeros_like(goal), goal, -inner(self.of_parts(point.residual), goal))
         if not moved and self.confined and np.isfinite(goal).all():
-            self.point = self.at(SHORT_STEP * goal)
+            self.point = self.at(MODEL_SEARCH.short_step * goal)
 
     def newton_step(self) -> Step:
         if _lacking(self, self.point.duals) <= self.room():
@@ -218,7 +237,8 @@ class ProximalSearch(ProximalPoint):
 
     def solve(self, stiffness: Array, target: Array, room: float) -> Array:
         """As accurate as a step can use, whatever the stage may lack."""
-        limits = {"enough": ACCURACY, "most_steps": CONJUGATE_GRADIENT_LIMIT, "monitor": self.monitor}
+        enough, most_steps = MODEL_SEARCH.direction_accuracy, MODEL_SEARCH.conjugate_gradient_limit
+        limits = {"enough": enough, "most_steps": most_steps, "monitor": self.monitor}
         return self.newton.solve(stiffness, self.rho, target, **limits)
 
 

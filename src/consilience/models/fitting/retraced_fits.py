@@ -57,13 +57,21 @@ def descend(potentials, gradient, marginals, curvature, length, mean, share):  #
 
 Array = NDArray[np.float64]
 
-GROWN = 1.05
-"""A residual that is so many times as long as the shortest one before has grown."""
-FEWER = 0.82
-"""Steps of a shorter way for each of the way searched. On `adult-fine` with Gaussian and with Laplace noise 0.8 still
-held; 0.75 were too few for one of them, and 0.7 for both."""
-NO_DIFFERENCE = 0.01
-"""A shorter way may end this far from the way searched, in units of the noise that the fit takes in."""
+
+@dataclass(frozen=True)
+class WaySettings:
+    """When a way is shortened, and when it is left."""
+
+    grown: float = 1.05
+    """A residual that is so many times as long as the shortest one before has grown."""
+    fewer: float = 0.82
+    """Steps of a shorter way for each of the way searched. On `adult-fine` with Gaussian and with Laplace noise 0.8
+    still held; 0.75 were too few for one of them, and 0.7 for both."""
+    no_difference: float = 0.01
+    """A shorter way may end this far from the way searched, in units of the noise that the fit takes in."""
+
+
+RETRACED = WaySettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +118,7 @@ class RetracedFit:
         walked = self._walk(shorter, self.oracle.marginals(self.start).values)
         if walked is not None:
             apart = self.rows.apply(walked[0] - average)
-            if float(apart @ apart) <= NO_DIFFERENCE * max(self.noise, 1.0):
+            if float(apart @ apart) <= RETRACED.no_difference * max(self.noise, 1.0):
                 way, (average, mean) = shorter, walked
         return replace(way, aside=self._matched(average, mean) - mean)
 
@@ -145,7 +153,7 @@ class RetracedFit:
         for length, share, next_share in zip(way.lengths, shares, [*shares, 0.0][1:], strict=True):
             np.subtract(self.rows.apply(middle, out=residual), self.observed, out=residual)
             size = float(residual @ residual)
-            if not size <= GROWN**2 * shortest:
+            if not size <= RETRACED.grown**2 * shortest:
                 return None
             shortest = min(shortest, size)
             self.rows.adjoint(residual, out=gradient)
@@ -161,14 +169,14 @@ class RetracedFit:
 
 
 def fewer_steps(lengths: tuple[float, ...]) -> tuple[float, ...]:
-    """Steps that go as far in all, `FEWER` times as many, and grow alike: √A is interpolated, about a line in steps.
+    """Steps that go as far in all, `fewer` times as many, and grow alike: √A is interpolated, about a line in steps.
 
     >>> [round(length, 2) for length in fewer_steps((1.0, 3.0, 5.0, 7.0, 9.0, 11.0))]
     [1.44, 4.32, 7.2, 10.08, 12.96]
     """
     if not lengths:
         return ()
-    steps = math.ceil(FEWER * len(lengths))
+    steps = math.ceil(RETRACED.fewer * len(lengths))
     roots = np.sqrt(np.concatenate([[0.0], np.cumsum(lengths)]))
     distances = np.interp(np.linspace(0.0, len(lengths), steps + 1), np.arange(len(lengths) + 1), roots) ** 2
     return tuple(np.diff(distances).tolist())

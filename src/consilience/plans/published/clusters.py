@@ -15,7 +15,7 @@ from consilience.estimators.cell_clusters import block_means, cell_centroids, me
 from consilience.iterates.clustering import Negatives, next_centroids, suggested_divisions
 from consilience.kernels.regions import CellGrid, Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.plans.base import DescribedPlan, check_share, in_two_parts
+from consilience.plans.base import PUBLISHED_TOTAL_SHARE, DescribedPlan, check_share, in_two_parts
 from consilience.plans.kmeans import KMeans
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import (
@@ -29,9 +29,6 @@ from consilience.privacy.gate import Gate
 
 # ----------------------------------------------------------------------------------------------------------------------
 # How many records there are, for plans whose choices depend on it, and what a budget buys for a count.
-
-
-TOTAL_SHARE = 0.05
 
 
 def count_records(
@@ -87,7 +84,7 @@ class ClusterGrid(DescribedPlan):
     attributes: tuple[str, ...] | None = None
     divisions: int | None = None
     region: RegionKind = "box"
-    total_share: float = TOTAL_SHARE
+    total_share: float = PUBLISHED_TOTAL_SHARE
     negatives: Negatives = "project"
     seed: int = 0
 
@@ -163,7 +160,7 @@ class HybridClusters(DescribedPlan):
     region: RegionKind = "box"
     grid_share: float = 0.5
     count_share: float = 0.5
-    total_share: float = TOTAL_SHARE
+    total_share: float = PUBLISHED_TOTAL_SHARE
     negatives: Negatives = "project"
     seed: int = 0
 
@@ -216,6 +213,7 @@ class HybridClusters(DescribedPlan):
 
 
 BLOCKS_EXPONENT = 0.4
+"""GUPT's."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +232,7 @@ class SampleAndAggregate(DescribedPlan):
     attributes: tuple[str, ...] | None = None
     blocks: int | None = None
     region: RegionKind = "box"
-    total_share: float = TOTAL_SHARE
+    total_share: float = PUBLISHED_TOTAL_SHARE
     seed: int = 0
 
     def __post_init__(self) -> None:

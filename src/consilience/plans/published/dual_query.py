@@ -30,8 +30,8 @@ from consilience.estimators.published.dual_query import selections
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload
-from consilience.plans.base import check_share, without_totals
-from consilience.plans.published.record_search import LARGEST_TABLE, Conjunction, best_record
+from consilience.plans.base import PUBLISHED_TOTAL_SHARE, check_share, without_totals
+from consilience.plans.published.record_search import RECORD_SEARCH, Conjunction, best_record
 from consilience.privacy.budgets import Budget, epsilon_from_rho
 from consilience.privacy.gate import Gate
 from consilience.privacy.pricing import LARGEST_RECORDS
@@ -65,10 +65,21 @@ from consilience.privacy.scores import epsilon_for_rho, selection_scale
 # of the benchmark.
 
 
-USUAL_RATE = 2.0
-FEWEST_DRAWS, MOST_DRAWS = 5, 50
-MOST_ROUNDS = 500
-"""More rounds take longer than they gain; a budget for more is left over in part."""
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """What a schedule is made of where the options leave it open; the reasons are above."""
+
+    rate: float = 2.0
+    """The least learning rate η: that of the public implementation."""
+    fewest_draws: int = 5
+    """Draws in a round, at least,"""
+    most_draws: int = 50
+    """and at most."""
+    most_rounds: int = 500
+    """More rounds take longer than they gain; a budget for more is left over in part."""
+
+
+SCHEDULES = ScheduleSettings()
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ def schedule(
     share: Fraction = Fraction(1),
     draws: int | None = None,
     rounds: int | None = None,
-    rate: float = USUAL_RATE,
+    rate: float = SCHEDULES.rate,
     rows_per_unit: int = 1,
 ) -> Schedule:
     """The draws and rounds for a share of a budget; those that are given stay as they are.
@@ -110,14 +121,14 @@ def schedule(
     units = max(1.0, records / rows_per_unit)
     if draws is None:
         usual = math.sqrt(units * amount) / 5 if pure else (units * math.sqrt(amount)) ** 0.8 / 20
-        draws = min(MOST_DRAWS, max(FEWEST_DRAWS, round(usual)))
+        draws = min(SCHEDULES.most_draws, max(SCHEDULES.fewest_draws, round(usual)))
     if rounds is not None:
         return Schedule(draws, rounds, pure, share)
     rounds = 2
-    while rounds < MOST_ROUNDS and bought_rate(amount, draws, rounds + 1, units, pure=pure) >= rate:
+    while rounds < SCHEDULES.most_rounds and bought_rate(amount, draws, rounds + 1, units, pure=pure) >= rate:
         rounds += 1
     bought = bought_rate(amount, draws, rounds, units, pure=pure)
-    if rounds < MOST_ROUNDS or bought <= rate:
+    if rounds < SCHEDULES.most_rounds or bought <= rate:
         return Schedule(draws, rounds, pure, share)
     return Schedule(draws, rounds, pure, share * Fraction((rate / bought) ** (1 if pure else 2)))
 
@@ -168,7 +179,6 @@ def draw_costs(*, draws: int, rounds: int, rate: float, units: float, delta: flo
 # DualQuery: draw the queries that the records so far get wrong, find a record that they ask for, repeat.
 
 
-TOTAL_SHARE = 0.05
 SAID_DELTA = 1e-6
 """The δ at which the cost of the draws is told where the budget has none."""
 
@@ -192,10 +202,10 @@ class DualQuery(AnswersWorkload):
     workload: Workload
     rounds: int | None = None
     draws: int | None = None
-    rate: float = USUAL_RATE
-    total_share: float = TOTAL_SHARE
+    rate: float = SCHEDULES.rate
+    total_share: float = PUBLISHED_TOTAL_SHARE
     seed: int = 0
-    largest_search: int = LARGEST_TABLE
+    largest_search: int = RECORD_SEARCH.largest_table
 
     def __post_init__(self) -> None:
         check_whole(self.rounds, "the number of rounds", 2, optional=True)
@@ -263,7 +273,7 @@ class DualQuery(AnswersWorkload):
         if total is None:
             return (
                 f"DualQuery measures the number of records with a share of {self.total_share:g}; the number of rounds, "
-                f"up to {MOST_ROUNDS}, and of draws follow from it.",
+                f"up to {SCHEDULES.most_rounds}, and of draws follow from it.",
             )
         records = _whole_records(total)
         plan = self._schedule(budget, records, Fraction(1), 1)

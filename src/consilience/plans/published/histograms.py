@@ -99,7 +99,8 @@ class Dawa(DescribedPlan):
 # P-HP: a histogram of buckets that private bisection found (Acs, Castelluccia, Chen 2012).
 
 
-MOST_LEVELS = 12
+MOST_BISECTIONS = 12
+"""Levels of bisection at most, where they are not given; by trial, no figure kept."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Php(DescribedPlan):
 
     def run(self, gate: Gate) -> None:
         attribute = gate.domain[self.attribute]
-        levels = self.levels or max(1, min(attribute.size.bit_length() - 1, MOST_LEVELS))
+        levels = self.levels or max(1, min(attribute.size.bit_length() - 1, MOST_BISECTIONS))
         partition, rest = in_two_parts(gate.budget, self.partition_share)
         rule = Bisection(self.attribute, levels, mean_absolute_noise(rest))
         starts = at_least_two(gate.partition(rule, partition), attribute.size)

@@ -36,8 +36,8 @@ from consilience.estimators.published.learning import Literals
 from consilience.plans.base import DescribedPlan
 from consilience.privacy.gate import Gate
 
-MOST_COEFFICIENTS = 10_000
-"""Each coefficient is a query of its own; more than this many take minutes to price, count and record."""
+MOST_MEASURED = 10_000
+"""Each coefficient or marginal is a query of its own; more than this many take minutes to price, count and record."""
 
 
 def fourier_coefficients(points: int, ways: int) -> int:
@@ -80,10 +80,10 @@ class Fourier(DescribedPlan):
             )
         ways = min(self.ways, len(domain.counted))
         count = fourier_coefficients(len(domain.counted), ways)
-        if count > MOST_COEFFICIENTS:
+        if count > MOST_MEASURED:
             raise TooLarge(
                 f"{count:,} coefficients of up to {ways} of {len(domain.counted)} attributes would be measured, and "
-                f"{MOST_COEFFICIENTS:,} are allowed; ask for fewer ways, or use the plan Views"
+                f"{MOST_MEASURED:,} are allowed; ask for fewer ways, or use the plan Views"
             )
         signs = {
             attribute.name: Matrix.of([[1.0, -1.0]], names=(" minus ".join(attribute.labels),))
@@ -129,10 +129,6 @@ class Fourier(DescribedPlan):
 #   D = k it is the plan Direct.
 
 
-MOST_MARGINALS = 10_000
-"""More marginals than this take minutes to price, count and record."""
-
-
 @dataclass(frozen=True)
 class Learning(DescribedPlan):
     """All marginals of up to D attributes, in shares that suit the polynomial of error γ for `ways` literals.
@@ -172,10 +168,10 @@ class Learning(DescribedPlan):
             )
         weights = self.estimator().weights
         count = sum(math.comb(len(names), size) for size, weight in enumerate(weights) if weight)
-        if count > MOST_MARGINALS:
+        if count > MOST_MEASURED:
             raise TooLarge(
                 f"{count:,} marginals of up to {len(weights) - 1} of {len(names)} attributes would be measured, and "
-                f"{MOST_MARGINALS:,} are allowed; raise gamma, ask for fewer ways, or use the plan Views"
+                f"{MOST_MEASURED:,} are allowed; raise gamma, ask for fewer ways, or use the plan Views"
             )
         return [
             (Query.marginal(*members), abs(float(weight)))
@@ -212,7 +208,7 @@ class Learning(DescribedPlan):
 # from it with variance 128, in units of 2/ε²; from all 36 pairs with 1296; and from three views of six flags with 144.
 
 
-MOST_PAIRS = 2**23
+MOST_LATTICE_PAIRS = 2**23
 """How many pairs of a marginal of the lattice and one of the workload are gone through."""
 
 MOST_BOUNDS = 64
@@ -273,10 +269,10 @@ def least_variance_cover(sizes: tuple[int, ...], wanted: tuple[int, ...], power:
 
     `power` is that of the number of sets in the variance: 2 for Laplace, 1 for Gaussian noise.
     """
-    if len(sizes) > 40 or len(wanted) << len(sizes) > MOST_PAIRS:
+    if len(sizes) > 40 or len(wanted) << len(sizes) > MOST_LATTICE_PAIRS:
         raise TooLarge(
             f"{len(wanted):,} marginals of {len(sizes)} attributes have a lattice of 2^{len(sizes)} to choose from, "
-            f"and {MOST_PAIRS:,} pairs are gone through at most; use the plan Views, or fewer attributes"
+            f"and {MOST_LATTICE_PAIRS:,} pairs are gone through at most; use the plan Views, or fewer attributes"
         )
     magnitudes = _magnitudes(sizes, wanted)
     best, least = (), math.inf

@@ -44,7 +44,14 @@ from consilience.estimators.published.multiplicative_weights import (
 )
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, ModelSizes
-from consilience.plans.base import DescribedPlan, best_selector, check_share, mean_absolute_noise, without_totals
+from consilience.plans.base import (
+    PUBLISHED_TOTAL_SHARE,
+    DescribedPlan,
+    best_selector,
+    check_share,
+    mean_absolute_noise,
+    without_totals,
+)
 from consilience.plans.forest import attribute_importance
 from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import Budget
@@ -53,9 +60,11 @@ from consilience.privacy.query_scores import QueryError, WorkloadRows
 from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalError, MarginalGain, Selector
 from consilience.solvers.multiplicative_weights import WeightedTable
 
-USUAL_ROUNDS = 10
-MOST_ROUNDS = 50
-TOTAL_SHARE = 0.05
+MWEM_ROUNDS = 10
+"""Rounds where the number of records is not public."""
+
+MOST_MWEM_ROUNDS = 50
+"""Rounds that are chosen at most."""
 
 Candidates = Literal["answers", "marginals"]
 
@@ -80,7 +89,7 @@ class Mwem(DescribedPlan):
     rounds: int | None = None
     sweeps: int = 100
     iterate: Iterate = "last"
-    total_share: float = TOTAL_SHARE
+    total_share: float = PUBLISHED_TOTAL_SHARE
     selector: Selector = "exponential"
     candidates: Candidates = "answers"
 
@@ -133,7 +142,7 @@ class Mwem(DescribedPlan):
             return self.rounds
         total = gate.domain.public.total
         if total is None:
-            return USUAL_ROUNDS
+            return MWEM_ROUNDS
         return balanced_rounds(gate.budget, records=float(total), cells=gate.domain.cells, candidates=candidates)
 
     def to_json(self) -> dict[str, Any]:
@@ -206,7 +215,7 @@ def balanced_rounds(budget: Budget, *, records: float, cells: int, candidates: i
         best = (amount * spread / (10.0 * choices)) ** (2.0 / 3.0)
     else:
         best = math.sqrt(amount) * spread / (5.0 * choices)
-    return min(MOST_ROUNDS, max(1, round(best)))
+    return min(MOST_MWEM_ROUNDS, max(1, round(best)))
 
 
 def _refuse_other_queries(workload: Workload) -> None:
@@ -246,6 +255,8 @@ Beyond = Literal["leave-out", "refuse"]
 Names = tuple[str, ...]
 
 LARGEST_MODEL = {"graphical": 2_000_000, "factored": 2**25}
+"""The most cells of a model, by how it is fitted, unless asked otherwise."""
+
 LARGEST_MARGINAL = 2_000_000
 """The most cells of a marginal that is a candidate."""
 
@@ -272,7 +283,7 @@ class MwemModels(AnswersWorkload):
     beyond: Beyond = "leave-out"
     parts: bool = True
     beyond_noise: bool = True
-    total_share: float = TOTAL_SHARE
+    total_share: float = PUBLISHED_TOTAL_SHARE
 
     def __post_init__(self) -> None:
         for option, choices in (("estimation", Estimation), ("candidates", ModelCandidates), ("beyond", Beyond)):
@@ -293,7 +304,7 @@ class MwemModels(AnswersWorkload):
     def run(self, gate: Gate) -> None:
         queries = _Questions(self, gate.domain)
         sizes = (_TreeSizes if self.estimation == "graphical" else _ComponentSizes)(gate.domain, queries.asked)
-        rounds = self.rounds or min(MOST_ROUNDS, 2 * len(attribute_importance(self.workload, gate.domain)))
+        rounds = self.rounds or min(MOST_MWEM_ROUNDS, 2 * len(attribute_importance(self.workload, gate.domain)))
         self._within(queries, sizes)  # refused here if nothing fits, before anything is spent
         running = RunningEstimate(gate.domain, self.estimator())
         rest = Fraction(1)

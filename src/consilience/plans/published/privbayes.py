@@ -57,6 +57,7 @@ TRIES_FOR_EACH = 4
 """How often a set is drawn for each that is wanted, at most: the same set may come again."""
 
 ORDERS_AT_ONCE = 256
+"""Orders that are drawn at a time."""
 
 
 def all_maximal_sets(
@@ -212,15 +213,24 @@ def _within(found: Families, sizes: Sequence[int], most_cells: int, rng: Generat
 # PrivBayes: a Bayesian network chosen privately, and the tables of its families (Zhang et al. 2017).
 
 
-STRUCTURE_SHARE = 0.3
-USEFULNESS = 4.0
-"""β and θ as the paper recommends them."""
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What a network is made with where the options leave it open."""
 
-MOST_CANDIDATES = 5_000
-MOST_TABLE_CELLS = 1_000_000
-MOST_STEPS = 2_000_000_000
-"""A round takes so many steps at most, some seconds: counting a family takes one for each record and attribute, and the
-score F one for each half record and combination of the parents' values."""
+    structure_share: float = 0.3
+    """β, of the budget, as the paper recommends it."""
+    usefulness: float = 4.0
+    """θ, as the paper recommends it."""
+    most_candidates: int = 5_000
+    """Families that a round considers at most."""
+    most_table_cells: int = 1_000_000
+    """Cells of the largest table of a family."""
+    most_steps: int = 2_000_000_000
+    """A round takes so many steps at most, some seconds: counting a family takes one for each record and attribute, and
+    the score F one for each half record and combination of the parents' values."""
+
+
+NETWORK = NetworkSettings()
 
 
 @dataclass(frozen=True)
@@ -239,12 +249,12 @@ class PrivBayes(AnswersWorkload):
     """
 
     name = "privbayes"
-    structure_share: float = STRUCTURE_SHARE
-    usefulness: float = USEFULNESS
+    structure_share: float = NETWORK.structure_share
+    usefulness: float = NETWORK.usefulness
     score: Dependence | Literal["auto"] = "auto"
     degree: int | None = None
     root: str | None = None
-    max_candidates: int = MOST_CANDIDATES
+    max_candidates: int = NETWORK.most_candidates
     seed: int = 0
     selector: Selector = "exponential"
     workload: Workload | None = None
@@ -347,7 +357,7 @@ class Usefulness:
     @property
     def cells(self) -> float:
         """The most cells of a useful table."""
-        return min(self.records / (self.theta * self.noise), float(MOST_TABLE_CELLS))
+        return min(self.records / (self.theta * self.noise), float(NETWORK.most_table_cells))
 
     def degree(self, attributes: int) -> int:
         """The most parents k, in tables of 2^(k+1) cells, when attributes − k tables share what all but one would."""
@@ -355,7 +365,7 @@ class Usefulness:
         for k in range(1, attributes):
             share = (attributes - k) / (attributes - 1)
             noise = self.noise * (share if self.unit == "epsilon" else math.sqrt(share))
-            if 2 ** (k + 1) <= min(self.records / (self.theta * noise), MOST_TABLE_CELLS):
+            if 2 ** (k + 1) <= min(self.records / (self.theta * noise), NETWORK.most_table_cells):
                 degree = k
         return degree
 
@@ -403,7 +413,7 @@ class _Growth:
         waiting = [place for place in range(len(self.sizes)) if place != root]
         if degree == 0:
             return [Family(self.names[place]) for place in waiting]
-        limits = self._limits(float(MOST_TABLE_CELLS), degree=degree, exactly=True)
+        limits = self._limits(float(NETWORK.most_table_cells), degree=degree, exactly=True)
         return self._grow(root, waiting, limits)[degree - 1 :]
 
     def _limits(self, cells: float, *, degree: int | None, exactly: bool) -> CandidateLimits:
@@ -412,7 +422,7 @@ class _Growth:
         steps = self.useful.records * attributes
         if self.dependence == "F":
             steps = max(steps, self._steps_of_f(degree or 1))
-        most = max(1, min(self.plan.max_candidates, int(MOST_STEPS / steps)))
+        most = max(1, min(self.plan.max_candidates, int(NETWORK.most_steps / steps)))
         return CandidateLimits(cells, most, MOST_CELLS, degree, exactly)
 
     def _steps_of_f(self, degree: int) -> int:
@@ -424,10 +434,10 @@ class _Growth:
         attributes = len(self.sizes)
         wanted = self.useful.degree(attributes) if self.plan.degree is None else self.plan.degree
         degree = min(wanted, attributes - 1)
-        if self.dependence == "F" and attributes * self._steps_of_f(degree) > MOST_STEPS:
+        if self.dependence == "F" and attributes * self._steps_of_f(degree) > NETWORK.most_steps:
             if self.plan.score == "auto":
                 self.dependence = "R"
-            while self.dependence == "F" and degree > 1 and attributes * self._steps_of_f(degree) > MOST_STEPS:
+            while self.dependence == "F" and degree > 1 and attributes * self._steps_of_f(degree) > NETWORK.most_steps:
                 degree -= 1
         return degree
 

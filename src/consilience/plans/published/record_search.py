@@ -220,11 +220,19 @@ def _improved(place: int, chosen: dict[int, int], tables: Sequence[ScoreTable]) 
 # `best_record`: the exact search where it is small enough, else the local one.
 
 
-LARGEST_TABLE = 2**20
-"""The most cells, in classes, of a table of the exact search: some milliseconds each."""
+@dataclass(frozen=True)
+class RecordSearchSettings:
+    """How far a record is searched for."""
 
-RESTARTS = 30
-SWEEPS = 100
+    largest_table: int = 2**20
+    """The most cells, in classes, of a table of the exact search: some milliseconds each."""
+    restarts: int = 30
+    """Local searches from random records; by trial, no figure kept."""
+    sweeps: int = 100
+    """Sweeps through all classes in each of them, at most; by trial, no figure kept."""
+
+
+RECORD_SEARCH = RecordSearchSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,8 +249,8 @@ def best_record(
     conjunctions: Sequence[Conjunction],
     rng: Generator,
     *,
-    largest_table: int = LARGEST_TABLE,
-    restarts: int = RESTARTS,
+    largest_table: int = RECORD_SEARCH.largest_table,
+    restarts: int = RECORD_SEARCH.restarts,
 ) -> FoundRecord:
     """The record over attributes of these sizes whose conjunctions weigh most, ties broken by the generator.
 
@@ -261,7 +269,7 @@ def best_record(
     if order is not None:
         chosen, weight = best_classes(classes, tables, order)
     else:
-        chosen, weight = good_classes(classes, tables, rng, restarts=restarts, sweeps=SWEEPS)
+        chosen, weight = good_classes(classes, tables, rng, restarts=restarts, sweeps=RECORD_SEARCH.sweeps)
     if weight == -math.inf:
         raise DeclarationError("no record was found that is not forbidden; forbid fewer records, or search longer")
     return FoundRecord(classes.record(chosen, sizes, rng), weight, order is not None)
