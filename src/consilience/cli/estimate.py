@@ -11,13 +11,20 @@ from consilience.cli.console import echo, listen, print_json, progress
 if TYPE_CHECKING:
     from consilience.estimators import Estimate
 
-EXAMPLE = "Example: consilience estimate data.measurements.parquet --out release"
+EXAMPLE = (
+    "Example: consilience estimate data.measurements.parquet --out release; several files are merged: "
+    "consilience estimate january.parquet february.parquet census.parquet --out release"
+)
 
 
 def estimate_command(
-    measurements: Annotated[Path, typer.Argument(help="A measurement file.")],
+    measurements: Annotated[list[Path], typer.Argument(help="A measurement file, or several that are merged.")],
     out: Annotated[Path, typer.Option("--out", help="The bundle to write: a new directory.")],
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    add_ledgers: Annotated[
+        bool,
+        typer.Option("--add-ledgers", help="Merge files that several ledgers paid for; what they spent is added up."),
+    ] = False,
     allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
@@ -37,7 +44,8 @@ def estimate_command(
     if interval:
         check_level(level)
         check_refits(refits)
-    measured = MeasurementSet.load(measurements)
+    first, *others = map(MeasurementSet.load, measurements)
+    measured = first.merge(*others, ledgers="add" if add_ledgers else "one")
     with progress() as show:
         fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
         publish(fitted, out, interval=level if interval else None, refits=refits, overwrite=overwrite, progress=show)

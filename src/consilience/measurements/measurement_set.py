@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,8 @@ from consilience.measurements.parquet import MeasurementFile, read_file, refusin
 from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget
 
 MarginalKey = str | tuple[str, ...]
+Ledgers = Literal["one", "add"]
+"""Whether sets that several ledgers paid for merge."""
 
 NOT_PRIVATE = "NOT PRIVATE: made by a simulation whose noise can be repeated. It protects nobody."
 
@@ -70,6 +72,7 @@ class MeasurementSet:
         clipped: bool = False,
         spent: Mapping[str, Any] | None = None,
         ledger: str | None = None,
+        public: str | None = None,
         private: bool = True,
     ) -> "MeasurementSet":
         """The set of noisy marginals that are at hand as arrays.
@@ -77,7 +80,10 @@ class MeasurementSet:
         A key names the attributes in the order of the array's axes (`"age"`, `("age", "sex")`, and `()` for the
         total); the array has that shape, or is flat with the last attribute varying fastest. `noise` is one law for
         all of them, or a law for each key. `ledger` names the budget that paid: sets of one ledger can be merged.
+        `public` names a published source, such as "Census 2021": `noise` is then its own error, and it costs nothing.
         """
+        if public is not None and (spent is not None or ledger is not None):
+            raise MeasurementError(f"public data ({public!r}) cost no budget; leave out spent and ledger, or public")
         laws = None if isinstance(noise, NoiseLaw) else {_as_names(key): law for key, law in noise.items()}
         measurements = []
         for key, array in marginals.items():
@@ -87,7 +93,8 @@ class MeasurementSet:
                 raise MeasurementError(f"the marginal by {_said(names)} has no noise law; give one for every marginal")
             values = _shaped(domain, names, array)
             measurements.append(Measurement(Query.marginal(*names), values, law, clipped=clipped))
-        provenance = {"tool": "arrays"} | ({} if ledger is None else {"ledger": ledger})
+        named = {"ledger": ledger, "public": public}
+        provenance = {"tool": "arrays"} | {key: name for key, name in named.items() if name is not None}
         privacy = PrivacyStatement(neighbours, unit, spent)
         return MeasurementSet(domain, tuple(measurements), privacy, provenance, private)
 
@@ -123,36 +130,48 @@ class MeasurementSet:
                 known[f"the public {measurement.id.removeprefix('public:')}"] = float(measurement.values.sum())
         return known
 
-    def merge(self, *others: "MeasurementSet") -> "MeasurementSet":
-        """One set of all measurements that one ledger paid for; what they spent is added up.
+    def merge(self, *others: "MeasurementSet", ledgers: Ledgers = "one") -> "MeasurementSet":
+        """One set of all measurements; what they spent is added up.
 
-        Refused for another domain, neighbour relation, unit or ledger. A measurement that is in several sets (same id,
-        same contents) is kept once, and a release that is in several sets is paid for once. The result is private only
-        if all parts are.
+        Refused for another domain, neighbour relation or unit, and for another ledger unless `ledgers="add"`: the sum
+        is then what these measurements spent, and says nothing of what else their ledgers paid for. Public data (see
+        `from_marginals`) join any set, cost nothing, and are named in the statement. A measurement that is in several
+        sets (same id, same contents) is kept once, and a release that is in several sets is paid for once. The result
+        is private only if all parts are.
         """
         if not others:
             return self
-        for other in others:
-            _refuse_strangers(self, other)
         sets = (self, *others)
-        measurements, releases, spent = self.measurements, _releases(self), [self.privacy.spent]
+        paid = [each for each in sets if not _is_public(each)]
+        first = paid[0] if paid else self
+        for other in sets:
+            if other is not first or len(paid) > 1:
+                _refuse_strangers(first, other, ledgers)
+        measurements, releases = self.measurements, _releases(self)
+        spent = [] if _is_public(self) else [self.privacy.spent]
         for other in others:
             theirs = _releases(other)
             shared = _shared_releases(releases, theirs)
             added = [each for each in other if not (shared and each in measurements)]
             measurements = _joined(measurements, added)
-            if len(shared) < len(theirs):
+            if len(shared) < len(theirs) and not _is_public(other):
                 spent.append(other.privacy.spent)
             releases += [each for each in theirs if _release_name(each) not in shared]
-        total, notes = _total_spent(spent)
-        privacy = PrivacyStatement(
-            self.privacy.neighbours,
-            self.privacy.unit,
-            total,
-            tuple(fact for each in sets for fact in each.privacy.public_facts),
-            tuple(line for each in sets for line in each.privacy.notes) + notes,
-        )
-        provenance = {"ledger": self.provenance["ledger"], "merged": releases}
+        total, notes = _total_spent(spent) if spent else (None, ())
+        names = sorted({ledger for each in paid for ledger in _ledgers(each)}, key=str)
+        if len(names) > 1:
+            notes += (f"Several ledgers paid: {', '.join(map(_ledger_name, names))}. Each may have paid for more.",)
+        facts = [fact for each in sets for fact in each.privacy.public_facts]
+        facts += [f"{each.provenance['public']}, with its own error" for each in sets if _is_public(each)]
+        lines = tuple(line for each in sets for line in each.privacy.notes) + notes
+        privacy = PrivacyStatement(first.privacy.neighbours, first.privacy.unit, total, tuple(facts), lines)
+        provenance: dict[str, Any] = {"merged": releases}
+        if len(names) == 1 and names[0] is not None:
+            provenance |= {"ledger": names[0]}
+        elif names:
+            provenance |= {"ledgers": names}
+        else:
+            provenance |= {"public": ", ".join(str(each.provenance["public"]) for each in sets)}
         return MeasurementSet(self.domain, measurements, privacy, provenance, all(each.private for each in sets))
 
     @property
@@ -313,8 +332,20 @@ def _joined(measurements: Sequence[Measurement], added: Iterable[Measurement]) -
     return tuple(joined)
 
 
-def _refuse_strangers(one: MeasurementSet, other: MeasurementSet) -> None:
+def _is_public(measured: MeasurementSet) -> bool:
+    return isinstance(measured.provenance.get("public"), str)
+
+
+def _ledgers(measured: MeasurementSet) -> list[Any]:
+    """The ledgers that paid, None for an unnamed one."""
+    several = measured.provenance.get("ledgers")
+    return list(several) if isinstance(several, list) else [measured.provenance.get("ledger")]
+
+
+def _refuse_strangers(one: MeasurementSet, other: MeasurementSet, ledgers: Ledgers) -> None:
     """Refuse to merge sets whose promises do not add up to one."""
+    if ledgers not in get_args(Ledgers):
+        raise MeasurementError(f"ledgers is {ledgers!r}; there is {' and '.join(map(repr, get_args(Ledgers)))}")
     if one.domain.fingerprint != other.domain.fingerprint:
         raise MeasurementError(
             f"sets of different domains do not merge: {one.domain.name!r} with {', '.join(one.domain.names)}, "
@@ -322,18 +353,24 @@ def _refuse_strangers(one: MeasurementSet, other: MeasurementSet) -> None:
             f"{' (declared differently)' if one.domain.names == other.domain.names else ''}; "
             "measure both on one declaration"
         )
+    if _is_public(other):
+        return
     for word, mine, theirs in (
         ("neighbour relation", one.privacy.neighbours, other.privacy.neighbours),
         ("unit of protection", one.privacy.unit, other.privacy.unit),
     ):
         if mine != theirs:
             raise MeasurementError(f"sets of one {word} merge; these have {mine!r} and {theirs!r}: keep them apart")
-    mine, theirs = one.provenance.get("ledger"), other.provenance.get("ledger")
-    if mine is None or mine != theirs:
+    mine, theirs = _ledgers(one), _ledgers(other)
+    if ledgers == "one" and (None in mine or mine != theirs):
         raise MeasurementError(
-            f"sets of one ledger merge; these come from {_ledger_name(mine)} and {_ledger_name(theirs)}: only one "
-            "ledger knows what they spent together"
+            f"sets of one ledger merge; these come from {_ledger_list(mine)} and {_ledger_list(theirs)}: only one "
+            'ledger knows what they spent together. To add up what they spent themselves, merge them with ledgers="add"'
         )
+
+
+def _ledger_list(ledgers: Iterable[object]) -> str:
+    return ", ".join(map(_ledger_name, ledgers))
 
 
 def _ledger_name(ledger: object) -> str:

@@ -218,6 +218,43 @@ def test_sets_of_no_ledger_do_not_merge() -> None:
         one.merge(one)
 
 
+def test_sets_of_several_ledgers_merge_when_asked_to_and_their_budgets_add_up() -> None:
+    one = release("r1", measured("a"), epsilon="0.1")
+    two = release("r2", measured("b"), epsilon="0.2", provenance={"ledger": "other", "release": "r2"})
+    unnamed = release("r3", measured("c"), epsilon="0.3", provenance={"release": "r3"})
+    with pytest.raises(MeasurementError, match='ledgers="add"'):
+        one.merge(two)
+    both = one.merge(two, ledgers="add")
+    assert both.privacy.spent == {"epsilon": "0.3"}
+    assert both.provenance["ledgers"] == ["other", "town-ledger"]
+    assert "the ledger 'other', the ledger 'town-ledger'" in both.privacy.notes[0]
+    assert both.merge(unnamed, one, ledgers="add").privacy.spent == {"epsilon": "0.6"}
+    with pytest.raises(MeasurementError, match="'town-ledger' and the ledger 'other'"):
+        one.merge(both)
+    with pytest.raises(MeasurementError, match="'row' and 'person'"):
+        one.merge(release("r2", privacy=PrivacyStatement(unit="person")), ledgers="add")
+    with pytest.raises(MeasurementError, match="'one' and 'add'"):
+        one.merge(two, ledgers="max")  # type: ignore[arg-type]
+
+
+def test_public_data_with_errors_of_their_own_join_any_set_and_cost_nothing() -> None:
+    paid = release(
+        "r1", measured("a"), epsilon="0.1", privacy=PrivacyStatement("replace-one", "person", {"rho": "0.1"})
+    )
+    census = MeasurementSet.from_marginals(DOMAIN, {"sex": [5.0, 6.0]}, noise=NOISE, public="Census 2021")
+    for both in (paid.merge(census), census.merge(paid)):
+        assert both.privacy.spent == {"rho": "0.1"}
+        assert (both.privacy.neighbours, both.privacy.unit) == ("replace-one", "person")
+        assert both.privacy.public_facts == ("Census 2021, with its own error",)
+        assert both.provenance["ledger"] == "town-ledger"
+        assert len(both) == 2
+    alone = census.merge(MeasurementSet.from_marginals(DOMAIN, {"sex": [1, 2]}, noise=NOISE, public="a survey"))
+    assert alone.provenance["public"] == "Census 2021, a survey"
+    assert paid.merge(alone).privacy.spent == {"rho": "0.1"}
+    with pytest.raises(MeasurementError, match="cost no budget"):
+        MeasurementSet.from_marginals(DOMAIN, {"sex": [5, 6]}, noise=NOISE, public="Census", spent={"epsilon": "1"})
+
+
 def test_merging_nothing_changes_nothing() -> None:
     found = release("r1", measured("a"), provenance={})
     assert found.merge() is found
