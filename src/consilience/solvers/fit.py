@@ -1,4 +1,6 @@
-"""What every solver returns: the counts, how far from the best they can be at most, and why it stopped."""
+"""What every solver returns: the counts, how far from the best they can be at most, and why it stopped.
+
+Also the settings that solvers share, so that the same question has one answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +11,17 @@ from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError
 from consilience.kernels.rng import Generator
+
+
+@dataclass(frozen=True)
+class SharedSettings:
+    """What several solvers take for rounding; by trial, no figures kept, unless a reason is named."""
+
+    contradiction: float = 1e-9
+    """Exact values that miss each other by more than this part of the largest of them contradict each other."""
+
+
+SHARED = SharedSettings()
 
 
 class Status(StrEnum):
