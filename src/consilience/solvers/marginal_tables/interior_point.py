@@ -235,14 +235,13 @@ def _targets(costs, parts, i, s, ds, centre):  # pragma: no cover - compiled
 class TableInteriorPointSettings(InteriorPointSettings):
     """Progress is that of iterates or of products; an iteration that has lost a good iterate again ends at once."""
 
-    patience: int = 15
     empty: float = 1e-12
     """A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
     largest_scaling: float = 1e150
     """Parts this many times larger than their multipliers have nowhere to go; their squares would not be numbers."""
 
 
-SETTINGS = TableInteriorPointSettings()
+SETTINGS = TableInteriorPointSettings(patience=15)
 
 
 @dataclass(frozen=True, eq=False)
