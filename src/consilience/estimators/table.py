@@ -327,7 +327,7 @@ class Table:
 
 def _solve_exactly(table: MeasuredTable) -> Fit | None:
     """Squares, and no fact but the total, where the table is small and all of it determined; else None."""
-    if table.domain.cells > exact_least_squares.LARGEST_TABLE:
+    if table.domain.cells > exact_least_squares.SETTINGS.largest_table:
         return None
     operator, observed = table.operator(facts=False), table.costs().observed
     exact = fit_exactly(operator.matrix(), observed, total=table.total, allowed=table.allowed)
