@@ -44,18 +44,14 @@ from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, S
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Fit, Infeasible, Status
+from consilience.solvers.fit import SHARED, Fit, Infeasible, Status
 from consilience.solvers.losses import Loss
-from consilience.solvers.matrices.matrix_fit import (
-    DENSE,
-    FACTORED,
-    ITERATIVE_TOLERANCE,
-    MEMORY_LIMIT,
-    fit_matrix,
-    is_written_out,
-)
-from consilience.solvers.matrices.problem import MOST_EQUATIONS, ContradictoryEquations, RowCosts
-from consilience.solvers.matrices.strategies import BYTES_PER_ENTRY, entries_of_product, sparse_product
+from consilience.solvers.matrices.matrix_fit import SETTINGS as MATRICES
+from consilience.solvers.matrices.matrix_fit import fit_matrix, is_written_out
+from consilience.solvers.matrices.problem import SETTINGS as EQUATIONS
+from consilience.solvers.matrices.problem import ContradictoryEquations, RowCosts
+from consilience.solvers.matrices.strategies import SETTINGS as FACTORING
+from consilience.solvers.matrices.strategies import entries_of_product, sparse_product
 
 BYTES_PER_LINE = 140
 """What a row or a column of a sparse strategy takes besides its entries (`python -m benchmarks memory`)."""
@@ -100,13 +96,13 @@ class Matrix:
         problem = _Problem.of(measured)
         need = problem.predicted_bytes(shortest=self._is_shortest(measured), held=self._holds_total)
         size = f"a strategy of {problem.rows:,} answers × {problem.cells.cells:,} cells"
-        if len(problem.fact_answers) > MOST_EQUATIONS:
-            facts = f"{len(problem.fact_answers):,} exact counts are known, and Matrix keeps up to {MOST_EQUATIONS:,}"
+        most = EQUATIONS.most_equations
+        if len(problem.fact_answers) > most:
+            facts = f"{len(problem.fact_answers):,} exact counts are known, and Matrix keeps up to {most:,}"
             return Suitability(False, facts, need)
-        if need > MEMORY_LIMIT:
-            reason = (
-                f"{size} may need {readable_bytes(need)} of memory; Matrix takes up to {readable_bytes(MEMORY_LIMIT)}"
-            )
+        if need > SHARED.memory_limit:
+            limit = readable_bytes(SHARED.memory_limit)
+            reason = f"{size} may need {readable_bytes(need)} of memory; Matrix takes up to {limit}"
             return Suitability(False, reason, need)
         return Suitability(True, f"{size} fits in memory ({readable_bytes(need)})", need)
 
@@ -140,7 +136,7 @@ class Matrix:
         counts = project_to_simplex(fit.counts, total)
         objective = problem.cost(counts, Loss.named(loss, alpha=alpha))
         gap = fit.gap + max(objective - fit.objective, 0.0)
-        near = gap <= (self.tolerance or ITERATIVE_TOLERANCE) * objective
+        near = gap <= (self.tolerance or MATRICES.iterative_tolerance) * objective
         return replace(fit, counts=counts, objective=objective, gap=gap, status=fit.status if near else Status.STALLED)
 
     def _solve(self, problem: "_Problem", loss: str, alpha: float, equations: tuple[Any, Array] | None) -> Fit:
@@ -288,16 +284,16 @@ class _Problem:
             return BYTES_PER_CELL * columns + table
         if self.is_product and not is_written_out(self.product, shortest=shortest):
             kept = [each.columns for each in self.product.maps if not isinstance(each, IdentityMap)]
-            factors = 32 * columns**2 if columns <= FACTORED else 8 * sum(size**2 for size in kept)
+            factors = 32 * columns**2 if columns <= MATRICES.factored else 8 * sum(size**2 for size in kept)
             return 80 * (rows + columns) + (0 if shortest else factors) + table
         entries = sum(each.entries for each in (*self.noisy, *self.facts))
         smaller = min(rows, columns) ** 2
-        if entries > DENSE * rows * columns:
-            return BYTES_PER_ENTRY * entries + 24 * rows * columns + 32 * smaller + table
+        if entries > MATRICES.dense * rows * columns:
+            return FACTORING.bytes_per_entry * entries + 24 * rows * columns + 32 * smaller + table
         # A factorisation may fill a square of the smaller side. Over one attribute, sums of neighbours have small
         # separators, and the factors stay about as sparse as the matrix.
         filled = 0 if shortest or len(self.cells.names) <= 1 else BYTES_PER_FILLED * smaller
-        return BYTES_PER_ENTRY * entries + BYTES_PER_LINE * (rows + columns) + filled + table
+        return FACTORING.bytes_per_entry * entries + BYTES_PER_LINE * (rows + columns) + filled + table
 
     def per_cell(self, counts: Array) -> Array:
         """For each measured cell, the count of every possible cell of the full table behind it."""

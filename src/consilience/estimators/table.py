@@ -30,9 +30,9 @@ from consilience.estimators.base import FullTableEstimate, Progress, Suitability
 from consilience.estimators.evidence import Evidence, OwnLoss, check_loss
 from consilience.estimators.measured_table import HELD_TOTAL, MeasuredTable
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import Fit, Infeasible, Status
+from consilience.solvers.fit import SHARED, Fit, Infeasible, Status
 from consilience.solvers.losses import Loss, LossName
-from consilience.solvers.marginal_tables.table_fit import MEMORY_LIMIT, fit_table, predicted_table_bytes
+from consilience.solvers.marginal_tables.table_fit import fit_table, predicted_table_bytes
 from consilience.solvers.matrices.matrix_fit import fit_matrix
 from consilience.solvers.tables import row_costs as row_products
 from consilience.solvers.tables import signed_fit as exact_least_squares
@@ -61,7 +61,7 @@ def fits_as_cells(table: MeasuredTable) -> bool:
     if table.fact_marginals() is None or table.bounded_answers or not all(each.is_full_table for each in table.noisy):
         return False
     return (len(table.noisy) == 1 or all(each.loss == "l2" for each in table.noisy)) and (
-        predicted_bytes_as_cells(table) <= MEMORY_LIMIT
+        predicted_bytes_as_cells(table) <= SHARED.memory_limit
     )
 
 
@@ -327,7 +327,7 @@ class Table:
 
 def _solve_exactly(table: MeasuredTable) -> Fit | None:
     """Squares, and no fact but the total, where the table is small and all of it determined; else None."""
-    if table.domain.cells > exact_least_squares.LARGEST_TABLE:
+    if table.domain.cells > exact_least_squares.SETTINGS.largest_table:
         return None
     operator, observed = table.operator(facts=False), table.costs().observed
     exact = fit_exactly(operator.matrix(), observed, total=table.total, allowed=table.allowed)

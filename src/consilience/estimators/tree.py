@@ -44,7 +44,6 @@ from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Fit, Infeasible
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.laminar import (
-    LARGEST_PATTERN,
     AxisPattern,
     Crossing,
     SetFamily,
@@ -53,7 +52,8 @@ from consilience.solvers.trees.laminar import (
     crossing_sets,
     forest_of_family,
 )
-from consilience.solvers.trees.layout import LARGEST_FOREST, ContradictoryCounts, complete_branching
+from consilience.solvers.trees.layout import SETTINGS as FORESTS
+from consilience.solvers.trees.layout import ContradictoryCounts, complete_branching
 from consilience.solvers.trees.states import TieRule
 
 NESTED = "the measured sets are nested or disjoint, so the fit is exact and fast"
@@ -186,8 +186,8 @@ class _Problem:
                 f"the full table has {readable_count(measured.domain.cells)} cells; Tree keeps up to {LARGEST_TABLE:,}"
             )
         answers = sum(each.values.size for each in measured)
-        if answers > LARGEST_FOREST // 2:
-            return f"there are {answers:,} answers; Tree fits up to {LARGEST_FOREST // 2:,}"
+        if answers > FORESTS.largest_forest // 2:
+            return f"there are {answers:,} answers; Tree fits up to {FORESTS.largest_forest // 2:,}"
         evidence = gather(measured)
         cells = MeasuredCells.of(measured.domain, evidence)
         queries: list[dict[int, AxisPattern]] = []
@@ -198,7 +198,7 @@ class _Problem:
                 return f"the query {each.name!r} is no sum over nested sets: {patterns}"
             queries.append(patterns)
             layers += int(np.prod([pattern.rows_of.shape[1] for pattern in patterns.values()], dtype=np.int64))
-            if layers * sum(cells.shape) > LARGEST_PATTERN:
+            if layers * sum(cells.shape) > FORESTS.largest_pattern:
                 return f"a cell is in more than {layers:,} of the measured sets, which Tree cannot keep in memory"
         return _Problem(
             evidence,
@@ -282,7 +282,7 @@ def _nested_layers(measured: MeasurementSet) -> int | None:
     cells of the one after, which tells that attribute apart too, lie within them.
     """
     domain, answers = measured.domain, sum(each.values.size for each in measured)
-    if domain.cells > LARGEST_TABLE or answers > LARGEST_FOREST // 2:
+    if domain.cells > LARGEST_TABLE or answers > FORESTS.largest_forest // 2:
         return None
     told = [_told(margin.attributes) for margin in domain.public.margins]
     layers, cuts = len(told) + (domain.public.total is not None), []
@@ -301,7 +301,7 @@ def _nested_layers(measured: MeasurementSet) -> int | None:
             scope = scope | {(name, "cut")}
         told.append(scope)
         layers += depth
-    if any(cut != cuts[0] for cut in cuts) or layers * sum(domain.shape) > LARGEST_PATTERN:
+    if any(cut != cuts[0] for cut in cuts) or layers * sum(domain.shape) > FORESTS.largest_pattern:
         return None
     told.sort(key=len)
     return layers if all(one <= other for one, other in itertools.pairwise(told)) else None

@@ -1,4 +1,6 @@
-"""What every solver returns: the counts, how far from the best they can be at most, and why it stopped."""
+"""What every solver returns: the counts, how far from the best they can be at most, and why it stopped.
+
+Also the settings that solvers share, so that the same question has one answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +11,37 @@ from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError
 from consilience.kernels.rng import Generator
+
+
+@dataclass(frozen=True)
+class SharedSettings:
+    """What several solvers take for rounding; by trial, no figures kept, unless a reason is named."""
+
+    dependent: float = 1e-10
+    """A row follows from others if an eigenvalue or a pivot of its Gram matrix is this part of the largest."""
+    contradiction: float = 1e-9
+    """Exact values that miss each other by more than this part of the largest of them contradict each other."""
+    tolerated: float = 1e-8
+    """Exact values that an iteration misses by this part of the largest of them can be met."""
+    unnoticed: float = 1e-12
+    """A residual of this part of a noisy value is lost in the rounding of the data."""
+    memory_limit: int = 8_000_000_000
+    """Bytes; a problem that would need more is refused before anything is allocated, unless its caller raises it."""
+
+
+SHARED = SharedSettings()
+
+
+@dataclass(frozen=True)
+class InteriorPointSettings:
+    """What tunes a primal–dual interior point (Mehrotra 1992); pure numbers, by trial, no figures kept."""
+
+    patience: int
+    """Iterations without progress after which the iteration ends."""
+    to_the_end: float = 0.995
+    """The share of the way to the nearest bound that a step may go."""
+    centring: float = 0.3
+    """How strongly a short predicted step asks for centring first."""
 
 
 class Status(StrEnum):

@@ -31,6 +31,7 @@ SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 """Weights are squared and compared with each other; beyond these bounds the results leave the range of numbers."""
 
 LARGEST_NOISY = 1e100
+"""Likewise for noisy values."""
 
 
 @dataclass(frozen=True)

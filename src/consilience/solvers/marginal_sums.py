@@ -12,6 +12,7 @@ for each cell and group, whatever the order and the sizes of the axes; what foll
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numba
 import numpy as np
@@ -21,9 +22,18 @@ from consilience.kernels.compilation import announce
 
 Array = NDArray[np.float64]
 
-SMALLEST_LIMIT = 4_000
-SHARE_OF_TABLE = 20
-"""A group has at most this share of the table's cells, so that what follows it costs little."""
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """How many cells a group has at most, so that what follows it costs little; by trial, no figures kept."""
+
+    always: int = 4_000
+    """Cells that a group may have whatever the table."""
+    share_of_table: int = 20
+    """Of so many cells of the table a group may have one."""
+
+
+SETTINGS = GroupSettings()
 
 
 class MarginalSums:
@@ -116,7 +126,7 @@ def spread_up(gathered, outer, inner, even, table):  # pragma: no cover - compil
 
 def _groups(shape: tuple[int, ...], axis_sets: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Sets of axes, each small, that together contain every axis set; each set joins where it adds the fewest cells."""
-    limit = max(SMALLEST_LIMIT, math.prod(shape) // SHARE_OF_TABLE)
+    limit = max(SETTINGS.always, math.prod(shape) // SETTINGS.share_of_table)
     groups: list[set[int]] = []
     for axes in sorted({frozenset(axes) for axes in axis_sets}, key=lambda axes: (-_cells(shape, axes), sorted(axes))):
         if any(axes <= group for group in groups):

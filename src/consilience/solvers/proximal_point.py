@@ -30,11 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.solvers.fit import Status
-from consilience.solvers.tables.row_costs import NEARLY, Components, RowCosts
+from consilience.solvers.tables.row_costs import SETTINGS as ROWS
+from consilience.solvers.tables.row_costs import Components, RowCosts
 
 Array = NDArray[np.float64]
-
-UNMEASURED = 1e12  # how much stiffer than all others the rows are that were not measured
 
 
 class Step(Enum):
@@ -81,6 +80,8 @@ class Settings:
     """Exact rows that are missed by less than this share are worth restoring."""
     far_from_met: float = 1e-2
     """The same, where the cost is already good enough."""
+    unmeasured: float = 1e12
+    """How much stiffer than all others the rows are that were not measured. By trial; no figure kept."""
 
 
 class ProximalPoint(ABC):
@@ -197,7 +198,7 @@ class ProximalPoint(ABC):
         target = -np.where(
             row_compliance > 0, row_stiffness * parts.of_rows(gradient * compliance), parts.of_rows(gradient)
         )
-        row_stiffness[self.unmeasured] = UNMEASURED * (1.0 + float(row_stiffness.max()))
+        row_stiffness[self.unmeasured] = self.settings.unmeasured * (1.0 + float(row_stiffness.max()))
         rows = self.solve(row_stiffness, target, room)
         coupling = (target - row_stiffness * rows)[parts.row]
         return np.where(stiff, -(gradient + coupling) * compliance, rows[parts.row])
@@ -207,7 +208,7 @@ class ProximalPoint(ABC):
         if not self.confined:
             return 1.0
         self.multipliers = self.parts.moved_multipliers(duals, direction, self.multipliers, self.barrier)
-        return min(1.0, NEARLY * self.parts.longest_step(duals, direction))
+        return min(1.0, ROWS.inside_interval * self.parts.longest_step(duals, direction))
 
     @property
     @abstractmethod

@@ -1,7 +1,10 @@
 """The architecture's contracts hold, and break when a forbidden import is planted."""
 
+import importlib
+import inspect
 import json
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -9,6 +12,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+import consilience.solvers
 
 ROOT = Path(__file__).parents[3]
 PLANTS = {
@@ -101,6 +106,20 @@ def test_no_module_draws_from_scipy() -> None:
         assert ".rvs(" not in path.read_text(encoding="utf-8"), path
 
 
+def test_one_word_of_the_solvers_is_one_number() -> None:
+    """No constant of a module, and no default of a setting, has the name of another one with another number."""
+    found: dict[str, set[float]] = {}
+    for info in pkgutil.walk_packages(consilience.solvers.__path__, "consilience.solvers."):
+        for name, value in vars(importlib.import_module(info.name)).items():
+            if name.isupper() and isinstance(value, int | float):
+                found.setdefault(name, set()).add(value)
+            if isinstance(value, type) and name.endswith("Settings"):
+                for field in inspect.signature(value).parameters.values():
+                    found.setdefault(field.name, set()).update({field.default} - {field.empty})
+    assert len(found) > 100
+    assert {name: numbers for name, numbers in found.items() if len(numbers) > 1} == {}
+
+
 def test_public_names_are_pinned() -> None:
     import consilience
 
@@ -116,8 +135,6 @@ def test_public_names_are_pinned() -> None:
 
 
 def test_public_names_are_explained_by_an_example() -> None:
-    import inspect
-
     import consilience
 
     silent = {name for name in consilience.__all__ if ">>> " not in (inspect.getdoc(getattr(consilience, name)) or "")}

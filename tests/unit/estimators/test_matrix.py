@@ -321,7 +321,7 @@ def test_the_total_that_all_queries_tell_is_held_by_the_optimum(asks):
 def test_the_gap_of_a_large_product_holds_what_its_total_cost(monkeypatch):
     one = sparse_table((4, 8), 1, "wavelets")
     best = Matrix(tolerance=1e-9).fit(one)
-    monkeypatch.setattr(matrix_fit, "WRITTEN_OUT", 10)
+    monkeypatch.setattr(matrix_fit, "SETTINGS", replace(matrix_fit.SETTINGS, written_out=10))
     moved = Matrix().fit(one)
     assert moved.stats["solver"] == "interior point, Kronecker"
     assert moved.total == pytest.approx(best.total, rel=1e-9)

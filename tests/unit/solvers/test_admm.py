@@ -3,7 +3,7 @@
 import importlib
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -537,7 +537,7 @@ def hierarchy(leaves: int) -> sp.csr_array:
 def test_sparse_strategies_equal_dense_ones_and_the_tree_they_describe(
     loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph, "SMALL", 0)
+    monkeypatch.setattr(graph, "SETTINGS", replace(graph.SETTINGS, dense_cells=0))
     strategy = hierarchy(16)
     rng = np.random.default_rng(3)
     noisy = strategy @ rng.poisson(2, 16) + rng.laplace(0, 4, strategy.shape[0])
@@ -560,11 +560,11 @@ def test_square_systems_are_solved_by_rows_or_by_columns(shape: tuple[int, int],
 
 
 def test_what_would_not_fit_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "LARGEST_FACTOR", 1000)
+    monkeypatch.setattr(graph, "SETTINGS", replace(graph.SETTINGS, largest_factor=1000))
     with pytest.raises(TooLarge, match="20 × 10"):
         admm(np.ones(20), NonNegative(), strategy=np.ones((20, 10)))
     solver = importlib.import_module("consilience.solvers.admm.fit")
-    monkeypatch.setattr(solver, "LARGEST_WORK", 1000)
+    monkeypatch.setattr(solver, "SETTINGS", replace(solver.SETTINGS, largest_work=1000))
     with pytest.raises(TooLarge, match="3 cells"):
         admm([3.0, 1.0, 1.0], TreeConsistency(2))
 

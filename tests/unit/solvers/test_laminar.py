@@ -1,6 +1,7 @@
 """Laminar families are recognised, and their forests are those of the sets themselves."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,5 +121,5 @@ def test_maps_that_are_no_sets_say_why(monkeypatch):
     assert "other than 0 and 1" in axis_pattern(SparseMap(sp.csr_array([[1.0, -1.0]])))
     assert "overlap" in axis_pattern(AllRangesMap(3))
     assert "prefixes" in axis_pattern(PrefixMap(100_000))
-    monkeypatch.setattr(set_families, "LARGEST_PATTERN", 10)
+    monkeypatch.setattr(set_families, "SETTINGS", replace(set_families.SETTINGS, largest_pattern=10))
     assert "3 of its sets" in axis_pattern(TREE)

@@ -1,6 +1,7 @@
 """Shared marginal sums equal sums made one by one, in both directions."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def test_marginals_and_their_transpose_equal_the_plain_ones(case) -> None:
     rng = np.random.default_rng(seed)
     table = rng.normal(size=shape)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marginal_sums, "SMALLEST_LIMIT", limit)
+        patch.setattr(marginal_sums, "SETTINGS", replace(marginal_sums.SETTINGS, always=limit))
         sums = MarginalSums(shape, sets)
     found = sums.of(table)
     values = [rng.normal(size=[shape[axis] for axis in axes]) for axes in sets]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -285,7 +285,7 @@ def test_directions_out_of_a_subspace_have_infinite_support() -> None:
 
 
 def test_sparse_equations_agree_with_dense_ones_however_many_depend_on_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affine, "SMALL", 0)
+    monkeypatch.setattr(affine, "SETTINGS", replace(affine.SETTINGS, dense_cells=0))
     rng = np.random.default_rng(11)
     matrix = sp.random_array((60, 150), density=0.03, rng=rng, format="csr")
     matrix = sp.csr_array(sp.vstack([matrix, matrix[:20] + matrix[20:40], sp.csr_array((2, 150))]))
@@ -400,7 +400,7 @@ def test_simplex_projection_survives_huge_offsets() -> None:
 
 
 def test_factors_that_would_not_fit_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affine, "LARGEST_FACTOR", 10_000)
+    monkeypatch.setattr(affine, "SETTINGS", replace(affine.SETTINGS, largest_factor=10_000))
     with pytest.raises(TooLarge, match="20 equations over 100 cells"):
         Affine(np.ones((20, 100)), np.full(20, 1.0))
     with pytest.raises(TooLarge, match="1,000 equations over 5,000 cells"):

@@ -17,20 +17,39 @@ import scipy.sparse as sp
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.solvers.admm.problem import Setting, lower_bound, plain_setting, strategy_setting
-from consilience.solvers.admm.steps import MEMORY_BYTES, AsPrinted, TwoBlocks
+from consilience.solvers.admm.steps import SETTINGS as EXTRAPOLATION
+from consilience.solvers.admm.steps import AsPrinted, TwoBlocks
 from consilience.solvers.fit import Fit, Infeasible, Status
 from consilience.solvers.losses import Loss, checked_noisy, checked_weights
 from consilience.solvers.projections.cells import Array, Box, ConvexSet, SeparableSet, as_convex_sets
 
+
+@dataclass(frozen=True)
+class AdmmSettings:
+    """What tunes the iteration; by trial, no figures kept, unless a source is named."""
+
+    check_every: int = 10
+    """Steps from one look at the gap and the residuals to the next."""
+    largest_drift: float = 1e8
+    """The penalty stays within this factor of where it started."""
+    paper_rho: float = 2.0
+    """The penalty ρ of the preset "paper"."""
+    largest_work: int = 2**33
+    """The most bytes that an iteration may take."""
+    first_search: int = 128
+    """The step at which it is first asked whether the sets meet at all; then at each fourfold."""
+    nearby: float = 100.0
+    """Sets are called disjoint when no common point lies within this many times the size of the data."""
+    meeting: float = 1e-14
+    """A violation of this part of the largest number is rounding: about 45 units in the last place."""
+    involved: float = 1e-4
+    """A set takes part in a contradiction when its gradient is at least this part of the largest."""
+
+
+SETTINGS = AdmmSettings()
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Whether sets have a point in common: approach it, or prove that none is near.
-
-
-NEARBY = 100.0
-"""Sets are called disjoint when no common point lies within this many times the size of the data."""
-MEETING_PRECISION = 1e-14
-INVOLVED = 1e-4
-"""A set takes part in a contradiction when its gradient is at least this part of the largest."""
 
 
 def toward_all(sets: Sequence[ConvexSet], point: Array, *, rounds: int = 400) -> Array:
@@ -45,7 +64,7 @@ def toward_all(sets: Sequence[ConvexSet], point: Array, *, rounds: int = 400) ->
         worst = max((each.violation(point) for each in sets), default=0.0)
         if worst < least:
             best, least = point, worst
-        if least <= MEETING_PRECISION * float(np.abs(point).max(initial=0.0)):
+        if least <= SETTINGS.meeting * float(np.abs(point).max(initial=0.0)):
             break
         if at % 20 == 19:
             if least > 0.5 * least_before:
@@ -78,7 +97,7 @@ class DisjointnessSearch:
             size = self.data_size + float(np.linalg.norm(self.point))
             if strength <= (1e-12 * size) ** 2:
                 return None
-            if strength >= NEARBY * size * float(np.linalg.norm(gradient)):
+            if strength >= SETTINGS.nearby * size * float(np.linalg.norm(gradient)):
                 return self._report(gradients)
             self._advance(gradient / len(self.sets))
         return None
@@ -94,7 +113,7 @@ class DisjointnessSearch:
 
     def _report(self, gradients: Sequence[Array]) -> Infeasible:
         strengths = np.array([np.linalg.norm(each) for each in gradients])
-        pulling = strengths > INVOLVED * strengths.max()
+        pulling = strengths > SETTINGS.involved * strengths.max()
         involved = [each.name for each, pulls_hard in zip(self.sets, pulling, strict=True) if pulls_hard]
         violation = max(each.violation(self.point) for each in self.sets)
         return Infeasible(
@@ -110,12 +129,6 @@ class DisjointnessSearch:
 
 
 Iteration = TwoBlocks | AsPrinted
-
-CHECK_EVERY = 10
-FIRST_SEARCH = 128
-"""The step at which it is first asked whether the sets meet at all; then at each fourfold."""
-LARGEST_DRIFT = 1e8
-"""The penalty stays within this factor of where it started."""
 
 
 class HistoryEntry(NamedTuple):
@@ -196,7 +209,7 @@ def iterate(run: Run, iteration: Iteration) -> AdmmFit:
         if isinstance(iteration, AsPrinted):
             if _rule_22_holds(run, iteration):
                 return finished(run, iteration.point, iteration, Status.CONVERGED, step)
-        elif step % CHECK_EVERY == 0:
+        elif step % SETTINGS.check_every == 0:
             status = _scale_free_rule(run, iteration)
             if status is not None:
                 return finished(run, iteration.point, iteration, status, step)
@@ -247,7 +260,7 @@ class _Balance:
     """Changes the penalty where one residual lags behind the other."""
 
     def __init__(self, rho: float) -> None:
-        self._first, self._next, self._pause = rho, CHECK_EVERY, float(CHECK_EVERY)
+        self._first, self._next, self._pause = rho, SETTINGS.check_every, float(SETTINGS.check_every)
 
     def apply(self, run: Run, iteration: TwoBlocks, step: int) -> None:
         if step < self._next or iteration.primal == 0 or iteration.dual == 0:
@@ -255,11 +268,11 @@ class _Balance:
         noise = run.setting.problem.noise_at(iteration.point, run.options.tolerance)
         primal, dual = iteration.primal / noise, iteration.dual / run.setting.problem.slope_at(noise)
         factor = float(np.clip(np.sqrt(primal / dual), 0.2, 5.0))
-        self._next = step + CHECK_EVERY
+        self._next = step + SETTINGS.check_every
         if 0.5 <= factor <= 2.0:
             return
-        wanted = float(np.clip(iteration.rho * factor, self._first / LARGEST_DRIFT, self._first * LARGEST_DRIFT))
-        iteration.change_rho(wanted)
+        drift = SETTINGS.largest_drift
+        iteration.change_rho(float(np.clip(iteration.rho * factor, self._first / drift, self._first * drift)))
         self._pause *= 1.5
         self._next = step + self._pause
 
@@ -268,7 +281,7 @@ class _Disjointness:
     """Asks from time to time, where the copies do not come together, whether the sets meet at all."""
 
     def __init__(self, run: Run) -> None:
-        self._run, self._next, self._before = run, FIRST_SEARCH, np.inf
+        self._run, self._next, self._before = run, SETTINGS.first_search, np.inf
         self._search: DisjointnessSearch | None = None
 
     def check(self, iteration: Iteration, step: int) -> None:
@@ -315,11 +328,6 @@ def finished(
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The paper's recipe for everything that no exact solver covers: ADMM with one projection for each constraint.
-
-
-PAPER_RHO = 2.0
-LARGEST_WORK = 2**33
-"""The most bytes that an iteration may take."""
 
 
 def admm(
@@ -458,11 +466,11 @@ def _in_two_blocks(measured: _Measured, sets: Sequence[ConvexSet], options: Opti
 
 def _require_memory(cells: int, copies: int) -> None:
     """Refuse what would not fit; an iteration holds about eight arrays for each copy of the cells and twelve more."""
-    need = 8 * cells * (8 * copies + 12) + MEMORY_BYTES
-    if need > LARGEST_WORK:
+    need = 8 * cells * (8 * copies + 12) + EXTRAPOLATION.most_bytes
+    if need > SETTINGS.largest_work:
         raise TooLarge(
             f"{cells:,} cells in {copies} copies would take {need / 2**30:.1f} GB and may take "
-            f"{LARGEST_WORK / 2**30:.0f} GB; fit fewer cells at a time"
+            f"{SETTINGS.largest_work / 2**30:.0f} GB; fit fewer cells at a time"
         )
 
 
@@ -470,5 +478,5 @@ def _as_printed(
     measured: _Measured, sets: Sequence[ConvexSet], options: Options, start: Array, *, halved: bool
 ) -> AdmmFit:
     setting = measured.setting(sets, balanced=False)
-    rho = PAPER_RHO if options.rho == "auto" else float(options.rho)
+    rho = SETTINGS.paper_rho if options.rho == "auto" else float(options.rho)
     return iterate(Run(setting, sets, options), AsPrinted(setting, sets, rho=rho, start=start, halved=halved))

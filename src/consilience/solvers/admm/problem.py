@@ -190,12 +190,21 @@ def _weighted_rows(matrix: Any, weights: Array) -> Any:
 # does not help. Then one set's normal is steered until the slope is allowed, if the set is affine or a cone.
 
 
-STEERING_ROUNDS = 100
-ROUNDING = 1e-12
-"""Slopes below this part of the steepest normal are taken for zero where only zero is allowed."""
-NEARLY = 1e-3
-LARGEST_CORRECTION = 10_000_000
-"""Where slopes must vanish exactly, a dense system of up to this many entries is solved once they nearly do."""
+@dataclass(frozen=True)
+class BoundSettings:
+    """What tunes lower bounds; by trial, no figures kept."""
+
+    steering_rounds: int = 100
+    """Alternating projections by which a normal is steered."""
+    no_slope: float = 1e-12
+    """Slopes below this part of the steepest normal are taken for zero where only zero is allowed."""
+    nearly_none: float = 1e-3
+    """Slopes in excess by this part of a normal's largest entry nearly vanish."""
+    largest_correction: int = 10_000_000
+    """Where slopes must vanish exactly, a dense system of up to this many entries is solved once they nearly do."""
+
+
+SETTINGS = BoundSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +239,7 @@ def _steered(problem: Problem, normals: Sequence[Normal], slope: Array, reach: f
     """Slope and reach after one normal was changed so that every cell that allows no slope has none."""
     falling, rising = problem.slopes
     low, high = np.where(falling == 0, 0.0, -np.inf), np.where(rising == 0, 0.0, np.inf)
-    rounding = ROUNDING * max(float(np.abs(each.direction).max(initial=0.0)) for each in normals)
+    rounding = SETTINGS.no_slope * max(float(np.abs(each.direction).max(initial=0.0)) for each in normals)
     if np.all((low - rounding <= slope) & (slope <= high + rounding)):
         return slope, reach
     for each in normals:
@@ -254,11 +263,12 @@ def _candidates(each: Normal, slope: Array, low: Array, high: Array) -> Iterator
         cells = each.of.matrix.shape[1]
         yield each.of.steered(each.direction, (others - inner_high)[:cells], (others - inner_low)[:cells]), 0.0
         near = (np.minimum(np.abs(slope - low), np.abs(slope - high)) <= 10 * excess)[:cells]
-        if excess <= NEARLY * float(np.abs(each.direction).max()) and near.sum() * len(slope) <= LARGEST_CORRECTION:
+        vanishes = excess <= SETTINGS.nearly_none * float(np.abs(each.direction).max())
+        if vanishes and near.sum() * len(slope) <= SETTINGS.largest_correction:
             yield each.of.set_to(each.direction, others[:cells], near), 0.0
     elif isinstance(each.of, AffineOrCone):
         direction = each.direction
-        for _ in range(STEERING_ROUNDS):
+        for _ in range(SETTINGS.steering_rounds):
             direction = each.of.polar(np.clip(direction, others - inner_high, others - inner_low))
             if np.all((others - high <= direction) & (direction <= others - low)):
                 break

@@ -1,6 +1,7 @@
 """The two iterations: splitting in two blocks with over-relaxation, and the algorithms as Lee et al. printed them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,23 @@ from consilience.solvers.projections.cells import Array, Box, ConvexSet, Separab
 # Anderson's extrapolation of a fixed-point iteration, for iterations that spiral slowly into their limit.
 
 
-LONGEST_MEMORY = 20
-MEMORY_BYTES = 2**28
-"""What the remembered steps may take; with large problems fewer are remembered."""
-REGULARISATION = 1e-8
-FARTHEST = 1e6
-"""Proposals farther away than this many times the last residual are not made: they come from rounding."""
+@dataclass(frozen=True)
+class ExtrapolationSettings:
+    """What tunes Anderson's extrapolation; by trial, no figures kept."""
+
+    most_steps: int = 20
+    """Steps that are remembered."""
+    most_bytes: int = 2**28
+    """What they may take; with large problems fewer are remembered."""
+    regularisation: float = 1e-8
+    """What is added to the diagonal of the changes' Gram matrix, in units of its trace."""
+    farthest: float = 1e6
+    """Proposals farther away than this many times the last residual are not made: they come from rounding."""
+    every: int = 10
+    """Steps from one proposal to the next."""
+
+
+SETTINGS = ExtrapolationSettings()
 
 
 # Near its limit a fixed-point map T is almost affine. If the last steps took s_j to T(s_j) with residuals
@@ -31,7 +43,7 @@ class Extrapolation:
     """Proposes where a fixed-point iteration is heading, from the steps it remembers."""
 
     def __init__(self, size: int) -> None:
-        self.memory = max(2, min(LONGEST_MEMORY, MEMORY_BYTES // (16 * max(size, 1))))
+        self.memory = max(2, min(SETTINGS.most_steps, SETTINGS.most_bytes // (16 * max(size, 1))))
         self._arrivals: list[Array] = []
         self._residuals: list[Array] = []
 
@@ -57,11 +69,11 @@ class Extrapolation:
         if not energy > 0:
             return None
         gram /= energy
-        gram[np.diag_indices_from(gram)] += REGULARISATION
+        gram[np.diag_indices_from(gram)] += SETTINGS.regularisation
         shares = np.linalg.solve(gram, changes @ last.ravel() / energy)
         moves = zip(shares, self._arrivals, self._arrivals[1:], strict=False)
         jump = sum((share * (b - a) for share, a, b in moves), np.zeros_like(last))
-        if np.linalg.norm(jump) > FARTHEST * np.linalg.norm(last):
+        if np.linalg.norm(jump) > SETTINGS.farthest * np.linalg.norm(last):
             return None
         return self._arrivals[-1] - jump
 
@@ -87,8 +99,6 @@ class Extrapolation:
 # are ρ M (mean(s) − c) for the first set, with M copies, and ρ(c − u_i − x_i) for the others.
 class TwoBlocks:
     """The default iteration."""
-
-    EXTRAPOLATE_EVERY = 10
 
     def __init__(self, problem: Problem, *, rho: float, relaxation: float, start: Array, extrapolate: bool) -> None:
         self.problem, self.rho, self.relaxation = problem, rho, relaxation
@@ -135,7 +145,7 @@ class TwoBlocks:
         if self.extrapolation is None:
             return
         self.extrapolation.remember(departure, self.state)
-        if self.steps % self.EXTRAPOLATE_EVERY == self.EXTRAPOLATE_EVERY // 2:
+        if self.steps % SETTINGS.every == SETTINGS.every // 2:
             proposal = self.extrapolation.propose()
             if proposal is not None:
                 self._fallback = self.state, self.primal

@@ -7,6 +7,8 @@ Then cells may move further, at the cost of their first step; if no whole table 
 said.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.optimize
 import scipy.sparse as sp
@@ -17,14 +19,22 @@ from consilience.solvers.fit import Infeasible
 from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import CellCosts, KnownMarginal, KnownMarginals
 
-WHOLE = 1e-6
-"""A cell this close to a whole number is taken to be it."""
 
-LARGEST_PROGRAMME = 20_000_000
-"""The most entries of the integer programme's matrix."""
+@dataclass(frozen=True)
+class RoundingSettings:
+    """What rounding may take; by trial, no figures kept."""
 
-SECONDS = 120.0
-"""How long the integer programme may take."""
+    whole: float = 1e-6
+    """A cell this close to a whole number, in counts, is taken to be it."""
+    largest_programme: int = 20_000_000
+    """The most entries of the integer programme's matrix."""
+    seconds: float = 120.0
+    """How long the integer programme may take."""
+    relative_gap: float = 1e-4
+    """The relative gap at which the integer programme may stop."""
+
+
+SETTINGS = RoundingSettings()
 
 
 def check_whole(known: KnownMarginals) -> None:
@@ -65,7 +75,7 @@ def round_cells(cells: Vector, known: KnownMarginals, costs: CellCosts) -> Vecto
 def _floor(cells: Vector) -> Vector:
     """The whole numbers below the cells; cells that are all but whole become whole."""
     nearest = np.round(cells)
-    return np.where(np.abs(cells - nearest) <= WHOLE, nearest, np.floor(cells))
+    return np.where(np.abs(cells - nearest) <= SETTINGS.whole, nearest, np.floor(cells))
 
 
 def _rise(cells: Vector, costs: CellCosts, by: float = 1.0) -> Vector:
@@ -138,10 +148,11 @@ def _solve(
     Without `fall` changes are 0 or 1; with it cells rise without limit, and fall at a cost up to a limit.
     """
     entries = chosen.size * len(marginals) * (1 if fall is None else 2)
-    if entries > LARGEST_PROGRAMME:
+    if entries > SETTINGS.largest_programme:
         raise TooLarge(
             f"rounding {chosen.size:,} cells within {len(marginals)} marginals needs an integer programme with "
-            f"{entries:,} entries, the limit is {LARGEST_PROGRAMME:,}; leave out integers=True or fix fewer marginals"
+            f"{entries:,} entries, the limit is {SETTINGS.largest_programme:,}; leave out integers=True or fix fewer "
+            "marginals"
         )
     matrix = _incidence(known, marginals, chosen)
     cost, upper = rise, np.ones(chosen.size)
@@ -153,14 +164,14 @@ def _solve(
         constraints=scipy.optimize.LinearConstraint(matrix, missing, missing),  # pyright: ignore[reportArgumentType]
         bounds=scipy.optimize.Bounds(0.0, upper),  # pyright: ignore[reportArgumentType]
         integrality=np.ones(cost.size),
-        options={"time_limit": SECONDS, "mip_rel_gap": 1e-4},
+        options={"time_limit": SETTINGS.seconds, "mip_rel_gap": SETTINGS.relative_gap},
     )
     if found.x is None:
         if found.status == 2:
             return None
         raise TooLarge(
-            f"no whole table was found in {SECONDS:g} s among {chosen.size:,} cells; leave out integers=True, or fix "
-            "fewer marginals"
+            f"no whole table was found in {SETTINGS.seconds:g} s among {chosen.size:,} cells; leave out "
+            "integers=True, or fix fewer marginals"
         )
     change = np.round(found.x)
     return change if fall is None else change[: chosen.size] - change[chosen.size :]

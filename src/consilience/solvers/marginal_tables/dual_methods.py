@@ -10,7 +10,7 @@ piece and is then exact but for rounding (Qi and Sun 1993; Zhao, Sun and Toh 201
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -32,13 +32,30 @@ from consilience.solvers.marginal_tables.problem import (
 # Symmetric positive definite systems that may be nearly singular, solved with refinement.
 
 
-REGULARISATION = 1e-14
-"""What is added to the diagonal, in units of its largest entry; a failed factorisation asks for ten times more."""
+class NewtonSettings(NamedTuple):
+    """What tunes Newton's method on duals and its linear systems; by trial, no figures kept, unless a reason is
+    named."""
 
-REFINEMENTS = 2
+    least_ridge: float = 1e-14
+    """What is added to the diagonal, in units of its largest entry; a failed factorisation asks for ten times more."""
+    refinements: int = 2
+    """How often a solution is corrected by its residual, which takes the ridge away again."""
+    plain_loop: int = 256
+    """Up to this many rows a plain loop beats LAPACK, whose threads take longer to wake than to work."""
+    accuracy_of_duals: float = 1e-15
+    """The accuracy with which Φᵀλ is known, relative to the largest dual: about five units in the last place."""
+    damping: float = 1e-4
+    """How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one
+    noise."""
+    sufficient_rise: float = 1e-4
+    """The share of the promised rise that a step must achieve (Armijo)."""
+    restorations: int = 4
+    """How often moves are corrected by their misfit."""
+    same_slope_of_group: float = 1e-12
+    """Slopes in a group that differ by this share count as equal."""
 
-SMALL = 256
-"""Up to this size a plain loop beats LAPACK, whose threads take longer to wake than to work."""
+
+SETTINGS = NewtonSettings()
 
 
 class NormalEquations:
@@ -49,7 +66,7 @@ class NormalEquations:
         places = np.diag_indices_from(matrix)
         matrix[places] += diagonal
         largest = float(np.max(matrix[places], initial=np.finfo(np.float64).tiny))
-        damping = REGULARISATION * largest
+        damping = SETTINGS.least_ridge * largest
         while True:
             factor = matrix.copy()
             factor[places] += damping
@@ -58,7 +75,7 @@ class NormalEquations:
                 return
             damping *= 10.0
 
-    def solve(self, right: NDArray[np.float64], *, refinements: int = REFINEMENTS) -> NDArray[np.float64]:
+    def solve(self, right: NDArray[np.float64], *, refinements: int = SETTINGS.refinements) -> NDArray[np.float64]:
         """The solution, refined by its residual, which takes the damping away again where the matrix is regular."""
         solution = self._substitute(right)
         for _ in range(refinements):
@@ -66,7 +83,7 @@ class NormalEquations:
         return solution
 
     def _substitute(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        if right.size <= SMALL:
+        if right.size <= SETTINGS.plain_loop:
             solution = right.copy()
             _substitute(self._factor, solution)
             return solution
@@ -75,7 +92,7 @@ class NormalEquations:
 
 def _factorise(matrix: NDArray[np.float64]) -> bool:
     """Replace the lower triangle by its Cholesky factor; False when the matrix is not positive definite."""
-    if len(matrix) <= SMALL:
+    if len(matrix) <= SETTINGS.plain_loop:
         announce(_factorise_in_place)
         return bool(_factorise_in_place(matrix))
     try:
@@ -125,16 +142,6 @@ def _substitute(factor, x):  # pragma: no cover - compiled
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Newton's method on duals: exact cells where the costs are strictly convex.
-
-
-ROUNDING = 1e-15
-"""The accuracy with which Φᵀλ is known, relative to the largest dual."""
-
-DAMPING = 1e-4
-"""How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one noise."""
-
-SUFFICIENT = 1e-4
-"""The share of the promised rise that a step must achieve (Armijo)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,17 +205,17 @@ def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> Newt
 def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradient: Vector) -> NewtonPoint | None:
     """The responses after one Newton step, or None when no step raises g."""
     distance = float(np.abs(gradient).max()) / np.sqrt(problem.basis.layout.cells)
-    damping = DAMPING * min(1.0, distance)
+    damping = SETTINGS.damping * min(1.0, distance)
     assumed = now.softness.copy()
     assumed[~problem.fixed] += damping * 0.5 / convexity.curvature[~problem.fixed]
     equations = NormalEquations(problem.basis.gram(assumed))
     direction = equations.solve(gradient, refinements=0)
     promised = float(gradient @ direction)
-    rounding = ROUNDING * 100.0 * (abs(now.value) + float(np.abs(now.duals) @ np.abs(problem.target)))
+    rounding = SETTINGS.accuracy_of_duals * 100.0 * (abs(now.value) + float(np.abs(now.duals) @ np.abs(problem.target)))
     length = 1.0
     while length > 1e-9:
         ahead = _respond(problem, convexity, now.duals + length * direction)
-        if ahead.value >= now.value + SUFFICIENT * length * promised - rounding:
+        if ahead.value >= now.value + SETTINGS.sufficient_rise * length * promised - rounding:
             return ahead
         length *= 0.5
     return None
@@ -222,16 +229,13 @@ def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradien
 # that are recomputed from duals are not.
 
 
-ROUNDS = 4
-
-
 def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
     """Moves whose marginals fit as well as rounding allows, corrected only where cells are soft."""
     best, least = moves, problem.misfit(moves)
     if least <= 1e-15 or not softness.any():
         return moves
     equations = NormalEquations(problem.basis.gram(softness))
-    for _ in range(ROUNDS):
+    for _ in range(SETTINGS.restorations):
         residual = problem.target - problem.basis.apply(best)
         corrected = best + softness * problem.basis.adjoint(equations.solve(residual))
         np.maximum(corrected, problem.low, out=corrected)
@@ -253,10 +257,6 @@ def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
 # are cheapest to move, and one that has too little adds it to the cheapest cells; among cells of equal cost, all optima
 # cost the same, and the one with the least Σ w²(x − y)² is again a projection. Cells without weight are cheapest of
 # all; they share what is left equally.
-
-
-SAME_PRICE = 1e-12
-"""Slopes that differ by this share count as equal."""
 
 
 def fit_groups(known: KnownMarginals, widest: KnownMarginal, costs: CellCosts) -> tuple[Vector, float]:
@@ -330,7 +330,7 @@ def _fit_linear(y, a, x, measured, rest, floor):  # pragma: no cover - compiled
         slope = a[by_slope[begin]]
         end = begin
         room = 0.0
-        while end < by_slope.shape[0] and a[by_slope[end]] <= slope * (1.0 + SAME_PRICE):
+        while end < by_slope.shape[0] and a[by_slope[end]] <= slope * (1.0 + SETTINGS.same_slope_of_group):
             room += x[by_slope[end]]
             end += 1
         members = by_slope[begin:end]

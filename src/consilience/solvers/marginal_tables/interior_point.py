@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
+from consilience.solvers.fit import InteriorPointSettings
 from consilience.solvers.marginal_tables.dual_methods import NormalEquations
 from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import TableProblem
@@ -230,21 +231,17 @@ def _targets(costs, parts, i, s, ds, centre):  # pragma: no cover - compiled
 # A primal–dual interior point for tables with known marginals, in the few dimensions of the dual.
 
 
-NEGLIGIBLE = 1e-12
-"""A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
+@dataclass(frozen=True)
+class TableInteriorPointSettings(InteriorPointSettings):
+    """Progress is that of iterates or of products; an iteration that has lost a good iterate again ends at once."""
 
-TO_THE_END = 0.995
-"""The share of the way to the nearest end of a part that a step may go."""
+    empty: float = 1e-12
+    """A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
+    largest_scaling: float = 1e150
+    """Parts this many times larger than their multipliers have nowhere to go; their squares would not be numbers."""
 
-CENTRING = 0.3
-"""How strongly a short predicted step asks for centring first."""
 
-LARGEST_SCALING = 1e150
-"""Parts this many times larger than their multipliers have nowhere to go, and their squares would not be numbers."""
-
-PATIENCE = 15
-"""Iterations without progress, of iterates or of products, after which the iteration ends; at once when a good
-iterate has been lost again."""
+SETTINGS = TableInteriorPointSettings(patience=15)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +294,7 @@ def solve_by_interior_point(
         least = np.minimum(least, progress)
         contradiction = bound > problem.worst and not slack.any()
         lost = merit < 1e-6 and here.merit(bound) > 100.0 * merit
-        if merit <= tolerance or idle >= PATIENCE or lost or contradiction or steps == max_steps:
+        if merit <= tolerance or idle >= SETTINGS.patience or lost or contradiction or steps == max_steps:
             break
         products = _step(problem, costs, state, here.residual, slack)
         if not np.isfinite(products):
@@ -341,7 +338,7 @@ def _step(problem: TableProblem, costs: Costs, state: _State, residual: Vector, 
     basis, parts, image = problem.basis, state.parts, state.image
     scaling, shift = np.empty_like(image), np.empty_like(image)
     products, count = predictor_terms(costs, parts, image, scaling, shift)
-    if not scaling.max(initial=0.0) < LARGEST_SCALING:
+    if not scaling.max(initial=0.0) < SETTINGS.largest_scaling:
         return np.inf
     centre = products / max(count, 1)
     equations = NormalEquations(basis.gram(scaling), slack)
@@ -355,7 +352,7 @@ def _step(problem: TableProblem, costs: Costs, state: _State, residual: Vector, 
         return np.inf
     change_of_image = basis.adjoint(change)
     primal, dual = longest_steps(costs, parts, image, predicted, change_of_image, centre)
-    primal, dual = min(1.0, TO_THE_END * primal), min(1.0, TO_THE_END * dual)
+    primal, dual = min(1.0, SETTINGS.to_the_end * primal), min(1.0, SETTINGS.to_the_end * dual)
     if problem.costs.curvature.any() or slack.any():
         primal = dual = min(primal, dual)
     take_step(costs, parts, image, predicted, change_of_image, centre, primal, dual)
@@ -366,7 +363,7 @@ def _step(problem: TableProblem, costs: Costs, state: _State, residual: Vector, 
 
 def _centring(ratio: float, step: float) -> float:
     """How much of the products' mean to aim at: Mehrotra's cube of the predicted ratio, more where steps are short."""
-    return min(max(ratio**3, CENTRING * (1.0 - step) ** 3, 1e-6), 1.0)
+    return min(max(ratio**3, SETTINGS.centring * (1.0 - step) ** 3, 1e-6), 1.0)
 
 
 def _split(problem: TableProblem) -> Costs:
@@ -374,7 +371,7 @@ def _split(problem: TableProblem) -> Costs:
     noisy, slope, curvature = problem.costs.noisy, problem.costs.slope, problem.costs.curvature
     floor = np.isfinite(problem.low)
     kind = np.where(floor, BOTH, FREE).astype(np.int8)
-    kind[floor & ((noisy <= NEGLIGIBLE) | ((slope == 0.0) & (curvature == 0.0)))] = OVER
+    kind[floor & ((noisy <= SETTINGS.empty) | ((slope == 0.0) & (curvature == 0.0)))] = OVER
     kind[problem.fixed] = FIXED
     up = np.where(kind == OVER, slope - 2.0 * curvature * noisy, slope)
     return Costs(kind, up, slope, curvature)

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
+from consilience.solvers.fit import SHARED
 from consilience.solvers.marginal_tables.marginal_basis import (
     CellLayout,
     MarginalBasis,
@@ -31,7 +32,8 @@ from consilience.solvers.marginal_tables.marginal_basis import (
 )
 
 AGREEMENT = 1e-12
-"""Marginals agree when their coordinates do, to this share of the total: the rounding of sums, not of data."""
+"""Marginals agree when their coordinates do, to this share of the total: the rounding of sums (about 4,500 units in the
+last place), not of data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +195,6 @@ def _axes(key: Sequence[int], dimensions: int) -> tuple[int, ...]:
 # = 0. The other cells are fitted to these, and Z then fills what is missing with the least sum of squares.
 
 
-DEPENDENT = 1e-10
-"""An eigenvalue this small, relative to the largest, counts as 0."""
-
-
 class ProjectedBasis:
     """The rows NᵀΦ, known by their products like the rows of a `MarginalBasis`."""
 
@@ -228,7 +226,7 @@ class ProjectedBasis:
 def without_cells(basis: MarginalBasis, cells: NDArray[np.bool_]) -> ProjectedBasis:
     """The combinations of the rows in which these cells do not occur."""
     values, vectors = np.linalg.eigh(basis.gram(cells.astype(np.float64)))
-    return ProjectedBasis(basis, vectors[:, values <= DEPENDENT * max(float(values[-1]), 1e-300)])
+    return ProjectedBasis(basis, vectors[:, values <= SHARED.dependent * max(float(values[-1]), 1e-300)])
 
 
 def fill_cells(basis: MarginalBasis, target: Vector, cells: Vector, chosen: NDArray[np.bool_]) -> Vector:
@@ -237,7 +235,7 @@ def fill_cells(basis: MarginalBasis, target: Vector, cells: Vector, chosen: NDAr
     filled = np.where(chosen, 0.0, cells)
     for _ in range(2):
         missing = target - basis.apply(filled)
-        change = np.asarray(np.linalg.lstsq(matrix, missing, rcond=DEPENDENT)[0], dtype=np.float64)
+        change = np.asarray(np.linalg.lstsq(matrix, missing, rcond=SHARED.dependent)[0], dtype=np.float64)
         filled += chosen * basis.adjoint(change)
     return filled
 
@@ -332,10 +330,6 @@ def _response(a, q, centre, low, high, s):  # pragma: no cover - compiled
 Basis = MarginalBasis | ProjectedBasis
 
 
-UNNOTICED = 1e-12
-"""A move by this share of a noisy value is lost in the rounding of the data."""
-
-
 @dataclass(frozen=True, eq=False)
 class CellCosts:
     """Noisy values, slopes a and curvatures q of all cells, in the solvers' order."""
@@ -351,7 +345,7 @@ class CellCosts:
 
     def gap_unit(self, objective: float) -> float:
         """What a relative gap is relative to: the objective, or what rounding costs where it is nothing."""
-        return max(objective, self.of_moves(UNNOTICED * self.noisy), np.finfo(np.float64).tiny)
+        return max(objective, self.of_moves(SHARED.unnoticed * self.noisy), np.finfo(np.float64).tiny)
 
     def of_rounding(self, cells: Vector) -> float:
         """By how much the loss of a table changes when each cell is rounded to the nearest floating-point number."""
@@ -462,7 +456,7 @@ def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
     if largest <= 0.0:
         return np.zeros(0, dtype=np.intp)
     (factorise,) = scipy.linalg.lapack.get_lapack_funcs(("pstrf",), (gram,))
-    _, pivots, rank, _ = factorise(gram, tol=DEPENDENT * largest, lower=1)
+    _, pivots, rank, _ = factorise(gram, tol=SHARED.dependent * largest, lower=1)
     return np.sort(pivots[:rank] - 1).astype(np.intp)
 
 
@@ -476,5 +470,5 @@ def _noise_size(target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> fl
     largest_target = float(np.abs(target).max(initial=0.0))
     missing = largest_target * float(np.sqrt(np.mean((target / largest_target) ** 2))) if largest_target > 0.0 else 0.0
     negative = float(np.sum(np.maximum(-costs.noisy, 0.0) / cells))
-    size = max(missing / np.sqrt(cells), negative, UNNOTICED * largest)
+    size = max(missing / np.sqrt(cells), negative, SHARED.unnoticed * largest)
     return size if size > 0.0 else 1.0

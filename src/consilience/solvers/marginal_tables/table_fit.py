@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.fit import Fit, Infeasible, Status
+from consilience.solvers.fit import SHARED, Fit, Infeasible, Status
 from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
 from consilience.solvers.marginal_tables.controlled_rounding import check_whole, round_cells
 from consilience.solvers.marginal_tables.dual_methods import (
@@ -40,17 +40,24 @@ from consilience.solvers.marginal_tables.problem import (
     read_marginals,
 )
 
-FIRST_SHARE, TRIALS = 1e-3, 5
-"""The first κ, in units of the mean slope over the noise, and how many are tried."""
 
-QUICK = 25
-"""Newton steps after which an interior point for the same costs gives a better start."""
+@dataclass(frozen=True)
+class MarginalTableSettings:
+    """How the methods take turns; pure numbers, by trial, no figures kept. Misfits are relative to the largest."""
 
-ACCEPTABLE_MISFIT = 1e-6
-"""A Newton iterate that misses the marginals by less than this, relatively, is on the right piece."""
+    first_share: float = 1e-3
+    """The first κ, in units of the mean slope over the noise."""
+    trials: int = 5
+    """How many κ are tried."""
+    newton_limit: int = 25
+    """Newton steps after which an interior point for the same costs gives a better start."""
+    right_piece: float = 1e-6
+    """A Newton iterate that misses the marginals by less than this is on the right piece."""
+    fitting: float = 1e-10
+    """Moves that miss the marginals by less than this fit."""
 
-FITTING = 1e-10
-"""Moves that miss the marginals by less than this, relatively, fit."""
+
+SETTINGS = MarginalTableSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +84,9 @@ def find_optimum(problem: TableProblem, *, tolerance: float) -> Optimum:
 
 def _strictly_convex(problem: TableProblem, tolerance: float) -> Optimum:
     convexity = Convexity(problem.costs.curvature, np.zeros_like(problem.low))
-    point = solve_by_newton(problem, convexity, max_steps=2 * QUICK)
+    point = solve_by_newton(problem, convexity, max_steps=2 * SETTINGS.newton_limit)
     directly = _from_newton(problem, point, "semismooth Newton", point.steps)
-    if point.misfit <= ACCEPTABLE_MISFIT and problem.misfit(directly.moves) <= FITTING:
+    if point.misfit <= SETTINGS.right_piece and problem.misfit(directly.moves) <= SETTINGS.fitting:
         return directly
     inner = solve_by_interior_point(problem, tolerance=min(tolerance, 1e-9))
     if inner.contradiction:
@@ -97,7 +104,7 @@ def _best(problem: TableProblem, found: list[Optimum]) -> Optimum:
     def shortcoming(each: Optimum) -> float:
         objective = problem.costs.of_moves(each.moves)
         gap = (objective - bound) / problem.costs.gap_unit(objective)
-        return max(gap, problem.misfit(each.moves), FITTING)
+        return max(gap, problem.misfit(each.moves), SETTINGS.fitting)
 
     return replace(min(found, key=shortcoming), bound=bound)
 
@@ -119,14 +126,14 @@ def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
     found = _from_interior(problem, inner)
     if inner.contradiction or inner.misfit > 1e-4:
         return found
-    steps, share = inner.steps, FIRST_SHARE
-    for _ in range(TRIALS):
+    steps, share = inner.steps, SETTINGS.first_share
+    for _ in range(SETTINGS.trials):
         convexity = _small_squares(problem, share, inner.moves)
-        point = solve_by_newton(problem, convexity, start=inner.duals, max_steps=QUICK)
-        if point.misfit > ACCEPTABLE_MISFIT:
+        point = solve_by_newton(problem, convexity, start=inner.duals, max_steps=SETTINGS.newton_limit)
+        if point.misfit > SETTINGS.right_piece:
             point = _by_way_of_interior_point(problem, convexity)
         steps += point.steps
-        if point.misfit > ACCEPTABLE_MISFIT:
+        if point.misfit > SETTINGS.right_piece:
             share *= 10.0
             continue
         moves = restore(problem, point.moves, point.softness)
@@ -135,7 +142,7 @@ def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
         bound = inner.bound
         if objective - bound > allowed:
             nearby = replace(convexity, centre=moves)
-            proof = solve_by_newton(problem, nearby, start=inner.duals, max_steps=QUICK)
+            proof = solve_by_newton(problem, nearby, start=inner.duals, max_steps=SETTINGS.newton_limit)
             bound = max(bound, problem.lower_bound(proof.duals, problem.basis.adjoint(proof.duals)))
             steps += proof.steps
         found = replace(found, bound=max(found.bound, bound))
@@ -179,10 +186,6 @@ def _by_way_of_interior_point(problem: TableProblem, convexity: Convexity) -> Ne
 # c̄.
 
 
-TOLERATED = 1e-8
-"""Marginals that are missed by this share of the largest value are met."""
-
-
 def nearest_marginals(known: KnownMarginals) -> list[float]:
     """How far each marginal of a table must stay from the known ones, at its largest entry, in least squares."""
     coordinates, basis, cells = known.coordinates, known.basis, known.layout.cells
@@ -224,7 +227,7 @@ def refuse_if_infeasible(known: KnownMarginals) -> None:
     """Raise `Infeasible` if the nearest marginals are not the known ones."""
     nearest = nearest_marginals(known)
     violation = max(nearest, default=0.0)
-    if violation > TOLERATED * max(known.largest, np.finfo(float).tiny):
+    if violation > SHARED.tolerated * max(known.largest, np.finfo(float).tiny):
         pairs = zip(known.each, nearest, strict=True)
         involved = [each.name for each, amount in pairs if amount > 0.01 * violation]
         raise _infeasible(involved, "belong to no table of non-negative counts", violation)
@@ -244,9 +247,6 @@ def _infeasible(involved: list[str], reason: str, violation: float) -> Infeasibl
 # `fit_table`: the most likely table among those with known marginals (Lee, Wang and Kifer 2015, §5.1).
 
 
-MEMORY_LIMIT = 8_000_000_000
-"""Bytes; a problem that would need more is refused before anything is allocated."""
-
 Marginals = Mapping[tuple[int, ...], ArrayLike]
 
 
@@ -262,7 +262,7 @@ def fit_table(
     zeros: ArrayLike | None = None,
     integers: bool = False,
     tolerance: float = 1e-9,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int = SHARED.memory_limit,
 ) -> Fit:
     """The table of least loss against the noisy one, among all tables with exactly these marginals.
 
@@ -295,7 +295,7 @@ def fit_table(
     refuse_impossible(known)
     optimum = _fitted(known, costs, tolerance, memory_limit)
     violation = known.violation(optimum.cells)
-    met = violation <= TOLERATED * max(known.largest, float(np.abs(costs.noisy).max()))
+    met = violation <= SHARED.tolerated * max(known.largest, float(np.abs(costs.noisy).max()))
     if optimum.contradiction or not met:
         refuse_if_infeasible(known)
     return _report(known, costs, optimum, violation, tolerance=tolerance, met=met, integers=integers)

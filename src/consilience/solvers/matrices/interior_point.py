@@ -29,15 +29,25 @@ import scipy.optimize
 import scipy.sparse as sp
 
 from consilience.solvers.conjugate_gradients import shortest_least_squares
+from consilience.solvers.fit import InteriorPointSettings
 from consilience.solvers.matrices.problem import SIGNS, Array, Certifier, Equations, RowCosts
 from consilience.solvers.matrices.strategies import DenseStrategy, Factored, SparseStrategy, Strategy
 
-TO_THE_END = 0.995
-CENTRING = 0.3
-"""How strongly a short predicted step asks for centring first."""
 
-PATIENCE = 8
-"""Iterations without progress after which the iteration ends."""
+@dataclass(frozen=True)
+class MatrixInteriorPointSettings(InteriorPointSettings):
+    """Also of least squares and of the linear programme."""
+
+    dependent_columns: float = 1e-13
+    """Columns of which so small a share is left, once the others are taken out, follow from them: about 450 units in
+    the last place."""
+    feasibility: float = 1e-10
+    """The violation, in its own units, that the linear programme may leave: the least that HiGHS takes."""
+    proven: float = 1e-12
+    """The relative gap at which a proof is not worth improving."""
+
+
+SETTINGS = MatrixInteriorPointSettings(patience=8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +145,7 @@ def solve_by_interior_point(
         met = np.isfinite(smallest)  # else no cells so far could be moved to where the equations hold
         least, idle = (gap, 0) if gap < 0.9 * least or not met else (least, idle + 1)
         near = met and gap <= tolerance * smallest + costs.unnoticed
-        if near or idle >= PATIENCE or steps == max_steps:
+        if near or idle >= SETTINGS.patience or steps == max_steps:
             break
         following = _step(problem, point)
         if following is None:
@@ -173,11 +183,11 @@ def _step(problem: _Problem, point: _Point) -> _Point | None:
     predicted = _direction(problem, point, factored, nothing, 0.0, soft)
     primal, dual = _longest(problem, point, predicted)
     ahead = _products(problem, point.moved(predicted, min(primal, 1.0), min(dual, 1.0))) / problem.pairs
-    share = max((ahead / centre) ** 3, CENTRING * (1.0 - min(primal, dual, 1.0)) ** 3, 1e-6)
+    share = max((ahead / centre) ** 3, SETTINGS.centring * (1.0 - min(primal, dual, 1.0)) ** 3, 1e-6)
     step = _direction(problem, point, factored, predicted, min(share, 1.0) * centre, soft)
     if not (np.all(np.isfinite(step.x)) and np.all(np.isfinite(step.l))):
         return None
-    primal, dual = (min(1.0, TO_THE_END * length) for length in _longest(problem, point, step))
+    primal, dual = (min(1.0, SETTINGS.to_the_end * length) for length in _longest(problem, point, step))
     if not costs.straight:
         primal = dual = min(primal, dual)
     return point.moved(step, primal, dual)
@@ -230,10 +240,6 @@ def reach(values: Array, changes: Array) -> float:
 # = 0.
 
 
-DEPENDENT = 1e-13
-"""Columns of which so small a share is left, once the others are taken out, follow from them."""
-
-
 def solve_nonnegative_least_squares(
     strategy: Strategy, costs: RowCosts, certifier: Certifier, *, tolerance: float, max_steps: int = 100
 ) -> Solution:
@@ -248,7 +254,8 @@ def solve_nonnegative_least_squares(
             best, smallest = x, objective
         bound = max(bound, certifier.bound(weights * residual, best))
         least, idle = (smallest - bound, 0) if smallest - bound < 0.9 * least else (least, idle + 1)
-        if smallest - bound <= tolerance * smallest + costs.unnoticed or idle >= PATIENCE or steps == max_steps:
+        near = smallest - bound <= tolerance * smallest + costs.unnoticed
+        if near or idle >= SETTINGS.patience or steps == max_steps:
             break
         wrong = strategy.adjoint(weights * residual) - z
         factored = strategy.factored(weights, z / x)
@@ -258,12 +265,12 @@ def solve_nonnegative_least_squares(
         primal, dual = min(reach(x, dx), 1.0), min(reach(z, dz), 1.0)
         centre = float(x @ z) / x.size
         ahead = float((x + primal * dx) @ (z + dual * dz)) / x.size
-        share = min(max((ahead / centre) ** 3, CENTRING * (1.0 - min(primal, dual)) ** 3, 1e-6), 1.0)
+        share = min(max((ahead / centre) ** 3, SETTINGS.centring * (1.0 - min(primal, dual)) ** 3, 1e-6), 1.0)
         kappa = share * centre - x * z - dx * dz
         dx, _ = factored.solve(-wrong + kappa / x, nothing)
         del factored  # Not two of them at once: they are most of the memory.
         dz = (kappa - z * dx) / x
-        length = min(1.0, TO_THE_END * reach(x, dx), TO_THE_END * reach(z, dz))
+        length = min(1.0, SETTINGS.to_the_end * reach(x, dx), SETTINGS.to_the_end * reach(z, dz))
         x, z = x + length * dx, z + length * dz
         steps += 1
     return Solution(best, smallest, bound, steps)
@@ -297,7 +304,9 @@ def solve_least_squares(
         weighted = size[:, None] * strategy.matrix
         if equations is not None:
             weighted = np.stack([equations.without(row) for row in weighted])
-        solved: Any = scipy.linalg.lstsq(weighted, right, cond=DEPENDENT, lapack_driver="gelsy", check_finite=False)
+        solved: Any = scipy.linalg.lstsq(
+            weighted, right, cond=SETTINGS.dependent_columns, lapack_driver="gelsy", check_finite=False
+        )
         found, steps = solved[0], 0
     else:
         free = equations.without if equations is not None else lambda cells: cells
@@ -330,11 +339,6 @@ def solve_least_squares(
 # Rows that must be met come last, and their multipliers have no ends.
 
 
-FEASIBILITY = 1e-10
-PROVEN = 1e-12
-"""The relative gap at which a proof is not worth improving."""
-
-
 def solve_by_linear_programme(
     strategy: SparseStrategy,
     costs: RowCosts,
@@ -356,8 +360,8 @@ def solve_by_linear_programme(
         method="highs-ds",
         options={
             "presolve": False,
-            "primal_feasibility_tolerance": FEASIBILITY,
-            "dual_feasibility_tolerance": FEASIBILITY,
+            "primal_feasibility_tolerance": SETTINGS.feasibility,
+            "dual_feasibility_tolerance": SETTINGS.feasibility,
         },
         **{f"A_{side}": sp.csc_array(-strategy.matrix.T), f"b_{side}": np.zeros(strategy.shape[1])},
     )
@@ -372,6 +376,6 @@ def solve_by_linear_programme(
             return None
         cells = restored
     objective = costs.cost(strategy.apply(cells)[:rows] - costs.noisy)
-    enough = (1.0 - PROVEN) * objective
+    enough = (1.0 - SETTINGS.proven) * objective
     bound = certifier.bound(np.asarray(found.x, dtype=np.float64), cells, enough=enough)
     return Solution(cells, objective, bound, int(found.nit))

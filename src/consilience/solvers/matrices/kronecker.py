@@ -20,12 +20,23 @@ from consilience.solvers.matrices.interior_point import Solution
 from consilience.solvers.matrices.problem import SIGNS, Array, Certifier, RowCosts
 from consilience.solvers.matrices.strategies import ByColumns, Factored, FactoredMatrix, Refined
 
-LARGEST_FACTOR = 4096
-"""The most columns of one factor, of which a full eigenbasis is kept."""
 
-LARGEST_PAIRS = 1 << 26
-"""The most entries of rows × columns² of one factor, the products of any two columns, that are kept: half a gigabyte. A
-factor with more of them is most of the product, which is better written out."""
+@dataclass(frozen=True)
+class ProductSettings:
+    """How large factors may be, and what tunes alternating directions; by trial, no figures kept, unless named."""
+
+    most_columns: int = 4096
+    """The most columns of one factor, of which a full eigenbasis is kept."""
+    largest_pairs: int = 1 << 26
+    """The most entries of rows × columns² of one factor, the products of any two columns, that are kept: half a
+    gigabyte. A factor with more of them is most of the product, which is better written out."""
+    relaxation: float = 1.6
+    """κ of over-relaxation (Eckstein and Bertsekas 1992), as in `admm`."""
+    steps_between_gaps: int = 20
+    """Steps from one look at the gap and the penalty to the next."""
+
+
+SETTINGS = ProductSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +57,11 @@ class KroneckerStrategy:
             if isinstance(each, IdentityMap):
                 found.append((np.ones(each.columns), None))
                 continue
-            if each.columns > LARGEST_FACTOR:
+            most = SETTINGS.most_columns
+            if each.columns > most:
                 raise TooLarge(
-                    f"a factor of the strategy has {each.columns:,} columns, the limit is {LARGEST_FACTOR:,}; use more "
-                    "and smaller factors, or a sparse matrix"
+                    f"a factor of the strategy has {each.columns:,} columns, the limit is {most:,}; use "
+                    "more and smaller factors, or a sparse matrix"
                 )
             matrix = each.dense()
             values, vectors = np.linalg.eigh(matrix.T @ matrix)
@@ -130,10 +142,6 @@ class KroneckerStrategy:
 # about as long as 1, matters more than either.
 
 
-RELAXATION = 1.6
-CHECK_EVERY = 20
-
-
 def solve_by_admm(
     strategy: KroneckerStrategy,
     costs: RowCosts,
@@ -154,14 +162,14 @@ def solve_by_admm(
     for steps in range(1, max_steps + 1):
         u = strategy.diagonal_product(inverse, strategy.adjoint(z - mu) + copies * (v - nu))
         answers = strategy.apply(u)
-        relaxed = RELAXATION * answers + (1.0 - RELAXATION) * z
-        relaxed_cells = RELAXATION * u + (1.0 - RELAXATION) * v
+        relaxed = SETTINGS.relaxation * answers + (1.0 - SETTINGS.relaxation) * z
+        relaxed_cells = SETTINGS.relaxation * u + (1.0 - SETTINGS.relaxation) * v
         before = z, v
         z = costs.noisy + _proximal(costs, relaxed + mu - costs.noisy, rho)
         v = np.maximum(relaxed_cells + nu, 0.0) if nonnegative else u
         mu = mu + relaxed - z
         nu = nu + relaxed_cells - v if nonnegative else nu
-        if steps % CHECK_EVERY == 0 or steps == max_steps:
+        if steps % SETTINGS.steps_between_gaps == 0 or steps == max_steps:
             objective = costs.cost(strategy.apply(v) - costs.noisy)
             if objective < smallest:
                 best, smallest = v, objective

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
-from consilience.solvers.fit import Fit, Status
+from consilience.solvers.fit import SHARED, Fit, Status
 from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
 from consilience.solvers.matrices.interior_point import (
     Solution,
@@ -19,7 +19,8 @@ from consilience.solvers.matrices.interior_point import (
     solve_least_squares,
     solve_nonnegative_least_squares,
 )
-from consilience.solvers.matrices.kronecker import LARGEST_FACTOR, LARGEST_PAIRS, KroneckerStrategy, solve_by_admm
+from consilience.solvers.matrices.kronecker import SETTINGS as PRODUCTS
+from consilience.solvers.matrices.kronecker import KroneckerStrategy, solve_by_admm
 from consilience.solvers.matrices.problem import (
     Array,
     Certifier,
@@ -30,8 +31,8 @@ from consilience.solvers.matrices.problem import (
     find_hierarchy,
     lift_by_iteration,
 )
+from consilience.solvers.matrices.strategies import SETTINGS as FACTORING
 from consilience.solvers.matrices.strategies import (
-    BYTES_PER_ENTRY,
     DenseStrategy,
     SparseStrategy,
     entries_of_product,
@@ -39,21 +40,26 @@ from consilience.solvers.matrices.strategies import (
 )
 from consilience.solvers.trees.layout import ContradictoryCounts
 
-MEMORY_LIMIT = 8_000_000_000
-"""Bytes; a problem that would need more is refused before anything is allocated."""
 
-WRITTEN_OUT = 4_000_000
-"""A Kronecker product of at most so many entries is written out as a matrix."""
+@dataclass(frozen=True)
+class MatrixSettings:
+    """Which solver takes a matrix, and how far it goes; by trial, no figures kept."""
 
-FACTORED = 4096
-"""A Kronecker product with at most so many cells is solved exactly, by factoring a matrix of that size."""
+    written_out: int = 4_000_000
+    """A Kronecker product of at most so many entries is written out as a matrix."""
+    factored: int = 4096
+    """A Kronecker product with at most so many cells is solved exactly, by factoring a matrix of that size."""
+    dense: float = 0.2
+    """A sparse matrix with a larger share of entries is treated as dense."""
+    sparse: float = 0.05
+    """A dense matrix with a smaller share of entries is treated as sparse."""
+    exact_tolerance: float = 1e-8
+    """The default relative gap of solvers that factor matrices."""
+    iterative_tolerance: float = 1e-4
+    """And of those that only multiply."""
 
-DENSE, SPARSE = 0.2, 0.05
-"""A sparse matrix with a larger share of entries is treated as dense, and a dense one with a smaller share as
-sparse."""
 
-EXACT_TOLERANCE, ITERATIVE_TOLERANCE = 1e-8, 1e-4
-"""The default relative gaps of solvers that factor matrices and of those that only multiply."""
+SETTINGS = MatrixSettings()
 
 
 def fit_matrix(
@@ -68,7 +74,7 @@ def fit_matrix(
     equations: tuple[Any, ArrayLike] | None = None,
     tolerance: float | None = None,
     max_steps: int = 10_000,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: int = SHARED.memory_limit,
 ) -> Fit:
     """The cells x of least loss between the answers `strategy` · x and the noisy ones.
 
@@ -167,9 +173,9 @@ def _checked_matrix(strategy: Any, noisy: Array) -> Any:
     if not np.all(np.isfinite(matrix.data if sparse else matrix)):
         raise DeclarationError("the strategy holds an entry that is not a finite number; correct the matrix")
     entries = matrix.nnz if sparse else np.count_nonzero(matrix)
-    if sparse and entries > DENSE * matrix.shape[0] * matrix.shape[1]:
+    if sparse and entries > SETTINGS.dense * matrix.shape[0] * matrix.shape[1]:
         return matrix.toarray()
-    if not sparse and entries < SPARSE * matrix.size:
+    if not sparse and entries < SETTINGS.sparse * matrix.size:
         return sp.csr_array(matrix)
     return matrix
 
@@ -180,12 +186,13 @@ def is_written_out(product: Kronecker, *, shortest: bool) -> bool:
     The shortest cells of least squares need nothing but multiplications.
     """
     rows, columns = _shape(product)
-    if rows * columns <= WRITTEN_OUT:
+    if rows * columns <= SETTINGS.written_out:
         return True
-    if columns <= FACTORED:
-        too_large = any(each.rows * each.columns**2 > LARGEST_PAIRS for each in product.maps)
+    if columns <= SETTINGS.factored:
+        too_large = any(each.rows * each.columns**2 > PRODUCTS.largest_pairs for each in product.maps)
     else:
-        too_large = any(each.columns > LARGEST_FACTOR for each in product.maps if not isinstance(each, IdentityMap))
+        most = PRODUCTS.most_columns
+        too_large = any(each.columns > most for each in product.maps if not isinstance(each, IdentityMap))
     return too_large and not shortest
 
 
@@ -198,12 +205,12 @@ def _written_out(product: Kronecker, options: _Options) -> Any:
     """A product as a matrix, sparse where most entries are 0."""
     rows, columns = _shape(product)
     filled = entries_of_product(product.maps)
-    if rows * columns <= WRITTEN_OUT and filled > SPARSE * rows * columns:
+    if rows * columns <= SETTINGS.written_out and filled > SETTINGS.sparse * rows * columns:
         return reduce(np.kron, (each.dense() for each in product.maps), np.ones((1, 1)))
-    if filled * BYTES_PER_ENTRY > options.memory_limit:
-        _refuse_product(rows, columns, filled * BYTES_PER_ENTRY, options.memory_limit)
+    if filled * FACTORING.bytes_per_entry > options.memory_limit:
+        _refuse_product(rows, columns, filled * FACTORING.bytes_per_entry, options.memory_limit)
     matrix = sparse_product(product.maps)
-    return matrix.toarray() if filled > DENSE * rows * columns else matrix
+    return matrix.toarray() if filled > SETTINGS.dense * rows * columns else matrix
 
 
 def _refuse_product(rows: int, columns: int, need: int, limit: int) -> NoReturn:
@@ -276,7 +283,7 @@ def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options, facts: Equ
     objective = costs.cost(np.asarray(matrix @ cells) - costs.noisy)
     met = equations is None or equations.met(solution.cells)
     bound = solution.bound * loss_unit if met else -np.inf
-    tolerance = options.tolerance or EXACT_TOLERANCE
+    tolerance = options.tolerance or SETTINGS.exact_tolerance
     return _report(cells, objective, bound, solver, solution.steps, tolerance, costs, Status.STALLED)
 
 
@@ -325,7 +332,7 @@ def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations
         found = solve_by_linear_programme(strategy, costs, certifier, nonnegative=nonnegative, equations=equations)
         if found is not None:
             return found, "linear programme (HiGHS)"
-    tolerance = options.tolerance or EXACT_TOLERANCE
+    tolerance = options.tolerance or SETTINGS.exact_tolerance
     if costs.squares_alone and equations is None:
         return solve_nonnegative_least_squares(soft, costs, certifier, tolerance=tolerance), f"interior point, {kind}"
     solution = solve_by_interior_point(
@@ -339,7 +346,7 @@ def _fit_product(product: Kronecker, costs: RowCosts, options: _Options) -> Fit:
     strategy = KroneckerStrategy(product)
     rows, columns = strategy.shape
     shortest = costs.squares_alone and not options.nonnegative
-    exact = columns <= FACTORED and not shortest
+    exact = columns <= SETTINGS.factored and not shortest
     need = 8 * (10 * rows + 10 * columns + (4 * columns**2 if exact else 0))
     if need > options.memory_limit:
         _refuse_product(rows, columns, need, options.memory_limit)
@@ -347,7 +354,7 @@ def _fit_product(product: Kronecker, costs: RowCosts, options: _Options) -> Fit:
     lift = partial(lift_by_iteration, strategy) if shortest else strategy.lift
     certifier = Certifier(strategy, costs.scaled(unit, loss_unit), options.nonnegative, lift)
     otherwise = Status.STALLED if exact or shortest else Status.STEP_LIMIT
-    tolerance = options.tolerance or (EXACT_TOLERANCE if exact or shortest else ITERATIVE_TOLERANCE)
+    tolerance = options.tolerance or (SETTINGS.exact_tolerance if exact or shortest else SETTINGS.iterative_tolerance)
     solution, solver = _solve_product(strategy, certifier, options, tolerance, exact=exact)
     cells = np.where(strategy.touched, solution.cells * (unit / strategy.scale), 0.0).reshape(product.shape_in)
     objective = costs.cost(product.apply(cells).reshape(-1) - costs.noisy)

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.solvers.conjugate_gradients import shortest_least_squares
-from consilience.solvers.fit import Fit, Infeasible
+from consilience.solvers.fit import SHARED, Fit, Infeasible
 from consilience.solvers.losses import Loss
 from consilience.solvers.matrices.strategies import Strategy
 from consilience.solvers.trees.fit import fit_forest
@@ -30,9 +30,21 @@ from consilience.solvers.trees.laminar import Crossing, SetForest, forest_of_lis
 
 Array = NDArray[np.float64]
 
-UNNOTICED = 1e-12
-"""A residual of this share of an answer is lost in the rounding of the data."""
 
+@dataclass(frozen=True)
+class EquationSettings:
+    """What counts as met, and how many equations may be; by trial, no figures kept."""
+
+    rounded_slope: float = 1e-9
+    """The largest violation of Aᵀl ≥ 0, relative to the length of l, that counts as rounding where there is no
+    cover."""
+    most_equations: int = 2000
+    """Systems of this size are factored in every step."""
+    met_to: float = 1e-10
+    """Equations that are missed by this share of the largest value are met."""
+
+
+SETTINGS = EquationSettings()
 
 SIGNS = np.array([[1.0], [-1.0]])
 """Of the way up and the way down of a residual."""
@@ -84,7 +96,7 @@ class RowCosts:
     def unnoticed(self) -> float:
         """What residuals cost that are lost in the rounding of the answers: where the fit is exact, this is the
         goal."""
-        return self.cost(UNNOTICED * self.noisy)
+        return self.cost(SHARED.unnoticed * self.noisy)
 
     def legal(self, multipliers: Array) -> Array:
         """The multipliers moved to where the conjugate is finite."""
@@ -122,10 +134,6 @@ class RowCosts:
 # columns, with or without the shortest change first that lifts exactly those that need it, whichever gives more; and
 # then divided by what makes the conjugate finite again, which keeps Aᵀl ≥ 0. Where no cover is known, as there is none
 # if Ax = 0 for some x ≥ 0 that is not 0, a violation within rounding is charged at twice the size of the cells at hand.
-
-
-ROUNDING = 1e-9
-"""The largest violation of Aᵀl ≥ 0, relative to the length of l, that counts as rounding where there is no cover."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +199,7 @@ class Certifier:
         legal = self.costs.legal(multipliers)
         slopes = self.strategy.adjoint(legal)
         worst = float(np.abs(np.minimum(slopes, 0.0) if self.nonnegative else slopes).max(initial=0.0))
-        if worst > ROUNDING * float(np.linalg.norm(legal)):
+        if worst > SETTINGS.rounded_slope * float(np.linalg.norm(legal)):
             return 0.0
         return self._value(legal, 2.0 * worst * float(np.abs(cells).sum()))
 
@@ -215,19 +223,6 @@ def lift_by_iteration(strategy: Strategy, slopes: Array) -> Array:
 #     x ← x + D Eᵀ(E D Eᵀ)⁻¹(e − Ex),     D = diag(x²) over x ≥ 0, else I,
 #
 # the shortest one relative to each cell, which does not make small cells negative.
-
-
-MOST_EQUATIONS = 2000
-"""Systems of this size are factored in every step."""
-
-DEPENDENT = 1e-10
-"""A row whose square is left with this share, once the other rows are taken out, follows from them."""
-
-TOLERATED = 1e-8
-"""Equations that are missed by this share of the largest value can be met."""
-
-MET = 1e-10
-"""Equations that are missed by this share of the largest value are met."""
 
 
 class ContradictoryEquations(Infeasible):
@@ -263,8 +258,8 @@ class Equations:
             )
         if not (np.all(np.isfinite(matrix.data)) and np.all(np.isfinite(values))):
             raise DeclarationError("the equations hold a number that is not finite; correct them")
-        if values.size > MOST_EQUATIONS:
-            raise TooLarge(f"{values.size:,} exact answers were given; up to {MOST_EQUATIONS:,} are kept")
+        if values.size > SETTINGS.most_equations:
+            raise TooLarge(f"{values.size:,} exact answers were given; up to {SETTINGS.most_equations:,} are kept")
         return Equations(matrix, values)
 
     @property
@@ -288,7 +283,7 @@ class Equations:
             return
         missed = np.abs(self.matrix @ nearest(self.matrix, self.values).counts - self.values)
         violation = float(missed.max(initial=0.0))
-        if violation > TOLERATED * max(self.largest, np.finfo(float).tiny):
+        if violation > SHARED.tolerated * max(self.largest, np.finfo(float).tiny):
             raise ContradictoryEquations(np.flatnonzero(missed > 0.01 * violation).tolist(), violation)
 
     def reduced(self, columns: NDArray[np.intp], scale: Array, unit: float) -> "Equations":
@@ -299,7 +294,7 @@ class Equations:
         matrix = sp.csr_array(sp.diags_array(1.0 / lengths[rows]) @ matrix[rows])
         values = self.values[rows] / lengths[rows] / unit
         (pivoted_cholesky,) = scipy.linalg.lapack.get_lapack_funcs(("pstrf",), (values,))
-        _, pivots, rank, _ = pivoted_cholesky((matrix @ matrix.T).toarray(), tol=DEPENDENT, lower=1)
+        _, pivots, rank, _ = pivoted_cholesky((matrix @ matrix.T).toarray(), tol=SHARED.dependent, lower=1)
         independent = np.sort(pivots[:rank] - 1)
         return Equations(sp.csr_array(matrix[independent]), values[independent])
 
@@ -320,7 +315,8 @@ class Equations:
         return scipy.linalg.cho_solve(self._gram, self.matrix @ slopes)
 
     def met(self, cells: Array) -> bool:
-        return float(np.abs(self.matrix @ cells - self.values).max(initial=0.0)) <= MET * max(self.largest, 1e-300)
+        missed = float(np.abs(self.matrix @ cells - self.values).max(initial=0.0))
+        return missed <= SETTINGS.met_to * max(self.largest, 1e-300)
 
     def restored(self, cells: Array, *, nonnegative: bool) -> Array | None:
         """Cells that satisfy the equations to rounding, close to cells that nearly do; None where these are too far."""

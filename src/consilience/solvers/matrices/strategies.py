@@ -17,17 +17,24 @@ from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap
 
 Array = NDArray[np.float64]
 
-REGULARISATION = 1e-15
-"""By how much diagonal entries grow, relatively, so that a factorisation exists; more if it must be."""
+
+@dataclass(frozen=True)
+class FactoringSettings:
+    """What makes systems regular, and what matrices take; by trial, no figures kept, unless a reason is named."""
+
+    growth_of_diagonal: float = 1e-15
+    """By how much diagonal entries grow, relatively, so that a factorisation exists; more if it must be. About five
+    units in the last place."""
+    least_theta: float = 1e-14
+    """What is added to Θ in sparse systems, in units of the mean of W, where columns have length 1."""
+    hard: float = 1e-8
+    """What stands in sparse systems for the 0 in W⁻¹ of a row that must be met, in units of the others; corrections by
+    the residual of the true system remove it."""
+    bytes_per_entry: int = 40
+    """What an entry takes while a product is written out and stacked: its value and place, twice."""
 
 
-SMALLEST = 1e-14
-"""What is added to Θ in sparse systems, in units of the mean of W, where columns have length 1."""
-
-
-HARD = 1e-8
-"""What stands in sparse systems for the 0 in W⁻¹ of a row that must be met, in units of the others; corrections by the
-residual of the true system remove it."""
+SETTINGS = FactoringSettings()
 
 
 class Factored(Protocol):
@@ -193,7 +200,7 @@ def _cholesky(matrix: Array) -> tuple[Array, bool]:
     Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far.
     """
     places = np.diag_indices_from(matrix)
-    amount = REGULARISATION
+    amount = SETTINGS.growth_of_diagonal
     while True:
         regular = matrix.copy(order="K")
         regular[places] *= 1.0 + amount
@@ -233,9 +240,9 @@ class _Augmented:
     """The system as it is, which a row of ones in A does not fill, as it would fill AᵀWA."""
 
     def __init__(self, matrix: Any, weights: Array, diagonal: Array) -> None:
-        upper = sp.diags_array(diagonal + SMALLEST * _mean_of_finite(weights))
+        upper = sp.diags_array(diagonal + SETTINGS.least_theta * _mean_of_finite(weights))
         hard = np.isinf(weights)
-        lower = np.where(hard, HARD / _mean_of_finite(weights), 1.0 / weights)
+        lower = np.where(hard, SETTINGS.hard / _mean_of_finite(weights), 1.0 / weights)
         self._corrections = 3 if hard.any() else 1
         self._system = sp.block_array([[upper, matrix.T], [matrix, -sp.diags_array(1.0 / weights)]], format="csc")
         regular = sp.block_array([[upper, matrix.T], [matrix, -sp.diags_array(lower)]], format="csc")
@@ -253,10 +260,6 @@ class _Augmented:
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Linear maps and their products as sparse matrices, with their size known beforehand.
-
-
-BYTES_PER_ENTRY = 40
-"""What an entry takes while a product is written out and stacked: its value and place, twice."""
 
 
 def entries(each: LinearMap) -> int:

@@ -12,17 +12,8 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.fit import Infeasible
-from consilience.solvers.projections.cells import Array, ConvexSet, lies_in_subspace, require_cells
-
-LARGEST_FACTOR = 2**31
-"""The most bytes that the factors of a matrix may take."""
-SMALL = 250_000
-"""Sparse matrices with at most this many cells are treated as dense, which is faster for them and more exact."""
-DEPENDENT = 1e-11
-"""A row whose part outside the other rows' span is shorter than this part of its length depends on them."""
-CONTRADICTION = 1e-9
-"""Equations that differ by more than this part of their values contradict each other."""
+from consilience.solvers.fit import SHARED, Infeasible
+from consilience.solvers.projections.cells import SETTINGS, Array, ConvexSet, lies_in_subspace, require_cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +40,7 @@ class Affine:
         object.__setattr__(self, "_offset", offset)
         scale = _unit_rows(matrix)
         broken = scale * np.abs(matrix @ offset - values)
-        if broken.max(initial=0.0) > CONTRADICTION * np.abs(scale * values).max(initial=0.0):
+        if broken.max(initial=0.0) > SHARED.contradiction * np.abs(scale * values).max(initial=0.0):
             _refuse(matrix, values, self.name)
 
     # Π(x) = x₀ + x − (A⁺A) x, where x₀ is the shortest solution and A⁺A projects onto the span of the rows.
@@ -85,7 +76,7 @@ class _DenseRows:
             factors = scipy.linalg.qr(matrix.T, mode="economic", pivoting=True, check_finite=False)
         basis, triangle, pivots = factors
         diagonal = np.abs(np.diagonal(triangle))
-        rank = int(np.count_nonzero(diagonal > DEPENDENT))
+        rank = int(np.count_nonzero(diagonal > SETTINGS.dependent_row))
         self._basis = np.ascontiguousarray(basis[:, :rank])
         self._triangle = triangle[:rank, :rank]
         self._pivots = pivots[:rank]
@@ -103,14 +94,11 @@ class _DenseRows:
 # (A Aᵀ + δI) is regular whatever the rank. Repeating y ← y + (A Aᵀ + δI)⁻¹(b − A Aᵀ y) leaves, of the error along
 # a singular value σ > 0, the fraction δ/(σ² + δ) each time, and leaves contradictions untouched.
 class _SparseRows:
-    SHIFT = 1e-8
-    ROUNDS = 30
-
     def __init__(self, matrix: Any, scale: Array) -> None:
         self._scale = scale
         self._matrix: Any = sp.csr_array(sp.dia_array((scale[None, :], [0]), shape=(scale.size, scale.size)) @ matrix)
         self._transposed = sp.csr_array(self._matrix.T)
-        gram = self._matrix @ self._transposed + self.SHIFT * sp.eye_array(matrix.shape[0])
+        gram = self._matrix @ self._transposed + SETTINGS.shift * sp.eye_array(matrix.shape[0])
         self._solve_gram = symmetric_solver(gram)
 
     def component(self, point: Array) -> Array:
@@ -122,7 +110,7 @@ class _SparseRows:
     def _solve(self, values: Array) -> Array:
         found = np.zeros(self._matrix.shape[1])
         error, last = values, np.inf
-        for _ in range(self.ROUNDS):
+        for _ in range(SETTINGS.shift_rounds):
             size = float(np.linalg.norm(error))
             if size == 0 or size > 0.5 * last:
                 break
@@ -145,7 +133,7 @@ def row_space(matrix: Any, name: str) -> _DenseRows | _SparseRows:
     """
     rows, columns = matrix.shape
     scale = _unit_rows(matrix)
-    if not sp.issparse(matrix) or rows * columns <= SMALL:
+    if not sp.issparse(matrix) or rows * columns <= SETTINGS.dense_cells:
         need = 8 * (2 * rows * columns + min(rows, columns) * (rows + columns))
         _require_memory(need, name, rows, columns)
         dense = matrix.toarray() if sp.issparse(matrix) else matrix
@@ -157,10 +145,11 @@ def row_space(matrix: Any, name: str) -> _DenseRows | _SparseRows:
 
 
 def _require_memory(need: float, name: str, rows: int, columns: int) -> None:
-    if need > LARGEST_FACTOR:
+    if need > SETTINGS.largest_factor:
         raise TooLarge(
             f"the factors of {name!r}, {rows:,} equations over {columns:,} cells, would take {need / 2**30:.1f} GB "
-            f"and may take {LARGEST_FACTOR / 2**30:.0f} GB; state fewer equations, or a set that knows their structure"
+            f"and may take {SETTINGS.largest_factor / 2**30:.0f} GB; state fewer equations, or a set that "
+            "knows their structure"
         )
 
 
@@ -219,10 +208,10 @@ class SquareSolver:
         self._matrix, self._shift = matrix, shift
         by_columns, by_rows = _predicted_bytes(matrix)
         self._by_rows = by_rows < by_columns
-        if min(by_rows, by_columns) > LARGEST_FACTOR:
+        if min(by_rows, by_columns) > SETTINGS.largest_factor:
             raise TooLarge(
                 f"a strategy of {matrix.shape[0]:,} × {matrix.shape[1]:,} needs factors of at least "
-                f"{min(by_rows, by_columns) / 2**30:.1f} GB and may take {LARGEST_FACTOR / 2**30:.0f} GB; "
+                f"{min(by_rows, by_columns) / 2**30:.1f} GB and may take {SETTINGS.largest_factor / 2**30:.0f} GB; "
                 "use a sparser or a smaller strategy"
             )
         gram = matrix @ matrix.T if self._by_rows else matrix.T @ matrix
@@ -315,7 +304,7 @@ class Graph:
 
     @cached_property
     def _span(self) -> "_FactoredSpan | _IteratedSpan":
-        if sp.issparse(self.matrix) and self.matrix.shape[0] * self.matrix.shape[1] > SMALL:
+        if sp.issparse(self.matrix) and self.matrix.shape[0] * self.matrix.shape[1] > SETTINGS.dense_cells:
             return _IteratedSpan(self.matrix)
         return _FactoredSpan(self.matrix.toarray() if sp.issparse(self.matrix) else self.matrix)
 

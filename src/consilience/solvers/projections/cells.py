@@ -22,8 +22,30 @@ from consilience.solvers.fit import Infeasible
 
 Array = NDArray[np.float64]
 
-ROUNDING = 1e-9
-"""The part of a direction's length that may point out of a subspace and still count as rounding."""
+
+@dataclass(frozen=True)
+class ProjectionSettings:
+    """What projections take for rounding, and what they may take; by trial, no figures kept."""
+
+    out_of_subspace: float = 1e-9
+    """The part of a direction's length that may point out of a subspace and still count as rounding."""
+    most_sweeps: int = 100_000
+    """Sweeps over chains that overlap."""
+    still: float = 1e-13
+    """Overlapping chains are swept until nothing moves by more than this part of the largest value."""
+    largest_factor: int = 2**31
+    """The most bytes that the factors of a matrix may take."""
+    dense_cells: int = 250_000
+    """Sparse matrices with at most this many cells are treated as dense, which is faster for them and more exact."""
+    dependent_row: float = 1e-11
+    """A row whose part outside the other rows' span is shorter than this part of its length depends on them."""
+    shift: float = 1e-8
+    """What is added to the diagonal of A Aᵀ, whose rows have length 1, so that sparse factors exist; rounds undo it."""
+    shift_rounds: int = 30
+    """The most of these rounds."""
+
+
+SETTINGS = ProjectionSettings()
 
 
 @runtime_checkable
@@ -134,7 +156,7 @@ def require_cells(name: str, expected: int, point: Array) -> None:
 
 def lies_in_subspace(component_outside: Array, direction: Array) -> bool:
     """True when what points out of the subspace is rounding."""
-    return bool(np.linalg.norm(component_outside) <= ROUNDING * np.linalg.norm(direction))
+    return bool(np.linalg.norm(component_outside) <= SETTINGS.out_of_subspace * np.linalg.norm(direction))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -313,11 +335,6 @@ class Simplex:
 # Counts in a known order: no cell exceeds the next one of its chain.
 
 
-SWEEPS = 100_000
-PRECISION = 1e-13
-"""Overlapping chains are swept until nothing moves by more than this part of the largest value."""
-
-
 @dataclass(frozen=True, eq=False)
 class Isotonic:
     """{x : x does not fall along any chain}; with `decreasing`, does not rise.
@@ -360,8 +377,8 @@ class Isotonic:
         values = sign * point.ravel()
         announce(_sweep)
         corrections = np.zeros(len(members))
-        still = PRECISION * float(np.abs(values).max(initial=0.0))
-        for _ in range(1 if self._disjoint else SWEEPS):
+        still = SETTINGS.still * float(np.abs(values).max(initial=0.0))
+        for _ in range(1 if self._disjoint else SETTINGS.most_sweeps):
             if _sweep(values, members, ends, corrections) <= still:
                 break
         return sign * values.reshape(point.shape)

@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 from consilience.solvers.conjugate_gradients import shortest_least_squares
-from consilience.solvers.fit import Infeasible
+from consilience.solvers.fit import SHARED, Infeasible
 from consilience.solvers.marginal_sums import MarginalSums
 from consilience.solvers.projections.cells import Array, lies_in_subspace, require_cells
 from consilience.solvers.trees.layout import Layout, forest
 
 Axes = tuple[int, ...]
-
-CONTRADICTION = 1e-9
-"""Marginals that differ by more than this part of their largest value contradict each other."""
 
 
 # A table is a sum of orthogonal components, one for each set S of axes (analysis of variance): the component S varies
@@ -66,7 +63,7 @@ class MarginalsEqual:
         sums = MarginalSums(self.shape, list(given)) if given and np.prod(self.shape) else None
         object.__setattr__(self, "_sums", sums)
         scale = max((float(np.abs(values).max(initial=0.0)) for values in given.values()), default=0.0)
-        if self.violation(self.project(np.zeros(self.shape))) > CONTRADICTION * scale:
+        if self.violation(self.project(np.zeros(self.shape))) > SHARED.contradiction * scale:
             self._refuse()
 
     def project(self, point: Array) -> Array:

@@ -23,16 +23,30 @@ from typing import ClassVar
 import numpy as np
 
 from consilience.solvers.fit import Status
-from consilience.solvers.proximal_point import UNMEASURED, ProximalPoint, Settings, Step
+from consilience.solvers.proximal_point import ProximalPoint, Settings, Step
 from consilience.solvers.tables.row_costs import RowCosts
-from consilience.solvers.tables.table_problem import UNTOUCHED, Array, NewtonEquations, Problem, inner
+from consilience.solvers.tables.table_problem import ROUNDING, Array, NewtonEquations, Problem, inner
+from consilience.solvers.tables.table_problem import SETTINGS as EQUATIONS
 
 Progress = Callable[[int, float, float], None]
 
-RAY_START, SHORTEST_RAY = 0.01, 1e-20  # one-sided duals must not become 0
-UNNOTICED = 1e-12  # of the cost of a table of zeros: what hardly matters
-EXPLAINED = 2.0  # times the expected cost is what noise explains
-ROUNDING = float(np.finfo(np.float64).eps)
+
+@dataclass(frozen=True)
+class TableSearchSettings:
+    """What tables need besides `Search.settings`; by trial, no figures kept."""
+
+    ray_start: float = 0.01
+    """Where the ray from 0 to the duals begins, as a share of it, since one-sided duals must not become 0; where that
+    is too far, this share of it again."""
+    shortest_ray: float = 1e-20
+    """Where that ends."""
+    hardly_matters: float = 1e-12
+    """Of the cost of a table of zeros."""
+    explained: float = 2.0
+    """So many times the expected cost is what noise explains."""
+
+
+SETTINGS = TableSearchSettings()
 
 
 @dataclass
@@ -126,8 +140,8 @@ class Search(ProximalPoint):
 
     def enough_for(self, objective: float) -> float:
         """The gap at which a table of this cost is good enough."""
-        explained = self.scale == 0.0 or objective <= EXPLAINED * self.scale
-        return self.tolerance * max(objective, self.scale, UNNOTICED * self.size if explained else 0.0)
+        explained = self.scale == 0.0 or objective <= SETTINGS.explained * self.scale
+        return self.tolerance * max(objective, self.scale, SETTINGS.hardly_matters * self.size if explained else 0.0)
 
     @property
     def progress_gap(self) -> float:
@@ -223,7 +237,7 @@ class Search(ProximalPoint):
         softness, target, guess = self.parts.softness, self.residual, self.duals
         if not self.plain:
             softness, guess = self.of_rows(softness), self.of_rows(guess)
-            softness[self.unmeasured] = UNMEASURED * (1.0 + float(softness.max()))
+            softness[self.unmeasured] = self.settings.unmeasured * (1.0 + float(softness.max()))
             target = np.where(self.unmeasured, 0.0, target)
         least = self.settings.share_of_gap * self.enough
         found = self.equations.solve(self.counts, self.fitted, self.rho, softness, target, rough=least, guess=guess)
@@ -259,12 +273,12 @@ class Search(ProximalPoint):
 def _shorten(search: Search) -> None:
     """Goes back along the ray from 0 to the duals, where they overshoot."""
     slope = partial(_slope, search, np.zeros_like(search.duals), search.duals, None, search.image)
-    share = RAY_START
+    share = SETTINGS.ray_start
     start, end = slope(share), slope(1.0)
     if end <= search.settings.accepted_slope * abs(start) < np.inf:
         return
-    while not -np.inf < start < 0 and share > SHORTEST_RAY:
-        share *= RAY_START
+    while not -np.inf < start < 0 and share > SETTINGS.shortest_ray:
+        share *= SETTINGS.ray_start
         start = slope(share)
     share = _bisect(search, slope, share, 1.0, start)
     search.duals = share * search.duals
@@ -356,7 +370,9 @@ def _prove(search: Search, residual: Array) -> float:
     best.restricted_gap = restricted
     v, w = problem.cover, problem.cover_image
     # Untouched cells have a = w = 0 up to rounding; any other cell without cover leaves the bound unproven.
-    if v is None or w is None or image.min(where=w == 0, initial=0.0) < -UNTOUCHED * max(-lowest, float(image.max())):
+    if v is None or w is None:
+        return np.inf
+    if image.min(where=w == 0, initial=0.0) < -EQUATIONS.untouched * max(-lowest, float(image.max())):
         return np.inf
     tau = max(0.0, -float(np.divide(image, w, out=np.zeros(w.shape), where=w > 0).min()))
     gap = search.costs.gap(residual, duals + tau * v, max(0.0, work + tau * inner(w, search.counts)))

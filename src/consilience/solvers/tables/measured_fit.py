@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.solvers.fit import Fit, Infeasible, Status
-from consilience.solvers.tables.entropic_proximal_point import UNNOTICED, Progress, Search
+from consilience.solvers.tables.entropic_proximal_point import SETTINGS as SEARCH
+from consilience.solvers.tables.entropic_proximal_point import Progress, Search
 from consilience.solvers.tables.row_costs import RowCosts, RowProducts
 from consilience.solvers.tables.table_problem import (
     Array,
@@ -51,11 +52,17 @@ from consilience.solvers.tables.table_problem import (
 # method for Ex = e.
 
 
-MET = Search.settings.met
+@dataclass(frozen=True)
+class FactSettings:
+    """How long tables that meet facts are sought; by trial, no figures kept."""
 
-RESTORING_STEPS = 30
+    restoring_steps: int = 30
+    """Newton steps of the last correction."""
+    feasibility_steps: int = 20_000
+    """Steps towards a first table that meets them."""
 
-FEASIBILITY_STEPS = 20_000
+
+SETTINGS = FactSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +105,10 @@ class Facts:
 
 def first_table(facts: Facts, start: Array, *, total: float | None, allowed: NDArray[np.bool_] | None) -> Array:
     """The table nearest to the start, in relative entropy, that meets the facts; `Infeasible` where none does."""
+    met = Search.settings.met
     kind, remedy = "table of non-negative counts", "Correct them or the impossible cells"
     if not start.any():
-        facts.refuse_beyond(MET, start, kind=kind, remedy=remedy)
+        facts.refuse_beyond(met, start, kind=kind, remedy=remedy)
         return start
     fit = fit_measured_table(
         facts.operator,
@@ -110,14 +118,14 @@ def first_table(facts: Facts, start: Array, *, total: float | None, allowed: NDA
         total=total,
         allowed=allowed,
         tolerance=0.1,
-        noise_energy=max(0.5 * (MET * facts.size) ** 2, UNNOTICED * half_square(facts.values)),
-        max_steps=FEASIBILITY_STEPS,
+        noise_energy=max(0.5 * (met * facts.size) ** 2, SEARCH.hardly_matters * half_square(facts.values)),
+        max_steps=SETTINGS.feasibility_steps,
     )
     table = np.array(fit.counts)
-    if max(facts.misses(table)) > MET * facts.size and fit.objective > 0:
+    if max(facts.misses(table)) > met * facts.size and fit.objective > 0:
         corrected = restored(facts, total, allowed, table)
         table = corrected if max(facts.misses(corrected)) < max(facts.misses(table)) else table
-    share = MET if fit.objective > fit.gap else 1e3 * MET
+    share = met if fit.objective > fit.gap else 1e3 * met
     facts.refuse_beyond(share, table, kind=kind, remedy=remedy)
     return table
 
@@ -129,7 +137,7 @@ def restored(facts: Facts, total: float | None, allowed: NDArray[np.bool_] | Non
     best, fitted = table, problem.apply(table)
     least = float(np.abs(fitted - facts.values).max())
     nothing = np.zeros_like(facts.values)
-    for _ in range(RESTORING_STEPS):
+    for _ in range(SETTINGS.restoring_steps):
         if least <= 1e-14 * facts.size:
             break
         change = problem.adjoint(equations.solve(best, fitted, 1.0, nothing, fitted - facts.values))

@@ -31,11 +31,32 @@ from consilience.solvers.marginal_sums import MarginalSums
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-NEARLY = 0.95
-"""How much of the way to the end of an interval a step may take."""
 
-WEAK = 1e-4
-"""The curvature by which one-sided rows are first taken into account."""
+@dataclass(frozen=True)
+class RowSettings:
+    """How far steps go, and which matrices between rows are made; by trial, no figures kept, unless they are named."""
+
+    inside_interval: float = 0.95
+    """How much of the way to the end of an interval a step may take."""
+    weak: float = 1e-4
+    """The share of their curvature by which one-sided rows are first taken into account."""
+    most_rows: int = 5_000
+    """A larger matrix takes too long to factor."""
+    work_per_cell: int = 40
+    """The blocks' tables together may have this many times as many cells as the table."""
+    small_work: int = 20_000_000
+    """So many cells they may have whatever the table."""
+    largest_shared_map: int = 20_000_000
+    """Entries of the map between two queries' rows along one attribute, while it is made."""
+    rows_for_squares: int = 1_500
+    """For squares, whose equations conjugate gradients solve well, a factorisation is worth its rows³ up to so many
+    rows."""
+    ratio_for_squares: int = 20_000
+    """Or up to this multiple of cells · queries: there both took as long (3-way marginals of 23k cells, 3,080 rows: a
+    ratio of 36,000, and twice the time)."""
+
+
+SETTINGS = RowSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +130,7 @@ class RowCosts:
     def stand_in(self) -> "RowCosts":
         """Squares in place of all costs, for a first approximation; one-sided rows hardly count in it."""
         mean = np.where(self.slope > 0, 0.5 * self.slope**2, 0.0) + self.curvature
-        curvature = np.where(self.one_sided, WEAK * mean, mean)
+        curvature = np.where(self.one_sided, SETTINGS.weak * mean, mean)
         nobody = np.zeros_like(self.exact)
         return replace(self, slope=np.zeros_like(self.slope), curvature=curvature, one_sided=nobody)
 
@@ -181,7 +202,7 @@ class Components:
                 np.divide(-now, change, out=np.full(now.shape, np.inf), where=change < 0).min(initial=np.inf)
                 for now, change in zip(multipliers, changes, strict=True)
             ]
-        length = min(1.0, NEARLY * float(min(shares)))
+        length = min(1.0, SETTINGS.inside_interval * float(min(shares)))
         return above + length * changes[0], below + length * changes[1]
 
     def centred(self, residual: Array, barrier: float) -> Array:
@@ -209,23 +230,6 @@ class Components:
 # Attribute by attribute this is a linear map of D: F where only q has the attribute, H where only p has it, and where
 # both have it the map with rows (i, j) and entries F[i, v]·H[j, v]. So each block is one more Kronecker product,
 # applied to a small table, and all the small tables are summed from x together.
-
-
-MOST_ROWS = 5_000
-"""A larger matrix takes too long to factor."""
-
-MOST_WORK = 40
-"""The blocks' tables together may have this many times as many cells as the table."""
-
-SMALL_WORK = 20_000_000
-
-LARGEST_SHARED_MAP = 20_000_000
-"""Entries of the map between two queries' rows along one attribute, while it is made."""
-
-ROWS_FOR_SQUARES, RATIO_FOR_SQUARES = 1_500, 20_000
-"""For squares, whose equations conjugate gradients solve well, a factorisation is worth its rows³ up to so many rows,
-or up to this multiple of cells · queries: there both took as long (3-way marginals of 23k cells, 3,080 rows: a ratio of
-36,000, and twice the time)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +284,7 @@ class RowProducts:
 def are_affordable(shape: Sequence[int], queries: Sequence[Rows]) -> bool:
     """Whether the matrix is small enough to factor, and its blocks come from tables that are small enough to sum."""
     joint = any(len(query.maps) < len(query.axes) for query in queries)
-    if joint or sum(query.weights.size for query in queries) > MOST_ROWS:
+    if joint or sum(query.weights.size for query in queries) > SETTINGS.most_rows:
         return False
     pairs = itertools.combinations_with_replacement(queries, 2)
     work, largest = 0, 0
@@ -293,13 +297,14 @@ def are_affordable(shape: Sequence[int], queries: Sequence[Rows]) -> bool:
         ]
         entries = (here.rows * there.rows * here.columns for here, there in shared if not _both_identity(here, there))
         largest = max(largest, *entries, 0)
-    return largest <= LARGEST_SHARED_MAP and work <= max(SMALL_WORK, MOST_WORK * math.prod(shape))
+    most_work = max(SETTINGS.small_work, SETTINGS.work_per_cell * math.prod(shape))
+    return largest <= SETTINGS.largest_shared_map and work <= most_work
 
 
 def are_worth_factoring(shape: Sequence[int], queries: Sequence[Rows]) -> bool:
     """Whether, for squares, factoring the matrix is also faster than conjugate gradients."""
     rows = sum(query.weights.size for query in queries)
-    few = rows <= ROWS_FOR_SQUARES or rows**3 <= RATIO_FOR_SQUARES * math.prod(shape) * len(queries)
+    few = rows <= SETTINGS.rows_for_squares or rows**3 <= SETTINGS.ratio_for_squares * math.prod(shape) * len(queries)
     return few and are_affordable(shape, queries)
 
 

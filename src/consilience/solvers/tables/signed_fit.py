@@ -16,8 +16,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from consilience.errors import TooLarge
 from consilience.solvers.conjugate_gradients import shortest_least_squares
-from consilience.solvers.fit import Fit, Status
-from consilience.solvers.tables.measured_fit import MET, Facts
+from consilience.solvers.fit import SHARED, Fit, Status
+from consilience.solvers.tables.entropic_proximal_point import Search
+from consilience.solvers.tables.measured_fit import Facts
 from consilience.solvers.tables.table_problem import Operator, Problem, half_square
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -40,17 +41,26 @@ from consilience.solvers.tables.table_problem import Operator, Problem, half_squ
 
 Array = NDArray[np.float64]
 
-BLOCK_TRIES = 3
-"""So many block moves may fail to lower the number of wrong signs before cells are moved one by one."""
-MOST_SYSTEMS = 500
-CONDITION = 1e-10
-"""A pivot below this part of the largest one means that some cells are not determined."""
-SIGN = 1e-10
-"""What counts as a wrong sign, in units of the largest number of its kind."""
+
+@dataclass(frozen=True)
+class SquaresSettings:
+    """What tunes exact and signed least squares; by trial, no figures kept."""
+
+    block_tries: int = 3
+    """So many block moves may fail to lower the number of wrong signs before cells are moved one by one."""
+    most_systems: int = 500
+    """Systems that are solved before it is left to iterations."""
+    wrong_sign: float = 1e-10
+    """What counts as a wrong sign, in units of the largest number of its kind."""
+    largest_table: int = 512
+    """Up to so many cells the systems take less time than iterations."""
+    precision: float = 1e-13
+    """Of LSMR, relative to the target and the operator."""
+    singular: float = 1e-11
+    """An eigenvalue of EEᵀ this small, relative to the largest, counts as 0."""
 
 
-LARGEST_TABLE = 512
-"""Up to so many cells the systems take less time than iterations."""
+SETTINGS = SquaresSettings()
 
 
 def fit_exactly(
@@ -96,7 +106,7 @@ def determines_every_cell(gram: Array) -> bool:
         pivots = np.diagonal(np.linalg.cholesky(gram))
     except np.linalg.LinAlgError:
         return False
-    return bool(pivots.min(initial=np.inf) > np.sqrt(CONDITION) * pivots.max(initial=0.0))
+    return bool(pivots.min(initial=np.inf) > np.sqrt(SHARED.dependent) * pivots.max(initial=0.0))
 
 
 def exact_nonnegative_fit(gram: Array, linear: Array, *, total: float | None = None) -> tuple[Array, int] | None:
@@ -109,20 +119,20 @@ def exact_nonnegative_fit(gram: Array, linear: Array, *, total: float | None = N
     if total is not None and total <= 0.0:
         return np.zeros(linear.size), 0
     free = np.ones(linear.size, dtype=np.bool_)
-    fewest, tries = linear.size + 1, BLOCK_TRIES
-    for systems in range(1, MOST_SYSTEMS + 1):
+    fewest, tries = linear.size + 1, SETTINGS.block_tries
+    for systems in range(1, SETTINGS.most_systems + 1):
         solved = _solved(gram, linear, free, total)
         if solved is None:
             return None
         cells, slack = solved
-        wrong = np.where(
-            free, cells < -SIGN * np.abs(cells).max(), slack < -SIGN * max(np.abs(linear).max(), np.abs(slack).max())
-        )
+        largest_slack = max(np.abs(linear).max(), np.abs(slack).max())
+        sign = SETTINGS.wrong_sign
+        wrong = np.where(free, cells < -sign * np.abs(cells).max(), slack < -sign * largest_slack)
         count = int(np.count_nonzero(wrong))
         if count == 0:
             return np.maximum(cells, 0.0), systems
         if count < fewest:
-            fewest, tries = count, BLOCK_TRIES
+            fewest, tries = count, SETTINGS.block_tries
         elif tries > 0:
             tries -= 1
         else:
@@ -158,11 +168,6 @@ def _solved(gram: Array, linear: Array, free: NDArray[np.bool_], total: float | 
 # Least squares over tables that may hold negative counts, with exact facts: the shortest of all solutions.
 
 
-PRECISION = 1e-13
-SINGULAR = 1e-11
-"""An eigenvalue of EEᵀ this small, relative to the largest, counts as 0."""
-
-
 def fit_signed_table(
     operator: Operator,
     observed: Array,
@@ -191,7 +196,7 @@ def fit_signed_table(
 
     def solve(target: Array) -> tuple[Array, int]:
         found, taken = shortest_least_squares(
-            apply, adjoint, target, table.size, precision=PRECISION, most_steps=max_steps
+            apply, adjoint, target, table.size, precision=SETTINGS.precision, most_steps=max_steps
         )
         return found.reshape(table.shape), taken
 
@@ -234,9 +239,9 @@ class _Projection:
                 "use nonnegative=True, or fewer facts"
             )
         values, vectors = np.linalg.eigh(facts.products.of(problem.allowed_table()))
-        kept = values > SINGULAR * max(float(values[-1]), np.finfo(np.float64).tiny)
+        kept = values > SETTINGS.singular * max(float(values[-1]), np.finfo(np.float64).tiny)
         projection = _Projection(problem, facts, (vectors[:, kept] / values[kept]) @ vectors[:, kept].T)
-        facts.refuse_beyond(10.0 * MET, projection.shortest(), kind="table", remedy="Correct them")
+        facts.refuse_beyond(10.0 * Search.settings.met, projection.shortest(), kind="table", remedy="Correct them")
         return projection
 
     def shortest(self) -> Array:

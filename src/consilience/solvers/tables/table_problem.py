@@ -21,8 +21,33 @@ from consilience.solvers.tables.row_costs import RowProducts
 
 Array = NDArray[np.float64]
 
-COVER_STEPS = 30
-UNTOUCHED = 1e-12  # relative size below which a cell's image under Bᵀ counts as rounding
+
+@dataclass(frozen=True)
+class RowEquationSettings:
+    """How covers are sought and Newton's equations solved; by trial, no figures kept, unless a reason is named."""
+
+    cover_steps: int = 30
+    """Steps of conjugate gradients after a cover."""
+    untouched: float = 1e-12
+    """A cell's image under Bᵀ below this part of the largest counts as rounding."""
+    ridges: tuple[float, ...] = (1e-13, 1e-11, 1e-9, 1e-7, 1e-5)
+    """What is added to a matrix, relative to its diagonal, until it can be factored: rows that others imply need it."""
+    close: float = 1e-5
+    """How far conjugate gradients reduce the error of the equations."""
+    close_limit: int = 500
+    """In at most so many steps."""
+    rough: float = 1e-2
+    """The share of the first error's energy, so a tenth of the error, to which rough directions reduce it."""
+    rough_limit: int = 1000
+    """In at most so many steps."""
+    small_share: float = 0.1
+    """The energy of an error, in units of twice the divergence over ρ, that does not harm a stage's first direction."""
+
+
+SETTINGS = RowEquationSettings()
+
+SMALLEST = float(np.finfo(np.float64).tiny)
+ROUNDING = float(np.finfo(np.float64).eps)
 
 
 class Operator(Protocol):
@@ -96,7 +121,7 @@ class Problem:
 
 def offer_cover(problem: Problem, v: Array, image: Array) -> bool:
     """Gives the problem this cover unless it has one of as many cells; false if the image Bᵀv has a negative cell."""
-    rounding = UNTOUCHED * float(image.max(initial=0.0))
+    rounding = SETTINGS.untouched * float(image.max(initial=0.0))
     if image.min(initial=0.0) < -rounding:
         return False
     image[image <= rounding] = 0.0
@@ -122,11 +147,11 @@ def seek_cover(problem: Problem) -> None:
     def covers(at: Iterate) -> bool:
         nonlocal image, covered
         image += at.length * change
-        covered = at.steps > 0 and bool(np.all((image >= 0.5) | (np.abs(image) <= UNTOUCHED)))
+        covered = at.steps > 0 and bool(np.all((image >= 0.5) | (np.abs(image) <= SETTINGS.untouched)))
         return covered
 
     right = problem.apply(problem.allowed_table())
-    v = conjugate_gradients(product, right, unpreconditioned, covers, most_steps=COVER_STEPS).solution
+    v = conjugate_gradients(product, right, unpreconditioned, covers, most_steps=SETTINGS.cover_steps).solution
     ones = np.ones_like(v)
     found = [(ones, problem.adjoint(ones)), *([(v, image)] if covered else [])]
     for cover in sorted(found, key=_cost_of_cover):
@@ -140,7 +165,7 @@ def _cost_of_cover(cover: tuple[Array, Array]) -> float:
     Rows that are nearly collinear measure the total with weights of 10⁷ that cancel; such a cover proves nothing.
     """
     v, image = cover
-    touched = np.abs(image) > UNTOUCHED * float(np.abs(image).max(initial=0.0))
+    touched = np.abs(image) > SETTINGS.untouched * float(np.abs(image).max(initial=0.0))
     return inner(v, v) ** 0.5 / max(float(image.min(where=touched, initial=np.inf)), SMALLEST)
 
 
@@ -167,27 +192,6 @@ def half_square(residual: Array) -> float:
 # most ½eᵀdiag(stiffness)⁻¹e because H ≥ diag(stiffness). A caller who knows what its stage can use says so, in this
 # unit, and then a tenth of the first error is the most that is ever asked for: nearly collinear rows, of prefix sums or
 # trees, take some ten times as many steps to an accuracy that the next table makes worthless.
-
-
-RIDGES = (1e-13, 1e-11, 1e-9, 1e-7, 1e-5)
-"""What is added to a matrix, relative to its diagonal, until it can be factored: rows that others imply need it."""
-
-CLOSE = 1e-5
-"""How far conjugate gradients reduce the error of the equations."""
-
-CONJUGATE_GRADIENT_LIMIT = 500
-ROUGH_LIMIT = 1000
-
-
-ROUGH = 1e-2
-"""The share of the first error's energy, so a tenth of the error, to which rough directions reduce it."""
-
-SMALL_SHARE = 0.1
-"""The energy of an error, in units of twice the divergence over ρ, that does not harm a stage's first direction."""
-
-SMALLEST = float(np.finfo(np.float64).tiny)
-
-ROUNDING = float(np.finfo(np.float64).eps)
 
 
 @dataclass
@@ -236,7 +240,7 @@ class NewtonEquations:
         def stop(at: Iterate) -> bool:
             return close(at) or self.expired()
 
-        limit = CONJUGATE_GRADIENT_LIMIT if rough is None else ROUGH_LIMIT
+        limit = SETTINGS.close_limit if rough is None else SETTINGS.rough_limit
         return conjugate_gradients(product, residual, precondition, stop, most_steps=limit, start=guess).solution
 
     def _squares(self, counts: Array, fitted: Array) -> Array:
@@ -251,12 +255,12 @@ class NewtonEquations:
 def _closeness(stiffness: Array, target: Array, rough: float | None, *, guessed: bool) -> Callable[[Iterate], bool]:
     """When a solution by conjugate gradients is accurate enough (see `NewtonEquations.solve`)."""
     if rough is None:
-        return lambda at: at.energy <= CLOSE**2 * at.first_energy
-    goal = max((ROUNDING**2 if guessed else ROUGH) * inner(target, target / stiffness), rough)
+        return lambda at: at.energy <= SETTINGS.close**2 * at.first_energy
+    goal = max((ROUNDING**2 if guessed else SETTINGS.rough) * inner(target, target / stiffness), rough)
 
     def close(at: Iterate) -> bool:
         divergence = inner(at.solution, target - at.residual - stiffness * at.solution) if guessed else 0.0
-        return inner(at.residual, at.residual / stiffness) <= max(SMALL_SHARE * divergence, goal)
+        return inner(at.residual, at.residual / stiffness) <= max(SETTINGS.small_share * divergence, goal)
 
     return close
 
@@ -273,7 +277,7 @@ def factored_solution(
     if total is not None:
         matrix -= np.outer(fitted, fitted * (rho / total))
     exact = diagonal + stiffness
-    for ridge in RIDGES:
+    for ridge in SETTINGS.ridges:
         np.copyto(diagonal, exact + ridge * size)
         try:
             factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)

@@ -11,7 +11,7 @@ linear algebra.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -145,13 +145,21 @@ def slope_at(cost, count, state):  # pragma: no cover - compiled
 # part of the objective.
 
 
-LAST_PLACE = 2.0**-50
-"""About four units in the last place of a floating-point number."""
+class CertificateSettings(NamedTuple):
+    """What is rounding in a certificate, and how wide the first guess of duals is."""
 
-NEGLIGIBLE = 1e-14
+    last_place: float = 2.0**-50
+    """By which part of the largest count all counts may move: about four units in the last place of a number."""
+    negligible_gap: float = 1e-14
+    """The relative gap at which dividing the duals is no longer tried: about 45 units in the last place."""
+    broken: float = 1e-10
+    """A violation of more than this part of the largest count is no rounding. By trial; no figure kept."""
+    window: float = 2.0
+    """Beyond which dual none is expected, in units of the height times the mean slope; optima of sparse and of empty
+    histograms reach 1.4."""
 
-BROKEN = 1e-10
-"""A violation of more than this part of the largest count is no rounding."""
+
+SETTINGS = CertificateSettings()
 
 
 @dataclass(frozen=True)
@@ -181,8 +189,8 @@ def certify(layout: Layout, costs: Costs, counts: Array, duals: Array, *, bound:
     """What these duals prove of these counts, both in breadth-first order."""
     announce(_certify)
     objective, gap, violation, largest, linear, square = _certify(costs, layout.first, counts, duals, bound)
-    gap = min(gap, objective) if violation <= BROKEN * largest else np.inf
-    move = LAST_PLACE * largest
+    gap = min(gap, objective) if violation <= SETTINGS.broken * largest else np.inf
+    move = SETTINGS.last_place * largest
     return Certificate(objective, gap, violation, linear * move + square * move**2)
 
 
@@ -247,7 +255,7 @@ def _certify(costs, first, counts, duals, bound):  # pragma: no cover - compiled
         # Moving an exact count costs what its dual says.
         linear += cost.linear if cost.lower < cost.upper else abs(slope)
         square += cost.square
-    if divisor > 1 and gap > NEGLIGIBLE * objective:
+    if divisor > 1 and gap > SETTINGS.negligible_gap * objective:
         gap = min(gap, _gap_after_division(costs, first, counts, duals, divisor, bound))
     return objective, gap, violation, largest, linear, square
 
@@ -273,14 +281,10 @@ def _gap_after_division(costs, first, counts, duals, divisor, bound):  # pragma:
 # A wrong guess gives wrong states, which their certificate shows.
 
 
-WIDE = 2.0
-"""The guess, in units of the height times the mean slope; optima of sparse and of empty histograms reach 1.4."""
-
-
 def likely_window(layout: Layout, costs: Costs) -> float:
     """A dual beyond which no node of the optimum is expected."""
     announce(_mean_slope)
-    return WIDE * (layout.height + 1) * float(_mean_slope(costs, layout.first))
+    return SETTINGS.window * (layout.height + 1) * float(_mean_slope(costs, layout.first))
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -16,7 +16,7 @@ import numpy as np
 
 from consilience.kernels.compilation import announce
 from consilience.solvers.losses import Array
-from consilience.solvers.trees.certificate import BROKEN, LAST_PLACE, Certificate
+from consilience.solvers.trees.certificate import SETTINGS, Certificate
 from consilience.solvers.trees.layout import Layout
 from consilience.solvers.trees.states import Solution
 
@@ -44,8 +44,8 @@ def certify_equal_weights(
     """What `certify` says of such counts and duals, faster: there is one cost for all nodes."""
     announce(_certify)
     objective, gap, violation, largest = _certify(noisy, branching, counts, duals, nonnegative)
-    gap = min(gap, objective) if violation <= BROKEN * largest else np.inf
-    return Certificate(weight * objective, weight * gap, violation, weight * len(noisy) * LAST_PLACE * largest)
+    gap = min(gap, objective) if violation <= SETTINGS.broken * largest else np.inf
+    return Certificate(weight * objective, weight * gap, violation, weight * len(noisy) * SETTINGS.last_place * largest)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -195,7 +195,7 @@ def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> Solution:
     _rise_squares(layout.first, noisy, weights, counts, offsets, slopes)
     _descend_squares(layout.first, layout.roots, noisy, weights, counts, offsets, slopes, duals)
     objective, gap, largest, square = _sum_up_squares(layout.first, noisy, weights, counts, duals)
-    certificate = Certificate(objective, min(gap, objective), 0.0, square * (LAST_PLACE * largest) ** 2)
+    certificate = Certificate(objective, min(gap, objective), 0.0, square * (SETTINGS.last_place * largest) ** 2)
     return Solution(counts, duals, certificate, 1)
 
 

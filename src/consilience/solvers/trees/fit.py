@@ -36,8 +36,8 @@ from consilience.solvers.trees.closed_forms import certify_equal_weights, fit_eq
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes
 from consilience.solvers.trees.layout import Layout, complete_tree, contradiction_error, find_contradiction, forest
+from consilience.solvers.trees.states import SETTINGS as STATES
 from consilience.solvers.trees.states import (
-    TIGHT,
     Solution,
     TieRule,
     duals_from_states,
@@ -48,14 +48,21 @@ from consilience.solvers.trees.states import (
 )
 from consilience.solvers.trees.top_down import divide_top_down, rounded
 
-TOLERANCE = 1e-9
-"""The relative gap within which a fit has converged."""
 
-DEEP = 64
-"""Ancestors of the average node beyond which ropes are faster than stacked curves."""
+@dataclass(frozen=True)
+class TreeSettings:
+    """When a fit has converged, and which way it takes; by trial, no figures kept."""
 
-PATIENCE = 10**8
-"""Ancestors of all nodes together up to which stacked curves, which round less, are tried where ropes did not do."""
+    tolerance: float = 1e-9
+    """The relative gap within which a fit has converged."""
+    deep: int = 64
+    """Ancestors of the average node beyond which ropes are faster than stacked curves."""
+    most_ancestors: int = 10**8
+    """Ancestors of all nodes together up to which stacked curves, which round less, are tried where ropes did not
+    do."""
+
+
+SETTINGS = TreeSettings()
 
 
 def fit_tree(
@@ -224,7 +231,7 @@ def _fit(values: _Values, layout: Layout, options: _Options, *, branching: int |
     else:
         optimum = _fit_curved(layout, values, options)
     certificate, counts = optimum.certificate, optimum.counts
-    status = Status.CONVERGED if certificate.within(TOLERANCE) else Status.STALLED
+    status = Status.CONVERGED if certificate.within(SETTINGS.tolerance) else Status.STALLED
     stats = {"nodes": layout.nodes, **optimum.stats, "relative_gap": certificate.relative_gap}
     objective, gap = certificate.objective, certificate.gap
     if options.block is not None:
@@ -290,21 +297,21 @@ def _check_exact_counts(layout: Layout, values: _Values, options: _Options) -> N
 
 def _states(layout: Layout, costs: Costs, bound: float) -> tuple[NDArray[np.int8], str]:
     """The state of every node at the optimum, and the name of the way there."""
-    if layout.total_depth > DEEP * layout.nodes:
+    if layout.total_depth > SETTINGS.deep * layout.nodes:
         return states_by_ropes(layout, costs, bound), "ropes"
     return states_by_curves(layout, costs, bound), "curves"
 
 
 def _solve_curved(layout: Layout, costs: Costs, bound: float) -> tuple[Solution, str]:
     """The optimum of costs with curvature, and the name of the way there."""
-    if layout.total_depth > DEEP * layout.nodes:
+    if layout.total_depth > SETTINGS.deep * layout.nodes:
         solved = solve_pieces(layout, costs, states_by_ropes(layout, costs, bound), bound=bound)
-        if solved.certificate.within(TOLERANCE) or layout.total_depth > PATIENCE:
+        if solved.certificate.within(SETTINGS.tolerance) or layout.total_depth > SETTINGS.most_ancestors:
             return solved, "ropes"
         return solve_pieces(layout, costs, states_by_curves(layout, costs, bound), bound=bound), "curves"
     states = states_by_curves(layout, costs, bound, window=likely_window(layout, costs))
     solved = solve_pieces(layout, costs, states, bound=bound)
-    if not solved.certificate.gap <= TIGHT * solved.certificate.objective:
+    if not solved.certificate.gap <= STATES.tight * solved.certificate.objective:
         solved = solve_pieces(layout, costs, states_by_curves(layout, costs, bound), bound=bound)
     return solved, "curves"
 
@@ -314,7 +321,7 @@ def _fit_curved(layout: Layout, values: _Values, options: _Options) -> _Optimum:
     one_piece = options.loss.linear == 0 and not options.nonnegative and values.clipped is None
     if one_piece and values.exact is None and values.weights.min() > 0:
         free = solve_two_passes(layout, values.noisy, values.weights)
-        if free.certificate.gap <= TIGHT * free.certificate.objective:
+        if free.certificate.gap <= STATES.tight * free.certificate.objective:
             return _Optimum(free.counts, free.duals, free.certificate, {"method": "two passes", "steps": 1})
     costs, bound = _costs(layout, values, options), largest_count(values.noisy)
     if one_piece:

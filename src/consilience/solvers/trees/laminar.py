@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap, SumMap
+from consilience.solvers.trees.layout import SETTINGS
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Sets of cells of a table, written as layers: the sets of a layer are disjoint, so a cell has one number in each.
@@ -32,9 +33,6 @@ from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap
 ABSENT = -1
 
 NO_SETS = "it has entries other than 0 and 1"
-
-LARGEST_PATTERN = 1 << 27
-"""The most numbers that the layers of one axis may hold: half a gigabyte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,7 @@ def axis_pattern(each: LinearMap) -> AxisPattern | str:
     if isinstance(each, SumMap):
         return AxisPattern(np.zeros((columns, 1), dtype=np.int32), np.array([columns], dtype=np.int64))
     if isinstance(each, PrefixMap):
-        if columns * columns > LARGEST_PATTERN:
+        if columns * columns > SETTINGS.largest_pattern:
             return f"its {columns:,} prefixes lie one in another, more deeply than can be kept in memory"
         row, code = np.arange(columns, dtype=np.int32), np.arange(columns, dtype=np.int32)[:, None]
         return AxisPattern(np.where(row >= code, row, np.int32(ABSENT)), np.arange(1, columns + 1, dtype=np.int64))
@@ -63,7 +61,7 @@ def axis_pattern(each: LinearMap) -> AxisPattern | str:
         return "its ranges overlap each other"
     if isinstance(each, SparseMap):
         return _sparse_pattern(each.matrix)
-    if not each.nonnegative or each.lattice_bits or each.rows * columns > LARGEST_PATTERN:
+    if not each.nonnegative or each.lattice_bits or each.rows * columns > SETTINGS.largest_pattern:
         return NO_SETS
     return _sparse_pattern(sp.csr_array(each.dense()))
 
@@ -79,7 +77,7 @@ def _sparse_pattern(matrix: Any) -> AxisPattern | str:
     rows, columns = matrix.shape
     layer = np.empty(rows, dtype=np.int32)
     layers = int(_deal(matrix.indptr, matrix.indices, np.zeros(columns, dtype=np.int32), layer))
-    if layers * columns > LARGEST_PATTERN:
+    if layers * columns > SETTINGS.largest_pattern:
         return f"a value is in {layers:,} of its sets, more than can be kept in memory"
     rows_of = np.full((columns, max(layers, 1)), ABSENT, dtype=np.int32)
     _place(matrix.indptr, matrix.indices, layer, rows_of)

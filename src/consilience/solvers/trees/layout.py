@@ -14,14 +14,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.compilation import announce
-from consilience.solvers.fit import Infeasible
+from consilience.solvers.fit import SHARED, Infeasible
 from consilience.solvers.losses import Array
 
-LARGEST_FOREST = 1 << 25
-"""The most nodes that are fitted at once: a binary tree over 2²⁴ leaves."""
 
-BYTES_PER_NODE = 300
-"""What the solvers hold at their peak, measured on trees with a million leaves."""
+@dataclass(frozen=True)
+class ForestSettings:
+    """How large forests, and the families of sets that become forests, may be."""
+
+    largest_forest: int = 1 << 25
+    """The most nodes that are fitted at once: a binary tree over 2²⁴ leaves."""
+    bytes_per_node: int = 300
+    """What the solvers hold at their peak, measured on trees with a million leaves."""
+    largest_pattern: int = 1 << 27
+    """The most numbers, of four bytes, that the layers of one axis of a family may hold: half a gigabyte."""
+
+
+SETTINGS = ForestSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +195,10 @@ def _check_branching(branching: int) -> None:
 def _check_size(nodes: int) -> None:
     if nodes < 1:
         raise DeclarationError("there are no noisy values; give at least one")
-    if nodes > LARGEST_FOREST:
+    if nodes > SETTINGS.largest_forest:
         raise TooLarge(
-            f"a forest of {nodes:,} nodes would need about {nodes * BYTES_PER_NODE / 1e9:.0f} GB of memory; at most "
-            f"{LARGEST_FOREST:,} nodes are fitted at once. Fit its trees apart"
+            f"a forest of {nodes:,} nodes would need about {nodes * SETTINGS.bytes_per_node / 1e9:.0f} GB of memory; "
+            f"at most {SETTINGS.largest_forest:,} nodes are fitted at once. Fit its trees apart"
         )
 
 
@@ -201,9 +210,6 @@ def _check_size(nodes: int) -> None:
 # contradict each other where that point lies outside what the children can reach; without such a node they can all be
 # met.
 
-
-ROUNDED = 1e-9
-"""Exact counts that miss each other by this part of the largest are taken for rounded."""
 
 SHOWN = 6
 
@@ -222,7 +228,7 @@ def find_contradiction(layout: Layout, noisy: Array, exact: NDArray[np.bool_], *
     largest = float(np.abs(noisy[exact]).max(initial=0.0))
     floor = 0.0 if nonnegative else -np.inf
     low, high = np.empty(layout.nodes), np.empty(layout.nodes)
-    node = int(_first_out_of_reach(layout.first, noisy, exact, floor, ROUNDED * largest, low, high))
+    node = int(_first_out_of_reach(layout.first, noisy, exact, floor, SHARED.contradiction * largest, low, high))
     return [] if node < 0 else [node, *_nearest_exact(layout, exact, node)]
 
 

@@ -56,14 +56,24 @@ RESPONSE = np.dtype(
 )
 """A_v and S_v; where S_v = 0, between which steps in dual node v stands still; and the step in dual."""
 
-TIGHT = 1e-13
-"""The relative gap at which steps end."""
 
-MOST_MENDED = 3
+class StateSettings(NamedTuple):
+    """When steps end, and which slopes are the same; by trial, no figures kept, unless a reason is named."""
 
-VANISHING = 1e-60
-"""The curvature of a free leaf that has none, in units of the least there is: too little to change any other count, and
-enough to share a parent's count evenly among several such leaves."""
+    tight: float = 1e-13
+    """The relative gap at which steps end: about 450 units in the last place."""
+    most_mended: int = 3
+    """How often states are mended."""
+    vanishing: float = 1e-60
+    """The curvature of a free leaf that has none, in units of the least there is: too little to change any other count,
+    and enough to share a parent's count evenly among several such leaves."""
+    same_slope: float = 1e-11
+    """Slopes that differ by less, in units of the weight, are the same."""
+    rounded_dual: float = 1e-14
+    """And so are those that differ by this part of a dual, which is what rounding does to it."""
+
+
+SETTINGS = StateSettings()
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
@@ -193,7 +203,7 @@ def begin(costs, first, counts):  # pragma: no cover - compiled
             counts[v] = 0.0
             for c in range(first[v], first[v + 1]):
                 counts[v] += counts[c]
-    return VANISHING * least if least < np.inf else 1.0
+    return SETTINGS.vanishing * least if least < np.inf else 1.0
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -261,12 +271,12 @@ def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, boun
     start = Solution(counts, np.zeros(layout.nodes), Certificate(np.inf, np.inf, np.inf, 0.0), 0)
     best = latest = _step(layout, costs, states, start, vanishing=vanishing, bound=bound)
     mended = 0
-    while not best.certificate.gap <= TIGHT * best.certificate.objective:
+    while not best.certificate.gap <= SETTINGS.tight * best.certificate.objective:
         latest = _step(layout, costs, states, latest, vanishing=vanishing, bound=bound)
         helped = latest.certificate.gap < 0.5 * best.certificate.gap
         if latest.certificate.gap < best.certificate.gap:
             best = latest
-        if mended == MOST_MENDED:
+        if mended == SETTINGS.most_mended:
             break
         if not helped:
             restate(costs, layout.first, latest.counts, latest.duals, states)
@@ -304,12 +314,6 @@ def _step(
 
 TieRule = Literal["min-l2", "proportional", "vertex"]
 
-SAME = 1e-11
-"""Slopes that differ by less, in units of the weight, are the same."""
-
-ROUNDED = 1e-14
-"""And so are those that differ by what rounding does to a dual."""
-
 
 def optimal_box(costs: Costs, duals: Array, slopes: Array) -> tuple[Array, Array]:
     """Between which counts each node may lie in an L1 optimum, as far as its own slope says."""
@@ -337,7 +341,7 @@ def _bound_by_slope(costs, duals, slopes, lower, upper):  # pragma: no cover - c
         if cost.lower >= cost.upper:
             lower[v], upper[v] = cost.lower, cost.upper
             continue
-        near = SAME * cost.linear + ROUNDED * abs(duals[v])
+        near = SETTINGS.same_slope * cost.linear + SETTINGS.rounded_dual * abs(duals[v])
         sigma = -cost.linear_below
         kink = max(cost.noisy, cost.lower)
         lower[v], upper[v] = kink, kink

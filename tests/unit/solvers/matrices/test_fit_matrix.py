@@ -1,6 +1,7 @@
 """`fit_matrix` against linear programmes, active sets and other ways through itself."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -242,9 +243,9 @@ def matrix_of(product: Kronecker) -> np.ndarray:
 @pytest.mark.parametrize("product", PRODUCTS, ids=range(len(PRODUCTS)))
 def test_kronecker_products_equal_their_matrices(product, loss, way, monkeypatch):
     if way != "written out":
-        monkeypatch.setattr(matrix_fit, "WRITTEN_OUT", 0)
+        monkeypatch.setattr(matrix_fit, "SETTINGS", replace(matrix_fit.SETTINGS, written_out=0))
     if way == "iterated":
-        monkeypatch.setattr(matrix_fit, "FACTORED", 0)
+        monkeypatch.setattr(matrix_fit, "SETTINGS", replace(matrix_fit.SETTINGS, factored=0))
     rng = np.random.default_rng(5)
     noisy = product.apply(rng.poisson(2, product.shape_in).astype(float)) + rng.laplace(0, 2, product.shape_out)
     weights = rng.choice([0.5, 1.0], product.shape_out)
@@ -266,8 +267,8 @@ def test_kronecker_products_equal_their_matrices(product, loss, way, monkeypatch
 
 
 def test_steps_that_run_out_are_reported(monkeypatch):
-    monkeypatch.setattr(matrix_fit, "WRITTEN_OUT", 0)
-    monkeypatch.setattr(matrix_fit, "FACTORED", 0)
+    monkeypatch.setattr(matrix_fit, "SETTINGS", replace(matrix_fit.SETTINGS, written_out=0))
+    monkeypatch.setattr(matrix_fit, "SETTINGS", replace(matrix_fit.SETTINGS, factored=0))
     rng = np.random.default_rng(6)
     product = PRODUCTS[0]
     fit = fit_matrix(product, rng.normal(size=product.shape_out), loss="l1", tolerance=1e-9, max_steps=3)
@@ -276,13 +277,13 @@ def test_steps_that_run_out_are_reported(monkeypatch):
 
 
 def test_a_product_with_many_more_rows_than_cells_is_solved_exactly(monkeypatch):
-    monkeypatch.setattr(matrix_fit, "WRITTEN_OUT", 1_000_000)
+    monkeypatch.setattr(matrix_fit, "SETTINGS", replace(matrix_fit.SETTINGS, written_out=1_000_000))
     rng = np.random.default_rng(7)
     product = Kronecker((AllRangesMap(9), AllRangesMap(9), IdentityMap(2)))
     cells = rng.poisson(1, product.shape_in).astype(float)
     noisy = product.apply(cells) + rng.laplace(0, 3, product.shape_out)
     fit = fit_matrix(product, noisy, loss="l1")
-    assert int(np.prod(product.shape_out)) * int(np.prod(product.shape_in)) > matrix_fit.WRITTEN_OUT / 2
+    assert int(np.prod(product.shape_out)) * int(np.prod(product.shape_in)) > matrix_fit.SETTINGS.written_out / 2
     assert fit.gap <= 1e-8 * fit.objective
     assert fit.objective <= float(np.abs(product.apply(cells) - noisy).sum())
 

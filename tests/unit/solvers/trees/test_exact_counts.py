@@ -1,5 +1,7 @@
 """Counts that are known exactly are kept; the rest is fitted as if by a general solver; contradictions are named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -126,7 +128,7 @@ def test_ropes_keep_exact_counts_like_curves(seed, loss, monkeypatch):
     parent, noisy, weights, exact, nonnegative = random_problem(seed)
     options = {"loss": loss, "weights": weights, "exact": exact, "nonnegative": nonnegative}
     curves = fit_forest(noisy, parent, **options)
-    monkeypatch.setattr(tree_fit, "DEEP", -1)
+    monkeypatch.setattr(tree_fit, "SETTINGS", replace(tree_fit.SETTINGS, deep=-1))
     ropes = fit_forest(noisy, parent, **options)
     assert ropes.objective == pytest.approx(curves.objective, rel=1e-9, abs=1e-9)
     assert ropes.status is Status.CONVERGED

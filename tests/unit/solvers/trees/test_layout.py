@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.trees.layout import LARGEST_FOREST, complete_tree, forest, histogram_parents
+from consilience.solvers.trees.layout import SETTINGS, complete_tree, forest, histogram_parents
 
 
 def parents_in(layout):
@@ -102,4 +102,4 @@ def test_nothing_to_fit_and_too_much_to_fit_are_refused():
     with pytest.raises(DeclarationError, match="0 cells"):
         histogram_parents(0, 2)
     with pytest.raises(TooLarge, match="GB of memory"):
-        complete_tree(4 * LARGEST_FOREST - 1, 2)
+        complete_tree(4 * SETTINGS.largest_forest - 1, 2)
