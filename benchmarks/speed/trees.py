@@ -4,8 +4,10 @@ A sparse histogram with Laplace noise on every node of a binary tree. What a sol
 (its leaves, clipped at 0 and summed) before it is judged. Peers get the problem in the form that is usual for them;
 where we know a form that suits them better, they get that too, in a row of its own.
 
-The targets are ratios for 2^16 leaves. Growth is measured in processes of their own, for their peak memory, as the best
-of at least nine runs; `exponent` is the growth of the time per growth of the tree since the first size.
+The targets are ratios for 2^16 leaves. Deep trees have a million nodes: a path, where every count is the same, and a
+caterpillar, a path with a leaf at every node of it; the target is the time of the path. Growth is measured in processes
+of their own, for their peak memory, as the best of at least nine runs; `exponent` is the growth of the time per growth
+of the tree since the first size.
 """
 
 import math
@@ -18,12 +20,13 @@ import scipy.sparse as sp
 from benchmarks.peers import clarabel_solver, ortools_flow, osqp_solver, scipy_linprog
 from benchmarks.speed.timing import PEER_LIMIT, Own, Peer, Solve, best_time, in_own_process, own_time, peer_row
 from consilience.solvers.losses import Loss
-from consilience.solvers.trees.fit import fit_tree
+from consilience.solvers.trees.fit import fit_forest, fit_tree
 
 __all__ = ["best_time", "made_consistent", "noisy_tree", "run", "sums", "weights_of"]
 
 SEED, BRANCHING = 16, 2
 JUDGED, LARGEST, EXPONENT, MEGABYTES = 16, 20, 1.15, 1000
+DEEP_NODES, DEEP_SECONDS = 1_000_000, 10
 
 WORKER = """
 import json, sys, time
@@ -49,8 +52,12 @@ OURS: dict[str, dict[str, Any]] = {
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows for the peers at one size, then rows for our own growth."""
-    return [*against_peers(12 if quick else 16), *growth((10, 12, 14) if quick else (14, 16, 18, 20))]
+    """Rows for the peers at one size, then rows for deep trees and for our own growth."""
+    return [
+        *against_peers(12 if quick else 16),
+        *deep_trees(DEEP_NODES // 100 if quick else DEEP_NODES),
+        *growth((10, 12, 14) if quick else (14, 16, 18, 20)),
+    ]
 
 
 def noisy_tree(height: int) -> np.ndarray:
@@ -144,6 +151,25 @@ def _peers(noisy: np.ndarray, weights: np.ndarray) -> dict[str, list[Peer]]:
             Peer(osqp_solver.NAME, "osqp", rescaled(osqp_solver.least_squares, equations, units, ones, **limit), 12)
         ],
     }
+
+
+def deep_trees(nodes: int) -> list[dict[str, Any]]:
+    """L1 with min-l2 ties on trees as deep as trees can be."""
+    rng, places = np.random.default_rng(SEED), np.arange(nodes)
+    noisy = rng.integers(0, 50, nodes) + rng.laplace(0, 5, nodes)
+    weights = rng.uniform(0.1, 0.3, nodes)
+    rows = []
+    for name, parent in (("path", places - 1), ("caterpillar", np.where(places > 0, (places - 1) // 2 * 2, -1))):
+        fit_forest(noisy[:8], parent[:8], loss="l1", weights=weights[:8])
+
+        def fitted(parent: np.ndarray = parent) -> Any:
+            return fit_forest(noisy, parent, loss="l1", weights=weights, ties="min-l2")
+
+        row = own_time(f"tree, L1, min-l2 ties, {name} of {nodes:,} nodes", fitted).row()
+        if name == "path" and nodes == DEEP_NODES:
+            row |= {"target": f"<= {DEEP_SECONDS} s", "met": "yes" if row["seconds"] <= DEEP_SECONDS else "no"}
+        rows.append(row)
+    return rows
 
 
 def growth(heights: tuple[int, ...]) -> list[dict[str, Any]]:

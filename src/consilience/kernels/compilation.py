@@ -18,6 +18,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+@cache
 def announce(kernel: Any) -> None:
     """Say that a kernel is about to be compiled, unless it is compiled already or lies in the cache on disk."""
     if kernel.signatures or _is_cached(kernel):

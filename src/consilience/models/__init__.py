@@ -4,5 +4,4 @@ scopes ──► junction_trees ──► program ──► oracle: potentials t
 model ──► elimination, factored_queries: any query                            (elimination_plans, tables)
       └─► sampling: records
 fitting/ : the model of least cost behind measured rows
-belief_propagation : pseudo-marginals where no junction tree is small enough  (region_graphs)
 """

@@ -199,9 +199,7 @@ class MarginalBasis:
             walsh_transform(cells.reshape(1, -1))
             return cells
         half = np.zeros(self._half_cells, dtype=np.complex128)
-        for mirrored, factor in ((self._own, 1 - 1j), (self._mirror, 1 + 1j)):
-            inside = mirrored.sign > 0
-            half[mirrored.index[inside]] += 0.5 * factor * coordinates[inside]
+        _add_hermitian(coordinates, self._own.place, self._mirror.place, half)
         wave = scipy.fft.irfftn(
             half.reshape(*self._half_shape, self._binary),
             s=self._several,
@@ -210,23 +208,25 @@ class MarginalBasis:
             overwrite_x=True,
         )
         cells = np.ascontiguousarray(wave).reshape(-1, self._binary)
-        walsh_transform(cells)
+        if self._binary > 1:
+            walsh_transform(cells)
         return cells.reshape(-1)
 
     def gram(self, diagonal: Vector) -> NDArray[np.float64]:
         """Φ D Φᵀ for a diagonal D."""
-        spectrum = self._transform(diagonal)
-        if not self._several:
-            return spectrum[self._differences]
-        imaginary = np.concatenate([spectrum.imag, -spectrum.imag])
-        matrix = spectrum.real[self._differences]
-        matrix -= imaginary[self._sums]
+        matrix = np.empty((self.rows, self.rows))
+        announce(_gram)
+        if self._several:
+            _gram(self._transform(diagonal), *self._pairs, matrix)
+        else:
+            _gram_of_bits(self._transform(diagonal), self.frequencies, matrix)
         return matrix
 
     def _transform(self, cells: Vector) -> Any:
         """The Fourier transform over all axes, flat; only one of u and −u is kept where they differ."""
         waves = np.array(cells).reshape(-1, self._binary)
-        walsh_transform(waves)
+        if self._binary > 1:
+            walsh_transform(waves)
         if not self._several:
             return waves.reshape(-1)
         table = waves.reshape(*self._several, self._binary)
@@ -252,7 +252,11 @@ class MarginalBasis:
             index *= length
             index += np.where(kept, code, (size - code) % size)
         index = index * self._binary + codes[-1]
-        return Found(index.astype(np.int32 if self._half_cells < 2**31 else np.int64), np.where(kept, 1, -1))
+        return Found(index.astype(self._index_type), np.where(kept, 1, -1))
+
+    @property
+    def _index_type(self) -> type[np.signedinteger]:
+        return np.int32 if self._half_cells < 2**31 else np.int64
 
     @cached_property
     def _own(self) -> "Found":
@@ -264,22 +268,13 @@ class MarginalBasis:
         return self._find([*several, self._codes[-1]])
 
     @cached_property
-    def _differences(self) -> NDArray[np.integer]:
-        """The place of u − v in the spectrum, for every pair of rows; the real part is that of v − u too."""
-        return self._find(self._pairs(-1)).index
-
-    @cached_property
-    def _sums(self) -> NDArray[np.integer]:
-        """The place of u + v in the imaginary parts followed by their negatives."""
-        found = self._find(self._pairs(1))
-        return found.index + np.where(found.sign > 0, 0, self._half_cells).astype(found.index.dtype)
-
-    def _pairs(self, sign: int) -> list[NDArray[np.int64]]:
-        several = [
-            (code[:, None] + sign * code[None, :]) % size
-            for code, size in zip(self._codes, self._several, strict=False)
-        ]
-        return [*several, self._codes[-1][:, None] ^ self._codes[-1][None, :]]
+    def _pairs(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """The places of u − v and of u + v for every pair of rows, those of a lower triangle, row by row."""
+        size = self.rows * (self.rows + 1) // 2
+        differences, sums = (np.empty(size, dtype=self._index_type) for _ in range(2))
+        codes, sizes = np.stack(self._codes, axis=1).astype(np.int64), np.array(self._several, dtype=np.int64)
+        _pair_places(codes, sizes, self._binary, differences, sums)
+        return differences, sums
 
 
 @dataclass(frozen=True)
@@ -288,3 +283,74 @@ class Found:
 
     index: NDArray[np.integer]
     sign: NDArray[np.integer]
+
+    @cached_property
+    def place(self) -> NDArray[np.integer]:
+        """The places of those that are not conjugates; −1 for the others."""
+        return np.where(self.sign > 0, self.index, -1)
+
+
+# Kernels. A place p of a spectrum is noted as p where the number itself stands there, and as −1 − p where its conjugate
+# does. Only the triangle of i ≥ j is looked up.
+
+
+@numba.njit(nogil=True, cache=True)
+def _pair_places(codes, sizes, binary, differences, sums):  # pragma: no cover - compiled
+    """Fill in where u − v and u + v stand; rows of `codes` are the frequencies, axis by axis, then their bits."""
+    axes = sizes.shape[0]
+    half = sizes[axes - 1] // 2
+    at = 0
+    for i in range(codes.shape[0]):
+        for j in range(i + 1):
+            bits = codes[i, axes] ^ codes[j, axes]
+            differences[at], _ = _place(codes[i], codes[j], -1, sizes, half)
+            sums[at], kept = _place(codes[i], codes[j], 1, sizes, half)
+            differences[at] = differences[at] * binary + bits
+            sums[at] = sums[at] * binary + bits
+            if not kept:
+                sums[at] = -1 - sums[at]
+            at += 1
+
+
+@numba.njit(nogil=True, cache=True)
+def _place(one, other, sign, sizes, half):  # pragma: no cover - compiled
+    """The place of u + sign·v, or of its negative where that is the one that is kept, and whether it is kept itself."""
+    axes = sizes.shape[0]
+    kept = (one[axes - 1] + sign * other[axes - 1]) % sizes[axes - 1] <= half
+    turn = 1 if kept else -1
+    place = 0
+    for axis in range(axes):
+        length = sizes[axis] if axis < axes - 1 else half + 1
+        place = place * length + turn * (one[axis] + sign * other[axis]) % sizes[axis]
+    return place, kept
+
+
+@numba.njit(nogil=True, cache=True)
+def _gram(spectrum, differences, sums, matrix):  # pragma: no cover - compiled
+    """Re F[u − v] − Im F[u + v] for every pair of rows."""
+    at = 0
+    for i in range(matrix.shape[0]):
+        for j in range(i + 1):
+            place = sums[at]
+            imaginary = spectrum[place].imag if place >= 0 else -spectrum[-1 - place].imag
+            matrix[i, j] = matrix[j, i] = spectrum[differences[at]].real - imaginary
+            at += 1
+
+
+@numba.njit(nogil=True, cache=True)
+def _gram_of_bits(spectrum, frequencies, matrix):  # pragma: no cover - compiled
+    """F[u xor v] for every pair of rows."""
+    for i in range(matrix.shape[0]):
+        for j in range(i + 1):
+            matrix[i, j] = matrix[j, i] = spectrum[frequencies[i] ^ frequencies[j]]
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_hermitian(coordinates, own, mirror, half):  # pragma: no cover - compiled
+    """Add λ(1 − j)/2 at each frequency and λ(1 + j)/2 at its negative, where they are kept."""
+    for row in range(coordinates.shape[0]):
+        part = 0.5 * coordinates[row]
+        if own[row] >= 0:
+            half[own[row]] += complex(part, -part)
+        if mirror[row] >= 0:
+            half[mirror[row]] += complex(part, part)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge
 from consilience.solvers.fit import Fit, Status
+from consilience.solvers.marginal_tables.dual_methods import SMALL, NormalEquations
 from consilience.solvers.marginal_tables.table_fit import fit_table
 
 LOSSES = ("l1", "l2", "elastic")
@@ -407,6 +408,22 @@ def test_tables_beyond_the_memory_limit_are_refused_before_they_are_tried():
     table = np.ones((50, 50))
     with pytest.raises(TooLarge, match="2,500 cells to 99 independent"):
         fit_table(table, all_marginals(table, 1), memory_limit=100_000)
+
+
+@pytest.mark.parametrize("size", [*range(1, 14), 50, SMALL + 1])
+def test_systems_are_solved_as_by_elimination(size):
+    rng = np.random.default_rng(size)
+    roots = rng.normal(size=(size, size + 3))
+    matrix, right = roots @ roots.T, rng.normal(size=size)
+    expected = np.linalg.solve(matrix + np.diag(np.full(size, 0.5)), right)
+    np.testing.assert_allclose(NormalEquations(matrix, 0.5).solve(right), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_system_that_is_singular_gets_a_solution_if_there_is_one():
+    roots = np.random.default_rng(3).normal(size=(9, 4))
+    right = roots @ np.arange(4.0)
+    solution = NormalEquations(roots @ roots.T).solve(right)
+    np.testing.assert_allclose(roots @ (roots.T @ solution), right, atol=1e-6)
 
 
 @pytest.mark.slow
