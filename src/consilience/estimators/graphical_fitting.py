@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
@@ -20,7 +20,14 @@ from consilience.marginals.table_stacks import stored_order
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.first_order import AcceleratedDescent, Direct, DualAveraging, MirrorDescent
 from consilience.models.fitting.fit_model import ModelFit, Optimiser, Proximal, fit_model
-from consilience.models.fitting.least_risk import fit_least_risk
+from consilience.models.fitting.least_risk import (
+    TWINS_OF_OPTIMUM,
+    LeastRiskFit,
+    fit_least_risk,
+    free_numbers,
+    is_beyond_noise,
+    risk_of_optimum,
+)
 from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, RowLoss
 from consilience.models.fitting.retraced_fits import RetracedFit, Way
 from consilience.models.junction_trees import JunctionTree
@@ -45,12 +52,13 @@ LARGEST_TREE = 100_000_000
 SMALLEST_TOTAL = 1e-9
 """What a public total of 0 is taken for: a model has some record."""
 
-MOST_RISK_STEPS = 400
+MOST_RISK_STEPS = 300
 """Where the estimated error still falls after so many steps, noise hardly matters, and the optimum itself is found."""
 
-ALLOWANCE = 5.0
-"""A fit of least estimated error costs at most what noise does, but for so many times the root of that: three standard
-deviations of Laplace noise. Beyond it the search has ended too early, and the optimum itself is found."""
+NEARLY_ALL = 0.9
+"""A fit that has taken in this share of the noise that a model can take in is nearly the optimum, which may then have
+the smaller error: it is found as well, and the estimated errors are compared, with no more work than the search took.
+"""
 
 OPTIMISERS = {
     "proximal": Proximal(),
@@ -178,7 +186,8 @@ class Fitting:
         """This fit, to end where another one ended."""
         oracle = self._oracle(self._total()[0])
         start, noise = self._centre(oracle.layout), float(fitted.stats["degrees_of_freedom"])
-        return RetracedFit(oracle, self._rows(oracle.layout), self._costs.observed, start, noise, MOST_RISK_STEPS)
+        steps = 2 * MOST_RISK_STEPS  # with other noise the same way may take more of them
+        return RetracedFit(oracle, self._rows(oracle.layout), self._costs.observed, start, noise, steps)
 
     def _oracle(self, total: float) -> MarginalOracle:
         return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
@@ -271,23 +280,31 @@ class Fitting:
         first = self._centre(oracle.layout) if start is None else self._carried(oracle.layout, start)
         if self._stop == "least-risk" and not to_the_end:
             return self._least_risk(oracle, rows, first, report)
-        return self._converge(oracle, rows, first, report)
+        max_steps, time_limit = self.settings.max_steps, self.settings.time_limit
+        return self._described(self._converge(oracle, rows, self._costs, first, report, max_steps, time_limit))
 
-    def _converge(self, oracle: MarginalOracle, rows: MeasuredRows, first: Array, report: Report | None) -> Found:
-        return self._described(
-            fit_model(
-                oracle,
-                rows,
-                self._costs,
-                optimiser=self._optimiser(kinks=bool(self._costs.slope.any())),
-                stop="noise" if self._stop == "noise" else "converged",
-                tolerance=self.settings.tolerance,
-                max_steps=self.settings.max_steps,
-                time_limit=self.settings.time_limit,
-                start=first,
-                names=[self.problem.names[place] for place in self._kept],
-                progress=report,
-            )
+    def _converge(
+        self,
+        oracle: MarginalOracle,
+        rows: MeasuredRows,
+        costs: RowCosts,
+        first: Array,
+        report: Report | None,
+        max_steps: int,
+        time_limit: float | None,
+    ) -> ModelFit:
+        return fit_model(
+            oracle,
+            rows,
+            costs,
+            optimiser=self._optimiser(kinks=bool(costs.slope.any())),
+            stop="noise" if self._stop == "noise" else "converged",
+            tolerance=self.settings.tolerance,
+            max_steps=max_steps,
+            time_limit=time_limit,
+            start=first,
+            names=[self.problem.names[place] for place in self._kept],
+            progress=report,
         )
 
     def _custom(
@@ -329,30 +346,43 @@ class Fitting:
         reason = self._reason_against_least_risk()
         if reason is not None:
             raise DeclarationError(f'stop="least-risk" cannot be used, because {reason}; choose another stop')
-        costs = self._costs
-        sizes = [self.problem.weights[place].size for place in self._kept]
-        laws = [self.problem.is_laplace(place) for place in self._kept]
+        costs, settings, began = self._costs, self.settings, time.monotonic()
+        laplace = np.repeat(
+            [self.problem.is_laplace(place) for place in self._kept],
+            [self.problem.weights[place].size for place in self._kept],
+        )
+        scopes = [self.problem.queries[place].scope for place in self._kept]
+        most = min(free_numbers(scopes, self.problem.domain.shape), costs.observed.size)
         fit = fit_least_risk(
             oracle,
             rows,
             costs.observed,
-            np.repeat(laws, sizes),
+            laplace,
             start=first,
-            max_steps=min(self.settings.max_steps, MOST_RISK_STEPS),
-            time_limit=self.settings.time_limit,
+            most=most,
+            max_steps=min(settings.max_steps, MOST_RISK_STEPS),
+            time_limit=settings.time_limit,
             progress=report,
         )
-        limit = self.settings.time_limit
-        late = limit is not None and fit.seconds > limit
-        residual = rows.apply(fit.marginals) - costs.observed
-        beyond = costs.value(residual) > costs.expected + ALLOWANCE * math.sqrt(costs.expected)
-        if (fit.limited or beyond) and not late and fit.steps < self.settings.max_steps:
-            return self._converge(oracle, rows, np.zeros(oracle.layout.size), report)
+        late = settings.time_limit is not None and fit.seconds > settings.time_limit
+        objective = costs.value(rows.apply(fit.marginals) - costs.observed)
+        beyond = is_beyond_noise(objective, costs.expected)
+        unfinished = fit.limited or fit.full or beyond  # the estimated error was still falling
+        if (unfinished or fit.freedom >= NEARLY_ALL * most) and not late and fit.steps < settings.max_steps:
+            few = min(settings.max_steps, fit.oracle_calls // (1 + TWINS_OF_OPTIMUM))
+
+            def optimum(observed: Array, max_steps: int = few) -> ModelFit:
+                left = None if settings.time_limit is None else began + settings.time_limit - time.monotonic()
+                nothing, moved = np.zeros(oracle.layout.size), replace(costs, observed=observed)
+                return self._converge(oracle, rows, moved, nothing, report, max_steps, left)
+
+            found = optimum(costs.observed, settings.max_steps if unfinished else few)
+            if fit.limited or beyond or self._is_better(found, fit, rows, optimum, laplace):
+                return self._described(found)
         counted = CountedOracle(oracle)
-        gap = RowLoss(rows, costs).gap(counted, fit.marginals)
         stats: dict[str, float | int | str] = {
-            "objective": costs.value(residual),
-            "gap": gap,
+            "objective": objective,
+            "gap": RowLoss(rows, costs).gap(counted, fit.marginals),
             "expected_cost": costs.expected,
             "estimated_risk": fit.risk,
             "degrees_of_freedom": fit.freedom,
@@ -363,6 +393,25 @@ class Fitting:
         }
         ended = Status.TIME_LIMIT if late else Status.STEP_LIMIT
         return fit.potentials, ended if fit.limited else Status.LEAST_RISK, stats
+
+    def _is_better(
+        self,
+        found: ModelFit,
+        fit: LeastRiskFit,
+        rows: MeasuredRows,
+        optimum: Callable[[Array], ModelFit],
+        laplace: NDArray[np.bool_],
+    ) -> bool:
+        """Whether the optimum has a smaller estimated error than `fit`; if unknown, whether `fit` was going there."""
+
+        def twin(observed: Array) -> Array | None:
+            near = optimum(observed)
+            return rows.apply(near.marginals) if near.status is Status.CONVERGED else None
+
+        if found.status is not Status.CONVERGED:
+            return fit.full
+        risk = risk_of_optimum(fit, rows.apply(found.marginals), twin, self._costs.observed, laplace)
+        return fit.full if math.isnan(risk) else risk < fit.risk
 
     def _centre(self, layout: TableLayout) -> Array:
         """Where the search begins: independent attributes where it ends early, else the uniform distribution."""

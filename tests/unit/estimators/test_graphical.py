@@ -11,11 +11,12 @@ import consilience as cs
 from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import ImpossibleCells
 from consilience.errors import DeclarationError, MeasurementError, ModelTooLarge
-from consilience.estimators import Graphical, MarginalLoss, Table, choose
+from consilience.estimators import Graphical, MarginalLoss, Table, choose, graphical_fitting
 from consilience.estimators.base import SavedModel
 from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
+from consilience.models.fitting.fit_model import fit_model
 from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Infeasible, Status
 
@@ -274,6 +275,74 @@ def test_auto_takes_graphical_for_several_marginals() -> None:
 def test_wrong_settings_are_refused_by_name(settings: dict, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         Graphical(**settings)
+
+
+def correlated(strength: float, rows: int) -> np.ndarray:
+    """Records of twelve flags that depend on each other in pairs, this strongly."""
+    rng = np.random.default_rng(118)
+    cells = np.array(list(itertools.product([0, 1], repeat=12)))
+    couplings, spins = np.triu(rng.normal(0.0, strength, (12, 12)), 1), 2 * cells - 1
+    energy = np.einsum("ni,ij,nj->n", spins, couplings, spins) + spins @ rng.normal(0.0, 1.0, 12)
+    shares = np.exp(energy - energy.max())
+    return cells[rng.choice(len(cells), rows, p=shares / shares.sum())]
+
+
+def rare(rows: int) -> np.ndarray:
+    """Records of twelve flags, most of them seldom set, and more often in one record of ten."""
+    rng = np.random.default_rng(205)
+    shares, ill = rng.beta(0.3, 6.0, 12), rng.random(rows) < 0.1
+    likely = np.where(ill[:, None], np.minimum(1.0, 4.0 * shares), shares)
+    return (rng.random((rows, 12)) < likely).astype(np.int64)
+
+
+def pairs_of_flags(codes: np.ndarray, scale: float) -> tuple[MeasurementSet, np.ndarray]:
+    names = [f"f{place}" for place in range(12)]
+    truth = np.zeros((2,) * 12)
+    np.add.at(truth, tuple(codes.T), 1.0)
+    domain, scopes = Domain.from_sizes(dict.fromkeys(names, 2), name="flags"), list(itertools.combinations(names, 2))
+    return measured(scopes, scale=scale, domain=domain, truth=truth, law=Gaussian, seed=1000), truth
+
+
+def error_of_pairs(fit: GraphicalEstimate, found: MeasurementSet, truth: np.ndarray) -> float:
+    """The sum of the absolute errors of all measured counts."""
+    queries = [each.query for each in found]
+    exact = [query.bind(found.domain).answer_full(truth) for query in queries]
+    return float(sum(np.abs(got - true).sum() for got, true in zip(fit.answers(queries), exact, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("records", "least", "most"), [(lambda: correlated(0.378, 341_708), 0.95, 1.05), (lambda: rare(30_000), 0.0, 0.9)]
+)
+def test_least_risk_is_the_optimum_where_that_is_best_and_better_elsewhere(records, least, most) -> None:
+    found, truth = pairs_of_flags(records(), scale=52.9)
+    optimum = error_of_pairs(Graphical(stop="converged").fit(found), found, truth)
+    assert least * optimum <= error_of_pairs(Graphical().fit(found), found, truth) <= most * optimum
+
+
+def test_all_fits_that_least_risk_compares_keep_to_the_limits_of_the_user(monkeypatch) -> None:
+    asked: list[dict] = []
+
+    def watched(*arguments, **options):
+        asked.append(options)
+        return fit_model(*arguments, **options)
+
+    monkeypatch.setattr(graphical_fitting, "fit_model", watched)
+    found, _ = pairs_of_flags(correlated(0.1, 20_000), scale=20.0)
+    settings = {"tolerance": 3e-3, "max_steps": 2_000, "time_limit": 100.0}
+    Graphical(**settings).fit(found)
+    assert len(asked) > 1
+    assert all(each["tolerance"] == settings["tolerance"] for each in asked)
+    assert all(each["max_steps"] <= settings["max_steps"] for each in asked)
+    left = [each["time_limit"] for each in asked]
+    assert settings["time_limit"] > left[0]
+    assert left == sorted(left, reverse=True)
+
+
+def test_a_fit_that_runs_out_of_time_says_so_and_is_a_model() -> None:
+    found, _ = pairs_of_flags(correlated(0.1, 20_000), scale=1.0)
+    fit = Graphical(time_limit=1e-6).fit(found)
+    assert fit.status is Status.TIME_LIMIT
+    assert fit.marginal("f0", "f1").sum() == pytest.approx(fit.total)
 
 
 def test_least_risk_is_refused_where_the_error_cannot_be_estimated() -> None:

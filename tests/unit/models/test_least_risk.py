@@ -1,11 +1,20 @@
 """Fits that stop where their estimated error is least."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, Kronecker, PrefixMap, SumMap
 from consilience.marginals.least_squares import NoisyProduct, one_way_shares, summing_combination
-from consilience.models.fitting.least_risk import estimated_risk, fit_least_risk
+from consilience.models.fitting.least_risk import (
+    LeastRiskFit,
+    estimated_risk,
+    fit_least_risk,
+    free_numbers,
+    risk_of_optimum,
+)
 from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows
 from consilience.models.junction_trees import junction_tree
 from consilience.models.model import independent_marginals, independent_potentials
@@ -99,6 +108,64 @@ def test_the_fit_of_least_risk_is_closer_to_the_truth_than_the_optimum() -> None
             potentials = potentials - 0.02 * gradient
         optimal.append(np.sum((oracle.marginals(potentials).values - truth) ** 2))
     assert np.mean(stopped) < 0.95 * np.mean(optimal)
+
+
+def shrinking(observed: np.ndarray, fitted: np.ndarray, share: float) -> LeastRiskFit:
+    """A fit whose rows are a share of the optimum's, `fitted`, as 16 twins judge it; their projection has rank 40."""
+    nothing = np.zeros(1)
+    residual, noise = observed - share * fitted, np.random.default_rng(3).normal(0.0, 1.0, 16)
+    followed = tuple(share * (40.0 + noise))
+    risk = float(residual @ residual) - residual.size + 2.0 * share * 40.0
+    return LeastRiskFit(nothing, nothing, risk, share * 40.0, 1, 1, 1.0, 1, 0.0, False, False, followed)
+
+
+@pytest.mark.parametrize(("strength", "optimum_wins"), [(0.0, False), (0.3, False), (4.0, True)])
+def test_the_optimum_is_preferred_where_there_is_more_to_learn_than_noise(strength: float, optimum_wins: bool) -> None:
+    rng = np.random.default_rng(4)
+    basis = np.linalg.qr(rng.normal(size=(400, 40)))[0]
+    truth, gaussian = basis @ np.full(40, strength), np.zeros(400, dtype=bool)
+    wins, differences = [], []
+    for _ in range(20):
+        observed = truth + rng.normal(size=400)
+        fitted = basis @ (basis.T @ observed)
+        fit = shrinking(observed, fitted, 0.5)
+        risk = risk_of_optimum(fit, fitted, lambda moved: basis @ (basis.T @ moved), observed, gaussian)
+        wins.append(risk < fit.risk)
+        differences.append(risk - fit.risk - np.sum((fitted - truth) ** 2) + np.sum((0.5 * fitted - truth) ** 2))
+    assert np.mean(wins) == optimum_wins
+    assert abs(np.mean(differences)) < 20.0
+
+
+def test_the_error_of_an_optimum_that_was_not_found_is_unknown() -> None:
+    observed = np.zeros(400)
+    fit = shrinking(observed, observed, 0.5)
+    assert math.isnan(risk_of_optimum(fit, observed, lambda _: None, observed, np.zeros(400, dtype=bool)))
+
+
+@pytest.mark.parametrize(
+    "scopes", [[(0,)], [(0, 1, 2), (1, 2, 3)], [(0, 1), (1, 2), (0, 2), (3,)], [(2, 0), (0, 2), (0,), (1, 3)]]
+)
+def test_free_numbers_are_the_rank_of_all_marginals_without_the_total(scopes: list[tuple[int, ...]]) -> None:
+    cells = np.eye(math.prod(SIZES)).reshape(*SIZES, -1)
+    rows = [cells.sum(tuple(set(range(4)) - set(scope))).reshape(-1, cells.shape[-1]) for scope in scopes]
+    assert free_numbers(scopes, SIZES) == np.linalg.matrix_rank(np.concatenate(rows)) - 1
+
+
+def test_free_numbers_of_very_many_attributes_are_bounded_without_counting_all_sets() -> None:
+    scopes = list(itertools.combinations(range(22), 21))
+    assert free_numbers(scopes, (2,) * 22) == 22 * 2**21
+
+
+def test_a_search_ends_where_all_the_noise_there_is_has_been_taken_in() -> None:
+    oracle, truth = problem(1e6)
+    rows = whole(oracle, 1.0)
+    observed = truth + np.random.default_rng(0).normal(size=truth.size)
+    gaussian, start = np.zeros(truth.size, dtype=bool), np.zeros(oracle.layout.size)
+    most = free_numbers(SCOPES, SIZES)
+    fit = fit_least_risk(oracle, rows, observed, gaussian, start=start, most=0.5 * most)
+    assert fit.full
+    assert fit.freedom >= 0.5 * most
+    assert not fit_least_risk(oracle, rows, observed, gaussian, start=start, max_steps=20).full
 
 
 def test_a_fit_is_the_same_with_the_same_seed_and_says_when_it_ran_out_of_steps() -> None:

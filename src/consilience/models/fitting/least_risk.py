@@ -20,10 +20,12 @@ is judged is the running average x of the models' marginals ν, which is less no
 marginal polytope but is no model yet; `matching.py` finds the model with these marginals.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +156,13 @@ WORTH_IT = 0.005
 EASIER = 0.9
 """Each step first tries a curvature this much smaller than that of the step before."""
 ROUNDING = 1e-14
+ALLOWANCE = 5.0
+"""A fit of least estimated error costs at most what noise does, but for so many times the root of that: three standard
+deviations of Laplace noise. Beyond it the search has ended too early, and the optimum itself is found."""
+TWINS_OF_OPTIMUM = 2
+"""They are compared with the same twins of another fit, which needs fewer of them."""
+MOST_SUBSETS = 100_000
+"""Sets of attributes that are worth counting one by one."""
 LINE_SEARCH_LIMIT = 100
 """Steps that are still too long after so many halvings have met the limits of rounding: the search ends."""
 MATCHED = 0.05
@@ -178,6 +187,10 @@ class LeastRiskFit:
     seconds: float
     limited: bool
     """Whether steps or time ran out first."""
+    full: bool
+    """Whether it ended because it has taken in as much noise as a model can: it was on its way to the optimum."""
+    followed: tuple[float, ...]
+    """The freedom as each twin tells it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +212,8 @@ class _Judged:
     freedom: float
     step: int
     effort: float
+    loss: float
+    followed: tuple[float, ...]
 
 
 def fit_least_risk(
@@ -208,14 +223,16 @@ def fit_least_risk(
     laplace: NDArray[np.bool_],
     *,
     start: Array,
+    most: float = np.inf,
     max_steps: int = 2_000,
     time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> LeastRiskFit:
     """The model of least estimated error on the way from `start` to the least-squares optimum.
 
-    `observed` has noise of variance 1 in every row, Laplace where `laplace` says so. Costs two calls of the oracle for
-    each step, more for a few rows; the steps are the fewer the sooner noise sets in.
+    `observed` has noise of variance 1 in every row, Laplace where `laplace` says so. `most` is how many rows' worth of
+    noise a model can take in, where that is known: a fit that has taken in all of it goes no farther. Costs two calls
+    of the oracle for each step, more for a few rows; the steps are the fewer the sooner noise sets in.
     """
     began = time.monotonic()
     search = Search(oracle, rows, observed, laplace, start, _nudges(observed.size))
@@ -225,7 +242,8 @@ def fit_least_risk(
             progress(search.steps, search.loss, search.best.risk)
         late = time_limit is not None and time.monotonic() - began > time_limit
         limited = late or search.steps >= max_steps
-        if limited or search.stuck or search.is_over:
+        full = search.steps > LITTLE_PATIENCE and search.best.freedom >= most
+        if limited or full or search.stuck or search.is_over:
             break
     best = search.best
     enough = MATCHED * max(best.freedom, 1.0)
@@ -241,7 +259,50 @@ def fit_least_risk(
         search.calls + calls + 1,
         time.monotonic() - began,
         limited,
+        full,
+        best.followed,
     )
+
+
+def risk_of_optimum(
+    fit: LeastRiskFit,
+    fitted: Array,
+    optimal: Callable[[Array], Array | None],
+    observed: Array,
+    laplace: NDArray[np.bool_],
+) -> float:
+    """The estimated squared error of the rows `fitted` of the optimum, to be compared with that of `fit`.
+
+    `optimal` has the rows of the optimum for other observed values; where it has none the error is not a number. Two
+    twins do: what they follow more closely than the same twins of `fit`, added to what all its twins say of `fit`.
+    """
+    nudges, moves = _nudges(observed.size)[:TWINS_OF_OPTIMUM], []
+    for nudge in nudges:
+        twin = optimal(observed + nudge)
+        if twin is None:
+            return math.nan
+        moves.append(twin - fitted)
+    risk, followed = estimated_risk(observed - fitted, laplace, nudges, moves)
+    return risk + 2.0 * (fit.freedom - float(np.mean(fit.followed[: followed.size])))
+
+
+def free_numbers(scopes: Sequence[Scope], sizes: Sequence[int]) -> int:
+    """How many numbers, the total aside, make up consistent marginals of these scopes; at most, where they are many.
+
+    A set of attributes in some scope has Π (size − 1) of its own, what it tells beyond its subsets.
+
+    >>> free_numbers([(0, 1), (1, 2)], (2, 3, 4))
+    14
+    """
+    if sum(2 ** len(scope) for scope in scopes) > MOST_SUBSETS:
+        return sum(math.prod(sizes[attribute] for attribute in scope) for scope in scopes)
+    subsets = {each for scope in scopes for size in range(len(scope)) for each in combinations(sorted(scope), size + 1)}
+    return sum(math.prod(sizes[attribute] - 1 for attribute in each) for each in subsets)
+
+
+def is_beyond_noise(cost: float, expected: float) -> bool:
+    """Whether a fit costs more than noise explains, which costs what is expected on average."""
+    return cost > expected + ALLOWANCE * math.sqrt(expected)
 
 
 def _nudges(rows: int) -> list[Array]:
@@ -253,17 +314,16 @@ def _nudges(rows: int) -> list[Array]:
 
 def estimated_risk(
     residual: Array, laplace: NDArray[np.bool_], nudges: Sequence[Array], moves: Sequence[Array]
-) -> tuple[float, float]:
-    """The estimated squared error of fitted rows, and the rows' worth of noise in them.
+) -> tuple[float, Array]:
+    """The estimated squared error of fitted rows, and the rows' worth of noise in them as each twin tells it.
 
     `moves` are the changes of the fitted rows when the observed ones change by `nudges`, entries of one size each.
     """
     far = np.abs(residual)
     usual = float(far.mean(where=laplace)) if laplace.any() else 0.0
     kappa = np.where(laplace, 0.5 + 0.5 * far / usual, 1.0) if usual > 0.0 else np.ones(far.size)
-    products = [np.sum(kappa * move / nudge) for nudge, move in zip(nudges, moves, strict=True)]
-    freedom = float(np.mean(products))
-    return float(residual @ residual) - residual.size + 2.0 * freedom, freedom
+    followed = np.array([np.sum(kappa * move / nudge) for nudge, move in zip(nudges, moves, strict=True)])
+    return float(residual @ residual) - residual.size + 2.0 * float(followed.mean()), followed
 
 
 class Search:
@@ -333,7 +393,10 @@ class Search:
     def is_over(self) -> bool:
         """Whether nothing better is to be expected."""
         since = self.steps - self.best.step
-        risen = self.risk > self.best.risk + RISEN * max(self.best.freedom, 1.0)
+        # Accelerated steps make waves: where the loss itself has risen it will fall again, and noise is not the reason.
+        # With much more than noise in the loss, though, waves say that the way is long, and other methods are faster.
+        noisier = self.loss <= self.best.loss or is_beyond_noise(self.best.loss, 0.5 * self.observed[0].size)
+        risen = noisier and self.risk > self.best.risk + RISEN * max(self.best.freedom, 1.0)
         return self.steps > PATIENCE * self.best_worth_it + LEAST_PATIENCE or (risen and since > LITTLE_PATIENCE)
 
     def _moved(self, step: float) -> tuple[list[_Iterate], Array] | None:
@@ -375,7 +438,10 @@ class Search:
         fitted, *nudged = (fit.average for fit in self.fits)
         residual = self.observed[0] - fitted
         self.loss = 0.5 * inner(residual, residual)
-        risk, freedom = estimated_risk(residual, self.laplace, self.nudges, [twin - fitted for twin in nudged])
+        risk, followed = estimated_risk(residual, self.laplace, self.nudges, [twin - fitted for twin in nudged])
         if self.steps and risk >= self.best.risk:
-            return _Judged(self.best.near, self.best.average, risk, freedom, self.steps, self.weight)
-        return _Judged(self.mean_potentials.copy(), self.marginals.copy(), risk, freedom, self.steps, self.weight)
+            near, average = self.best.near, self.best.average
+        else:
+            near, average = self.mean_potentials.copy(), self.marginals.copy()
+        told = tuple(followed.tolist())
+        return _Judged(near, average, risk, float(followed.mean()), self.steps, self.weight, self.loss, told)
