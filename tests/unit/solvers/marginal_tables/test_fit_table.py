@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge
 from consilience.solvers.fit import Fit, Status
-from consilience.solvers.marginal_tables.dual_methods import SMALL, NormalEquations
+from consilience.solvers.marginal_tables.dual_methods import SETTINGS, NormalEquations
 from consilience.solvers.marginal_tables.table_fit import fit_table
 
 LOSSES = ("l1", "l2", "elastic")
@@ -410,7 +410,7 @@ def test_tables_beyond_the_memory_limit_are_refused_before_they_are_tried():
         fit_table(table, all_marginals(table, 1), memory_limit=100_000)
 
 
-@pytest.mark.parametrize("size", [*range(1, 14), 50, SMALL + 1])
+@pytest.mark.parametrize("size", [*range(1, 14), 50, SETTINGS.plain_loop + 1])
 def test_systems_are_solved_as_by_elimination(size):
     rng = np.random.default_rng(size)
     roots = rng.normal(size=(size, size + 3))
