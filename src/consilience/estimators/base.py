@@ -201,6 +201,11 @@ class Estimate(ABC):
         """
         return all_or_unanswered([refused(partial(self.answer, query)) for query in queries])
 
+    @property
+    def smooths(self) -> bool:
+        """Whether answers were drawn toward what a simpler account says, so that some are off in all draws alike."""
+        return False
+
     def stand_in(self, estimator: "Estimator") -> "Estimate":
         """The account around which noise is drawn again, to see how far the estimate is off; `estimator` made it."""
         return self

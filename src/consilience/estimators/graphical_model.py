@@ -41,7 +41,7 @@ from consilience.models.model import GraphicalModel
 from consilience.models.oracle import MarginalOracle
 from consilience.models.program import Allowed
 from consilience.models.sampling import sample
-from consilience.solvers.fit import Infeasible
+from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]
@@ -340,6 +340,11 @@ class GraphicalEstimate(Estimate):
     def _factored(self, bound: BoundQuery) -> FactoredQuery:
         bound.query.refuse_joint("a condition of a graphical model")
         return FactoredQuery(tuple(self.places[name] for name in bound.attributes), bound.maps)
+
+    @property
+    def smooths(self) -> bool:
+        """Whether the fit ended before the optimum, on purpose or not: it begins with independent attributes."""
+        return self.status is not Status.CONVERGED
 
     def stand_in(self, estimator: Any) -> "Estimate":
         """The model, or where it stopped early one that has gone farther.

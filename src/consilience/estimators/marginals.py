@@ -280,6 +280,11 @@ class MarginalsEstimate(Estimate):
         """Whether counts below 0 were ruled out; not where views were left with the negatives of the noise."""
         return bool(self.method.get("nonnegative", True))
 
+    @property
+    def smooths(self) -> bool:
+        """Whether residuals were drawn toward what smaller marginals imply."""
+        return self.nonnegative and bool(self.method.get("prior", False))
+
     @cached_property
     def tables(self) -> LocalMarginals:
         """The tables of the workload."""

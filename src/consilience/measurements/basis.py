@@ -112,6 +112,10 @@ class Basis:
     def modelled(self) -> Marks:
         return self.codes == MODELLED
 
+    @property
+    def measured(self) -> Marks:
+        return self.codes == MEASURED
+
     def why(self) -> str:
         """Why answers are not measured, in one sentence; empty where all are measured or modelled.
 

@@ -13,8 +13,17 @@ What θ₀ cannot show is the error of a count that is nothing in the data and s
 records there, and puts more the less there are. So a low end next to zero, nearer than `NEXT_TO_ZERO` of w, is zero.
 Nor can θ₀ show how much is taken from a small count that the noise, or its neighbours, let pass for nothing: around
 nothing, nothing is taken. There the high end is at least that of the answer's own measurement, y + the (1 + `level`)/2
-quantile of its noise, which holds whatever the data. And a model that stopped early takes small counts for exact shares
-of large ones, as does θ₀; w is at least what counts of records scatter by, as far as their noise hides it.
+quantile of its noise, which holds whatever the data.
+
+*Least squares.* A method that smooths (`Estimate.smooths`) draws a count that stands out toward its neighbours, in all
+draws of the noise alike, and no refit around a smooth θ₀ shows by how much. But what was measured also has an answer
+without bias, u, that of least squares with counts of either sign (or of its own measurement alone, where these are not
+to be had). Its error is one of the noise and of nothing else, so that
+
+    u ± w,    where the error of u is at most w in a share `level` of the draws of the noise,
+
+holds every single answer with that probability, whatever the data. It is cut off at 0, and goes as far as θ̂ where that
+lies outside.
 
 *Covariances.* Weighted least squares without non-negativity are linear: θ̂ − θ = L·noise, whatever the data. Then the
 law of L·noise itself is used, exactly for Gaussian noise and by drawing noise for other laws (`linear_errors`).
@@ -27,14 +36,14 @@ narrower than without them. What is not measured has no interval (`measurements.
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError, TooLarge, readable_bytes
@@ -43,7 +52,7 @@ from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName, basis
-from consilience.publication.model_errors import ModelErrors, linear_errors
+from consilience.publication.model_errors import ModelErrors, linear_errors, unbiased
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What is asked of an estimate, however it was said, and ratios of answers.
@@ -153,7 +162,7 @@ def check_refits(refits: int) -> None:
 # Error bars: how far an answer may be from the truth, because of the noise and of what a model fills in.
 
 
-How = Literal["refits", "covariances"]
+How = Literal["refits", "least squares", "covariances"]
 
 SPENDS_NOTHING = "Intervals are computed from published numbers alone: they spend no budget."
 MODELLED = (
@@ -249,33 +258,51 @@ def intervals(
     for each in asked:
         if each.per is not None:
             check_divisor(estimate, each.query, each.per)
+    draws = partial(replicates, refits=refits, seed=seed, progress=progress)
+    stands_on = [basis(estimate.measurements, each.query, each.per) for each in asked]
+    sure = _whatever_the_data(estimate, asked, stands_on, level, draws)
+    pairs = zip(sure, stands_on, strict=True)
+    left = [bool((np.isnan(high) & ~on.not_measured).any()) for (_, high), on in pairs]
+    rest = list(dict.fromkeys(part for each, more in zip(asked, left, strict=True) if more for part in _parts(each)))
     linear = linear_errors(estimate)
-    distinct = list(dict.fromkeys(query for each in asked for query in _parts(each)))
     if linear is None:
-        found = replicates(estimate, distinct, refits=refits, seed=seed, progress=progress)
+        found = draws(estimate, rest) if rest else []
     else:
-        centers = [np.ravel(estimate.answer(query)) for query in distinct]
-        pairs = zip(distinct, centers, strict=True)
-        found = [Replicates(center, center + linear.draws(query, seed)) for query, center in pairs]
-    drawn = dict(zip(distinct, found, strict=True))
+        centers = [np.ravel(estimate.answer(query)) for query in rest]
+        found = [Replicates(at, at + linear.draws(query, seed)) for query, at in zip(rest, centers, strict=True)]
+    drawn = dict(zip(rest, found, strict=True))
     model = ModelErrors(estimate, seed)
     made = []
-    for each in asked:
-        errors = _Errors(drawn[each.query], None if each.per is None else drawn[each.per])
-        if linear is not None and each.per is None:
-            width = linear.half_width(each.query, level, seed)
-        else:
-            width = _quantile_of_errors(errors.of(), level)
-        stands_on = basis(estimate.measurements, each.query, each.per)
-        if stands_on.modelled.any():
-            width = np.where(stands_on.modelled, _with_the_model(model, each, errors, width, level), width)
-        made.append(_bounded(estimate, each, level, width, stands_on, 0 if linear else refits))
+    for each, on, (low, high), more in zip(asked, stands_on, sure, left, strict=True):
+        if more:
+            errors = _Errors.of(each, drawn)
+            if linear is not None and each.per is None:
+                width = linear.half_width(each.query, level, seed)
+            else:
+                width = _quantile_of_errors(errors.errors(), level)
+            if on.modelled.any():
+                width = np.where(on.modelled, _with_the_model(model, each, errors, width, level), width)
+            around = _around_the_estimate(estimate, each, level, width, exact=linear is not None)
+            low, high = (np.where(np.isnan(high), *ends) for ends in zip(around, (low, high), strict=True))
+        how: How = "covariances" if linear is not None else "refits" if more else "least squares"
+        made.append(_described(estimate, each, level, (low, high), on, how, 0 if linear else refits))
     return made
 
 
 def _parts(asked: Question) -> list[Query]:
     """What is asked for, and what it is divided by."""
     return [asked.query, *([] if asked.per is None else [asked.per])]
+
+
+def _center(estimate: Estimate, asked: Question) -> Array:
+    """The estimated answers, or their ratios."""
+    answers = [np.ravel(estimate.answer(part)) for part in _parts(asked)]
+    return answers[0] if asked.per is None else ratio(*answers)
+
+
+def _are_counts(estimate: Estimate, asked: Question) -> bool:
+    """Whether the answers are sums of counts or ratios of two, which are not negative."""
+    return all(each.nonnegative for part in _parts(asked) for each in part.bind(estimate.domain).maps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,13 +312,21 @@ class _Errors:
     above: Replicates
     below: Replicates | None
 
-    def of(self, *more: Array) -> Array:
+    @classmethod
+    def of(cls, asked: Question, drawn: Mapping[Query, Replicates]) -> "_Errors":
+        return cls(drawn[asked.query], None if asked.per is None else drawn[asked.per])
+
+    @property
+    def truth(self) -> Array:
+        """What the errors are measured from."""
+        return self.above.truth if self.below is None else ratio(self.above.truth, self.below.truth)
+
+    def errors(self, *more: Array) -> Array:
         """The errors, with further ones of the answers, and of those that they are divided by, in each draw."""
         above = self.above.answers + (more[0] if more else 0.0)
         if self.below is None:
-            return above - self.above.truth
-        below = self.below.answers + (more[1] if more else 0.0)
-        return ratio(above, below) - ratio(self.above.truth, self.below.truth)
+            return above - self.truth
+        return ratio(above, self.below.answers + (more[1] if more else 0.0)) - self.truth
 
 
 def _with_the_model(model: ModelErrors, asked: Question, errors: _Errors, width: Array, level: float) -> Array:
@@ -301,70 +336,105 @@ def _with_the_model(model: ModelErrors, asked: Question, errors: _Errors, width:
     filled = model.draws(names, queries, len(errors.above.answers))
     if filled is None:
         return np.full(width.shape, np.nan)
-    return np.maximum(width, _quantile_of_errors(errors.of(*filled), level))
+    return np.maximum(width, _quantile_of_errors(errors.errors(*filled), level))
 
 
-def _bounded(
-    estimate: Estimate, asked: Question, level: float, width: Array, stands_on: Basis, refits: int
-) -> Interval:
-    """The interval with its notes, cut off at 0 where the answer is a sum of counts or a ratio of two."""
-    query, per = asked.query, asked.per
-    center = np.ravel(estimate.answer(query))
-    maps = [each for part in _parts(asked) for each in part.bind(estimate.domain).maps]
-    if per is not None:
-        center = ratio(center, np.ravel(estimate.answer(per)))
-    counts = all(each.nonnegative for each in maps)
-    highest, variance = np.full(center.shape, np.nan), np.full(center.shape, np.nan)
-    if counts and refits and per is None:
-        highest, variance = _by_itself(estimate, query, level)
-        if "effort" in estimate.stats:
-            width = np.fmax(width, _by_chance(center, variance, level))
+Ends = tuple[Array, Array]
+
+
+def _around_the_estimate(estimate: Estimate, asked: Question, level: float, width: Array, *, exact: bool) -> Ends:
+    """The estimate ± the width; next to zero from 0 up to at least what the answer's own measurement says."""
+    center = _center(estimate, asked)
     low, high = center - width, center + width
-    if counts:
-        next_to_zero = low <= (NEXT_TO_ZERO * width if refits else 0.0)
+    if _are_counts(estimate, asked):
+        next_to_zero = low <= (0.0 if exact else NEXT_TO_ZERO * width)
         low = np.where(next_to_zero, np.minimum(center, 0.0), low)
-        high = np.where(next_to_zero, np.fmax(high, highest), high)
-    unknown = stands_on.modelled & np.isnan(width) & ~np.isnan(center)
+        if not exact and asked.per is None:
+            high = np.where(next_to_zero, np.fmax(high, _by_itself(estimate, asked.query, level)[1]), high)
+    return low, high
+
+
+def _whatever_the_data(
+    estimate: Estimate,
+    asked: Sequence[Question],
+    stands_on: Sequence[Basis],
+    level: float,
+    draws: Callable[[Estimate, Sequence[Query]], Sequence[Replicates]],
+) -> list[Ends]:
+    """For measured answers of an estimate that smooths, intervals that hold each of them; others are not numbers.
+
+    Those of least squares, or of an answer's own measurement where least squares are not to be had.
+    """
+    nothing = [(np.full(on.codes.size, np.nan),) * 2 for on in stands_on]
+    if not estimate.smooths:
+        return nothing
+    least_squares = unbiased(estimate)
+    measured = [each for each, on in zip(asked, stands_on, strict=True) if on.measured.any()]
+    drawn: dict[Query, Replicates] = {}
+    if least_squares is not None and measured:
+        parts = list(dict.fromkeys(part for each in measured for part in _parts(each)))
+        drawn = dict(zip(parts, draws(least_squares, parts), strict=True))
+    found = []
+    for each, on, (low, high) in zip(asked, stands_on, nothing, strict=True):
+        if on.measured.any() and drawn:
+            errors = _Errors.of(each, drawn)
+            width = _quantile_of_errors(errors.errors(), level)
+            low, high = errors.truth - width, errors.truth + width
+        elif on.measured.any() and each.per is None:
+            low, high = _by_itself(estimate, each.query, level)
+        known = on.measured & np.isfinite(low) & np.isfinite(high)
+        low, high = (np.where(known, end, np.nan) for end in (low, high))
+        if _are_counts(estimate, each):
+            low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
+        center = _center(estimate, each)
+        found.append((np.minimum(low, center), np.maximum(high, center)))
+    return found
+
+
+def _described(
+    estimate: Estimate, asked: Question, level: float, ends: Ends, stands_on: Basis, how: How, refits: int
+) -> Interval:
+    """The interval with its notes; no numbers for what was not measured."""
+    center = _center(estimate, asked)
+    unknown = stands_on.modelled & np.isnan(ends[1]) & ~np.isnan(center)
     notes = [
         SPENDS_NOTHING,
         *[MODELLED] * bool((stands_on.modelled & ~unknown).any()),
         *[UNKNOWN] * bool(unknown.any()),
     ]
     notes += [ADAPTIVE] * _is_adaptive(estimate)
+    low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in ends)
     center, low, high = (np.where(stands_on.not_measured, np.nan, each) for each in (center, low, high))
-    low, high = np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
-    how: How = "refits" if refits else "covariances"
-    return Interval(query, per, level, center, low, high, stands_on.worst, how, refits, tuple(notes))
+    return Interval(asked.query, asked.per, level, center, low, high, stands_on.worst, how, refits, tuple(notes))
 
 
-def _by_chance(counts: Array, variance: Array, level: float) -> Array:
-    """The half-width that counts of records have which a smooth model takes for exact shares, and noise does not show.
+def _cannot_occur(estimate: Estimate, asked: Question) -> NDArray[np.bool_]:
+    """Which answers count nothing but cells that the domain declares impossible: these are 0, whatever the noise."""
+    bound = asked.query.bind(estimate.domain)
+    allowed = estimate.domain.allowed_cells(bound.attributes)
+    if allowed is None or asked.per is not None or not all(each.nonnegative for each in bound.maps):
+        return np.zeros(bound.size, dtype=np.bool_)
+    return np.ravel(bound.answer(allowed.astype(np.float64))) == 0.0
 
-    Known as a Poisson count to the model and with noise of variance σ² to its measurement, a count c is known to
-    cσ²/(c + σ²). Not a number where it was not measured.
-    """
-    chance = np.maximum(counts, 0.0)
-    return float(ndtri(0.5 + level / 2.0)) * np.sqrt(chance * variance / (chance + variance))
 
-
-def _by_itself(estimate: Estimate, query: Query, level: float) -> tuple[Array, Array]:
-    """The high end of each answer by its own measurement alone, and the variance of its noise, the least of several.
+def _by_itself(estimate: Estimate, query: Query, level: float) -> Ends:
+    """The ends for each answer by its own measurement alone, or by the one with the least noise of several.
 
     Not numbers where an answer was not measured; it was where a measured one is the same sum of random numbers.
     """
     asked = _sums_of_random_numbers(estimate, query)
-    found, variance = np.full(asked.shape, np.nan), np.full(asked.shape, np.nan)
+    low, high, least = (np.full(asked.shape, value) for value in (np.nan, np.nan, np.inf))
     for each in estimate.measurements:
         if each.kind != "linear" or each.clipped or each.threshold is not None or isinstance(each.noise, Exact):
             continue
         known = _sums_of_random_numbers(estimate, each.query)
         order = np.argsort(known)
         places = order[np.minimum(np.searchsorted(known[order], asked * (1.0 - SAME)), known.size - 1)]
-        ends = np.ravel(each.values)[places] + float(each.noise.quantile(0.5 + level / 2.0))
-        same = np.isclose(known[places], asked, rtol=SAME, atol=0.0)
-        found = np.where(same, np.fmin(found, ends), found)
-        variance = np.where(same, np.fmin(variance, each.noise.variance), variance)
-    return found, variance
+        better = np.isclose(known[places], asked, rtol=SAME, atol=0.0) & (each.noise.variance < least)
+        values, width = np.ravel(each.values)[places], float(each.noise.quantile(0.5 + level / 2.0))
+        low, high = np.where(better, values - width, low), np.where(better, values + width, high)
+        least = np.where(better, each.noise.variance, least)
+    return low, high
 
 
 def _sums_of_random_numbers(estimate: Estimate, query: Query) -> Array:

@@ -20,7 +20,7 @@ measured, strengths are those of the largest measured ones times `weakened` for 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,7 @@ from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import Query
 from consilience.estimators.base import Estimate
 from consilience.estimators.evidence import GAUSSIAN_LAWS
+from consilience.estimators.residual import Residual
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import Exact
 
@@ -325,3 +326,19 @@ class LinearErrors:
         measured = self.estimate.measurements
         noise = [each.noise.simulate((DRAWS, each.values.size), rng) for each in measured]
         return np.concatenate(noise, axis=1) @ self._errors_of(query).T
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Least squares in place of an estimate that smooths.
+
+
+def unbiased(estimate: Estimate) -> Estimate | None:
+    """The least-squares estimate with counts of either sign, from the same measurements: right on average for all that
+    they determine. None where it is not to be had: where values were clipped or held back, or where queries were
+    measured that do not determine their tables."""
+    measured = estimate.measurements
+    if any(each.clipped or each.threshold is not None for each in measured):
+        return None
+    everywhere = replace(measured, domain=replace(measured.domain, impossible=()))
+    method = Residual(nonnegative=False)
+    return method.fit(everywhere) if method.suitability(everywhere).possible else None

@@ -171,7 +171,9 @@ class _Asked:
         except ConsilienceError as error:
             logger.warning("no error bars: %s", error)
             return {}
-        how = f"{refits} refits, seed {seed}" if any(each.how == "refits" for each in found) else "exact covariances"
+        how = (
+            "exact covariances" if all(each.how == "covariances" for each in found) else f"{refits} refits, seed {seed}"
+        )
         logger.info("error bars: %g %% intervals by %s", level * 100, how)
         for line in dict.fromkeys(line for each in found for line in each.notes):
             logger.info("  %s", line)

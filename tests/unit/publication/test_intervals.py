@@ -108,7 +108,7 @@ def test_counts_that_cannot_be_negative_have_no_negative_ends():
     assert not found.uncertain[int(np.argmax(found.estimates))]
 
 
-@pytest.mark.parametrize("method", ["table", "graphical"])
+@pytest.mark.parametrize("method", ["table", cs.estimators.Graphical(stop="converged")])
 def test_low_ends_next_to_zero_are_zero_and_others_stay_as_far_below_as_high_ends_are_above(method):
     at_zero = 0
     for seed in range(3):
