@@ -3,6 +3,7 @@
 import csv
 import importlib
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -144,7 +145,7 @@ class TestTheScripts:
 
     def test_measure_and_ask(self, tmp_path: Path) -> None:
         printed = run_example("measure_and_ask.py", SMALL, folder=tmp_path)
-        assert "fitted by graphical (least risk)" in printed
+        assert re.search(r"fitted by graphical \((least risk|converged)\)", printed)  # as its noise has it
         assert "1 of epsilon 2" in printed
         assert (tmp_path / "release" / "release.json").exists()
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -66,7 +67,7 @@ RELEASE = ["release", "people.csv", "--domain", "people.domain.toml", "--epsilon
 
 def test_release_answer_check_and_ledger(place: Path) -> None:
     out = succeed(*RELEASE, "--out", "release")
-    assert "least risk" in out
+    assert re.search(r"\((least risk|converged)\)", out)  # as its noise has it
     assert (place / "people.csv.ledger").exists()
     table = succeed("answer", "release", "age=18..64 by sex")
     assert "Unknown" in table
