@@ -90,7 +90,8 @@ def _draw(task: tuple[str, float, int]) -> dict[str, Array]:
     """For each kind of answers a row each of estimates, low and high ends."""
     name, epsilon, seed = task
     problem = SMALL_RELEASES[name]()
-    fitted = estimate(problem.measured(epsilon, generator(seed, 1)), method=problem.method)
+    noise = generator(10**6 + seed)  # apart from the streams (seed, i) of the refits
+    fitted = estimate(problem.measured(epsilon, noise), method=problem.method)
     queries = list(dict.fromkeys(query for _, query, _ in _kinds(problem, epsilon)))
     found = dict(zip(queries, intervals(fitted, queries, LEVEL, refits=REFITS, seed=seed), strict=True))
     told: dict[str, list[Array]] = {}
