@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from consilience.plans.kmeans import KMeans
     from consilience.plans.logistic import Logistic
     from consilience.plans.marginals import Direct, Flat, Marginals, Queries
-    from consilience.plans.matrix_mechanism import LowRank, MatrixMechanism
+    from consilience.plans.matrix_mechanism import LowRank, LowRankAsPublished, MatrixMechanism
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
     from consilience.plans.published.histograms import (
@@ -63,6 +63,7 @@ __all__ = [
     "Learning",
     "Logistic",
     "LowRank",
+    "LowRankAsPublished",
     "Marginals",
     "MatrixMechanism",
     "Mst",
@@ -103,6 +104,7 @@ _HOMES = {
     "Learning": "published.marginals",
     "Logistic": "logistic",
     "LowRank": "matrix_mechanism",
+    "LowRankAsPublished": "matrix_mechanism",
     "Marginals": "marginals",
     "MatrixMechanism": "matrix_mechanism",
     "Mst": "forest",

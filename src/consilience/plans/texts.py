@@ -8,7 +8,8 @@ views [2 [8]]                           a few larger marginals that hold every p
 histogram age [16] [geometric]          a tree of counts over one attribute
 wavelet [age,income]                    Privlet
 efpa age · php age · dawa age           the histogram mechanisms of these names
-efpa-published age · php-published age  as they were published, for comparison with ours; so is dawa-published
+efpa-published age · php-published age  as they were published, for comparison with ours; so are dawa-published
+                                        and low-rank-published age prefix
 matrix age ranges [p-identity]          the matrix mechanism for a workload of one attribute
 low-rank age prefix                     the low-rank mechanism, likewise
 fourier 2 · data-cube 2                 all marginals over two attributes, as the mechanisms of these names have them
@@ -210,5 +211,6 @@ WITH_WORDS: Mapping[str, Callable[[str], Plan]] = {
     "dawa-published": lambda text: _plan("published.histograms.DawaAsPublished")(text),
     "matrix": _matrix,
     "low-rank": lambda text: _plan("matrix_mechanism.LowRank")(*_workload(text.split())),
+    "low-rank-published": lambda text: _plan("matrix_mechanism.LowRankAsPublished")(*_workload(text.split())),
     "k-means": _k_means,
 }

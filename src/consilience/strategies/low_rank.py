@@ -86,11 +86,16 @@ def low_rank_factors(gram: ArrayLike, *, rank: int | None = None) -> LowRankFact
     scaled = root / math.sqrt(float((root**2).sum()))
     strategy = _optimised(scaled, rows)
     answers, residual = _best_answers(scaled, strategy, 1e-7 * _mean_square(strategy))
-    found = [strategy + np.linalg.pinv(answers, rcond=1e-12) @ residual, root]
+    found = [_completed(answers, strategy, residual), root]
     if rank is None or rows >= cells:
         found.append(np.eye(cells))
     gap = float(np.linalg.norm(residual))
     return min((_factors(root, each, gap) for each in found), key=lambda each: float((each.answers**2).sum()))
+
+
+def _completed(answers: Matrix, strategy: Matrix, residual: Matrix) -> Matrix:
+    """L changed as little as B allows, so that no residual is left."""
+    return strategy + np.linalg.pinv(answers, rcond=1e-12) @ residual
 
 
 def _factors(root: Matrix, strategy: Matrix, residual: float) -> LowRankFactors:
@@ -205,3 +210,123 @@ def _project_rows(rows, live):  # pragma: no cover - compiled
             threshold = (total - 1.0) / count
         for j in range(row.size):
             row[j] = np.copysign(max(abs(row[j]) - threshold, 0.0), row[j])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The factors as their authors find them (Yuan et al. 2012, Algorithms 1 and 2, with the constants of their program).
+#
+# For ½‖B‖² under W = B L and ‖L_j‖₁ ≤ 1, with multipliers Π of the equations and a penalty β, the augmented Lagrangian
+#
+#     ½‖B‖² + ⟨Π, W − B L⟩ + ½β‖W − B L‖²
+#
+# is lowered alternately, in L by accelerated projected gradients whose step is found by doubling, and in B in closed
+# form, B = (βW + Π)Lᵀ(βLLᵀ + I)⁻¹. Then Π grows by β(W − B L), and β now and then. The start is W = (√r U S)(Vᵀ/√r) by
+# its singular vectors, with r rows in L; rows beyond the rank are small random numbers. All steps commute with
+# rotations of the queries, so a root of WᵀW stands for W here, too. The search ends where ‖W − B L‖ ≤ γ, in units of
+# the queries' coefficients: answers B L x then miss W x by at most γ‖x‖. Where progress is lost in rounding, rounding
+# decides whether another step is tried, so that other processors may end in other optima.
+
+
+@dataclass(frozen=True)
+class PublishedLowRankSettings:
+    """The constants of the authors' program."""
+
+    misfit: float = 0.01
+    """γ, the ‖W − B L‖ at which the search ends."""
+    rounds: int = 100
+    """At most so many updates of the multipliers."""
+    alternations: int = 5
+    """Of L and B before each of them."""
+    steps: int = 5
+    """Gradient steps for L in each alternation."""
+    penalty_rounds: int = 8
+    """β grows once in so many rounds …"""
+    penalty_factor: float = 5.0
+    """… by this factor …"""
+    most_penalty: float = 1e5
+    """… up to here."""
+    stirred: float = 1e-5
+    """Smaller entries of L get normal random numbers of this size added, which tells rows apart that are alike."""
+    ridge: float = 1e-6
+    """A multiple of ½‖L‖² that is added."""
+
+
+PUBLISHED = PublishedLowRankSettings()
+
+
+def published_low_rank_factors(gram: ArrayLike, *, rank: int | None = None) -> LowRankFactors:
+    """B and L with ‖R − B L‖ ≤ γ, for the Gram matrix WᵀW with the root R; L is scaled to sensitivity 1.
+
+    Nothing else is tried, so they may be worse than the cells; `residual` says whether γ was reached.
+    `published_low_rank_strategy` has L as it is measured.
+
+    >>> found = published_low_rank_factors(np.ones((4, 4)))
+    >>> found.strategy.shape, round(float((found.answers**2).sum()), 2)
+    ((2, 4), 1.0)
+    """
+    announce(_project_rows)
+    root = gram_root(gram)
+    rows = math.ceil(LOW_RANK.rows_per_rank * len(root)) if rank is None else rank
+    rng, penalty, multipliers = generator(0), 1.0, np.zeros_like(root)
+    values = np.linalg.norm(root, axis=1)  # the rows of a root are its singular vectors, times the values
+    answers, strategy = np.full((len(root), rows), 1e-8), np.full((rows, root.shape[1]), 1e-8)
+    kept = min(rows, len(root))
+    answers[:, :kept] = np.diag(values)[:, :kept]
+    strategy[:kept] = (root / values[:, None])[:kept]
+    answers, strategy, residual = answers * math.sqrt(rows), strategy / math.sqrt(rows), np.zeros_like(root)
+    for number in range(1, PUBLISHED.rounds + 1):
+        for _ in range(PUBLISHED.alternations):
+            strategy = _accelerated(penalty * answers.T @ answers, answers.T @ (penalty * root + multipliers), strategy)
+            small = np.abs(strategy) < PUBLISHED.stirred
+            strategy = strategy + small * PUBLISHED.stirred * rng.standard_normal(strategy.shape)
+            inner = penalty * strategy @ strategy.T + np.eye(rows)
+            answers = np.asarray(cho_solve(cho_factor(inner), strategy @ (penalty * root + multipliers).T)).T
+        residual = root - answers @ strategy
+        if number % PUBLISHED.penalty_rounds == 0:
+            penalty = min(penalty * PUBLISHED.penalty_factor, PUBLISHED.most_penalty)
+        if float(np.linalg.norm(residual)) < PUBLISHED.misfit:
+            break
+        multipliers = multipliers + penalty * residual
+    scale = column_norm(strategy, norm=1)
+    left = float(np.linalg.norm(residual)) / float(np.linalg.norm(root))
+    return LowRankFactors(answers * scale, strategy / scale, left)
+
+
+def published_low_rank_strategy(gram: ArrayLike, *, rank: int | None = None) -> Matrix:
+    """The authors' L, of sensitivity 1, with the residual removed: least squares answers with no more error than B.
+
+    It answers by the shortest B with B L = W, and as long as a residual is left there is none, or a long one.
+    """
+    root, found = gram_root(gram), published_low_rank_factors(gram, rank=rank)
+    strategy = _completed(found.answers, found.strategy, root - found.answers @ found.strategy)
+    return strategy / column_norm(strategy, norm=1)
+
+
+def _accelerated(curvature: Matrix, slopes: Matrix, start: Matrix) -> Matrix:
+    """L after a few accelerated steps down ½⟨L, curvature·L⟩ − ⟨slopes, L⟩, with the ridge, in the L1 balls."""
+
+    def value_and_slope(here: Matrix) -> tuple[float, Matrix]:
+        bent = curvature @ here + PUBLISHED.ridge * here
+        return float((here * (0.5 * bent - slopes)).sum()), bent - slopes
+
+    surely = float(np.abs(curvature).sum(axis=0).max())
+    bound = max(1.0, surely / 100.0)
+    here, momentum, before, weight = start, np.zeros_like(start), 0.0, 1.0
+    for _ in range(PUBLISHED.steps):
+        ahead = here + (before - 1.0) / weight * momentum
+        value, slope = value_and_slope(ahead)
+        earlier, still = here, False
+        for trial in range(PUBLISHED.steps):
+            here = project_columns(ahead - slope / bound)
+            moved = here - ahead
+            length = 0.5 * float((moved**2).sum())
+            excess = value_and_slope(here)[0] - value - float((moved * slope).sum())
+            still = length <= 1e-12 * here.size
+            if still or excess <= bound * length:
+                break
+            bound = max(2.0 * bound, excess / length) if trial < PUBLISHED.steps - 1 else surely
+        before, weight = weight, (1.0 + math.sqrt(4.0 * weight**2 + 1.0)) / 2.0
+        momentum = here - earlier
+        if still:
+            break
+    return here

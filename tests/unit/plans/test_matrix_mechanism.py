@@ -16,6 +16,7 @@ from consilience.measuring import measure
 from consilience.plans.matrix_mechanism import (
     AttributeWorkload,
     LowRank,
+    LowRankAsPublished,
     MatrixMechanism,
 )
 from consilience.privacy.budgets import budget
@@ -48,6 +49,7 @@ PLANS = {
     "yuan": MatrixMechanism("prefix", "a", strategy="yuan"),
     "own": MatrixMechanism("prefix", "a", strategy=np.eye(SIZE)),
     "low-rank": LowRank("prefix", "a"),
+    "low-rank as published": LowRankAsPublished("prefix", "a"),
 }
 PREFIXES = np.tril(np.ones((SIZE, SIZE)))
 

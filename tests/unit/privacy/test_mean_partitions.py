@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -118,6 +119,64 @@ def test_nested_bisection_never_loses_more_than_epsilon() -> None:
     assert epsilon / 20 <= worst <= epsilon
 
 
+class Branches(Exception):
+    """A selection that the script does not reach."""
+
+
+@dataclass
+class Scripted:
+    """A noise source that selects what its script says, and knows how probable that was."""
+
+    script: tuple[int, ...]
+    factor: float
+    chance: float = 1.0
+    asked: int = 0
+
+    def noisy_argmax(self, scores: np.ndarray, scale: float, *, law: str) -> int:
+        assert law == "gumbel"
+        if self.asked == len(self.script):
+            raise Branches(scores.size)
+        options = {"sensitivity": 0.5, "epsilon": 1 / (scale * self.factor)}  # the noise has this scale
+        chosen = self.script[self.asked]
+        self.chance *= float(selection_probabilities(scores, selector="exponential", **options)[chosen])
+        self.asked += 1
+        return chosen
+
+
+def drawn_law(rule: NestedBisection, counts: np.ndarray, epsilon: float, factor: float) -> dict[tuple[int, ...], float]:
+    """The law of what the rule draws, by a run for every way to answer its selections; `factor` scales their noise."""
+    law: dict[tuple[int, ...], float] = {}
+    scripts: list[tuple[int, ...]] = [()]
+    while scripts:
+        noise = Scripted(scripts.pop(), factor)
+        try:
+            starts = rule.draw(counts, epsilon=epsilon, neighbours="add-remove", noise=noise)  # type: ignore[arg-type]
+        except Branches as branches:
+            scripts += [(*noise.script, choice) for choice in range(branches.args[0])]
+        else:
+            law[tuple(starts)] = law.get(tuple(starts), 0.0) + noise.chance
+    return law
+
+
+# One record in the last but one place: above the mean of all, which pulls "keep" away, and below the mean of the right
+# side, which pulls the cut between small and large counts closer. Both move by nearly the sensitivity.
+REVEALING = np.array([0] * 20 + [10, 10, 10, 10, 9, 10])
+
+
+def worst_loss(rule: NestedBisection, epsilon: float, factor: float) -> float:
+    """The largest |log-ratio| of any partition, with one record less in the place that tells most, or with it."""
+    here, there = (drawn_law(rule, REVEALING - less * (np.arange(26) == 24), epsilon, factor) for less in (0, 1))
+    assert sum(here.values()) == pytest.approx(1.0)
+    return max(abs(math.log(here[key] / there[key])) for key in here)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_nested_bisection_keeps_its_promise_and_breaks_it_with_a_quarter_of_the_noise(epsilon: float) -> None:
+    rule = NestedBisection("a", 1, bucket_noise=0.2)
+    assert epsilon / 4 < worst_loss(rule, epsilon, 1.0) <= epsilon
+    assert worst_loss(rule, epsilon, 0.25) > epsilon
+
+
 def test_one_record_changes_costs_by_no_more_than_selections_are_made_for_and_by_more_than_half_of_it() -> None:
     rule, largest = NestedBisection("a", 2, bucket_noise=0.4, bits=6), 0
     for table in np.random.default_rng(0).integers(0, 8, (60, 5)):
@@ -141,6 +200,7 @@ def test_nested_bisection_is_drawn_by_its_law() -> None:
 
     assert distance(1.0) < 0.08
     assert distance(2.5) > 0.08
+    assert distance(0.4) > 0.08
 
 
 @pytest.mark.parametrize("kind", ["bisection", "least cost"])

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
+from consilience.privacy.mean_partitions import LeastMeanCostPartition
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.partitions import Bisection, LeastCostPartition, deviation_sensitivity, interval_family
 
@@ -157,10 +158,16 @@ def test_the_law_of_the_least_cost_sums_to_one() -> None:
     assert sum(law.values()) == pytest.approx(1.0, abs=1e-12)
 
 
+RULES = pytest.mark.parametrize("kind", [LeastCostPartition, LeastMeanCostPartition], ids=["ours", "as published"])
+
+
+@RULES
 @pytest.mark.parametrize(("relation", "share"), [("add-remove", 1.0), ("replace-one", 0.5)])
-def test_the_least_cost_partition_never_loses_more_than_epsilon(relation: str, share: float) -> None:
+def test_the_least_cost_partition_never_loses_more_than_epsilon(
+    kind: type[LeastCostPartition], relation: str, share: float
+) -> None:
     epsilon = 2.0
-    rule = LeastCostPartition("a", bucket_noise=1.0, bits=0)
+    rule = kind("a", bucket_noise=1.0, bits=0)
 
     worst = largest_loss(lambda table: least_cost_law(rule, table, share * epsilon), 3, 5, relation)
     assert worst <= epsilon * (1 + 1e-9)
@@ -170,10 +177,13 @@ def test_the_least_cost_partition_never_loses_more_than_epsilon(relation: str, s
 
 
 @pytest.mark.slow
+@RULES
 @pytest.mark.parametrize(("relation", "share"), [("add-remove", 1.0), ("replace-one", 0.5)])
-def test_the_least_cost_partition_is_drawn_by_its_law(relation: str, share: float) -> None:
+def test_the_least_cost_partition_is_drawn_by_its_law(
+    kind: type[LeastCostPartition], relation: str, share: float
+) -> None:
     epsilon, draws, table = 4.0, 4000, (0, 3, 1)
-    rule, noise = LeastCostPartition("a", bucket_noise=1.0, bits=0), SimulatedNoise(2)
+    rule, noise = kind("a", bucket_noise=1.0, bits=0), SimulatedNoise(2)
     found = Counter(
         tuple(rule.draw(np.array(table), epsilon=epsilon, neighbours=relation, noise=noise))  # type: ignore[arg-type]
         for _ in range(draws)

@@ -43,6 +43,8 @@ class MatrixInteriorPointSettings(InteriorPointSettings):
     the last place."""
     feasibility: float = 1e-10
     """The violation, in its own units, that the linear programme may leave: the least that HiGHS takes."""
+    proofs_from: float = 10.0
+    """A bound is proved from where the products, which the gap is near, are this many times what is allowed."""
     proven: float = 1e-12
     """The relative gap at which a proof is not worth improving."""
 
@@ -136,22 +138,30 @@ def solve_by_interior_point(
     problem = _Problem(strategy, costs, equations, nonnegative)
     point = _start(problem)
     best, smallest, bound, least, idle, steps = point.x, np.inf, 0.0, np.inf, 0, 0
+    proving = False
     while True:
         cells, objective = problem.evaluated(point.x)
         if objective < smallest:
             smallest, best = objective, cells
-        bound = max(bound, certifier.bound(point.l, best))
-        gap = smallest - bound
         met = np.isfinite(smallest)  # else no cells so far could be moved to where the equations hold
-        least, idle = (gap, 0) if gap < 0.9 * least or not met else (least, idle + 1)
-        near = met and gap <= tolerance * smallest + costs.unnoticed
-        if near or idle >= SETTINGS.patience or steps == max_steps:
-            break
-        following = _step(problem, point)
+        allowed = tolerance * smallest + costs.unnoticed if met else 0.0
+        left = _products(problem, point)
+        if not proving and left <= SETTINGS.proofs_from * allowed:
+            proving, least = True, np.inf
+        if proving:
+            bound = max(bound, certifier.bound(point.l, best, enough=smallest - 0.5 * allowed))
+            left = smallest - bound
+        least, idle = (left, 0) if left < 0.9 * least or not met else (least, idle + 1)
+        near = proving and left <= allowed
+        following = None
+        if not near and idle < SETTINGS.patience and steps < max_steps:
+            following = _step(problem, point)
         if following is None:
             break
         point = following
         steps += 1
+    if not proving:
+        bound = max(bound, certifier.bound(point.l, best))
     return Solution(best, smallest, bound, steps)
 
 
@@ -346,8 +356,9 @@ def solve_by_linear_programme(
     *,
     nonnegative: bool,
     equations: Equations | None = None,
+    most_steps: int | None = None,
 ) -> Solution | None:
-    """The optimum and its proof; None where HiGHS gives up.
+    """The optimum and its proof; None where HiGHS gives up, or takes more steps than are allowed.
 
     With equations, their rows are the last ones of the strategy, and of the certifier's costs.
     """
@@ -360,12 +371,13 @@ def solve_by_linear_programme(
         method="highs-ds",
         options={
             "presolve": False,
+            "maxiter": most_steps,
             "primal_feasibility_tolerance": SETTINGS.feasibility,
             "dual_feasibility_tolerance": SETTINGS.feasibility,
         },
         **{f"A_{side}": sp.csc_array(-strategy.matrix.T), f"b_{side}": np.zeros(strategy.shape[1])},
     )
-    if found.x is None:
+    if found.x is None or found.status == 1:
         return None
     cells = -np.asarray((found.ineqlin if nonnegative else found.eqlin).marginals, dtype=np.float64)
     if nonnegative:

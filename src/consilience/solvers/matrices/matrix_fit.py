@@ -29,13 +29,13 @@ from consilience.solvers.matrices.problem import (
     Hierarchy,
     RowCosts,
     find_hierarchy,
-    lift_by_iteration,
 )
 from consilience.solvers.matrices.strategies import SETTINGS as FACTORING
 from consilience.solvers.matrices.strategies import (
     DenseStrategy,
     SparseStrategy,
     entries_of_product,
+    lift_by_iteration,
     sparse_product,
 )
 from consilience.solvers.trees.layout import ContradictoryCounts
@@ -53,6 +53,12 @@ class MatrixSettings:
     """A sparse matrix with a larger share of entries is treated as dense."""
     sparse: float = 0.05
     """A dense matrix with a smaller share of entries is treated as sparse."""
+    trial: float = 600.0
+    """How many steps the simplex is given for a sparse matrix without negative entries, in units of its entries for
+    each row and column; tuned on sparse counts over 256 to 16,384 cells (`benchmarks/speed/matrices.py`)."""
+    light: float = 5.0
+    """How many multiplications of a factorisation, for each cell and each row and column, an interior point may take
+    before the simplex is faster; tuned on the same."""
     exact_tolerance: float = 1e-8
     """The default relative gap of solvers that factor matrices."""
     iterative_tolerance: float = 1e-4
@@ -88,8 +94,9 @@ def fit_matrix(
     rounding; where no cells can meet them `Infeasible` is raised, with the least violation and the rows involved.
 
     `stats["solver"]` says what was used: the tree solver for hierarchies of sums, an interior point for dense
-    matrices (and sparse ones with a square in the loss) and for Kronecker products of up to 4096 cells, HiGHS for L1
-    with sparse matrices, and alternating directions for larger Kronecker products.
+    matrices, sparse ones and Kronecker products of up to 4096 cells, and alternating directions for larger Kronecker
+    products. L1 with a sparse matrix goes to HiGHS where its simplex is faster: where the factors that an interior
+    point needs have many entries, and where all entries are sums and few steps lead to the optimum.
     `tolerance` is the relative gap at which a solver may stop, by default 1e-8 where matrices are factored and 1e-4
     where they are not; `max_steps` limits the latter.
 
@@ -323,22 +330,45 @@ def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations
             if sparse
             else DenseStrategy(np.vstack([matrix, equations.matrix.toarray()]))
         )
-    lift = strategy.lift if isinstance(strategy, DenseStrategy) else partial(lift_by_iteration, strategy)
-    certifier = Certifier(strategy, hard, nonnegative, lift)
+    certifier = Certifier(strategy, hard, nonnegative, strategy.lift)
     kind = "sparse" if sparse else "dense"
     if costs.squares_alone and not nonnegative:
         return solve_least_squares(soft, costs, certifier, equations=equations), f"least squares, {kind}"
-    if costs.straight and isinstance(strategy, SparseStrategy):
-        found = solve_by_linear_programme(strategy, costs, certifier, nonnegative=nonnegative, equations=equations)
-        if found is not None:
-            return found, "linear programme (HiGHS)"
     tolerance = options.tolerance or SETTINGS.exact_tolerance
+    simplex, by_simplex = "linear programme (HiGHS)", None
+    if costs.straight and isinstance(strategy, SparseStrategy):
+        by_simplex = partial(
+            solve_by_linear_programme, strategy, costs, certifier, nonnegative=nonnegative, equations=equations
+        )
+        found = by_simplex(most_steps=_trial_steps(matrix)) if nonnegative and matrix.data.min() >= 0.0 else None
+        if found is None and not _is_lightly_factored(strategy):
+            found = by_simplex()
+        if found is not None:
+            return found, simplex
     if costs.squares_alone and equations is None:
         return solve_nonnegative_least_squares(soft, costs, certifier, tolerance=tolerance), f"interior point, {kind}"
     solution = solve_by_interior_point(
         strategy, costs, certifier, nonnegative=nonnegative, tolerance=tolerance, equations=equations
     )
+    near = solution.objective - solution.bound <= tolerance * solution.objective + costs.unnoticed
+    if by_simplex is not None and not near and (found := by_simplex()) is not None:
+        return found, simplex
     return solution, f"interior point, {kind}"
+
+
+def _is_lightly_factored(strategy: SparseStrategy) -> bool:
+    """Whether the factors of an interior point take less than the simplex, with a step for nearly every cell."""
+    rows, columns = strategy.shape
+    return strategy.pattern is not None and strategy.pattern.work <= SETTINGS.light * columns * (rows + columns)
+
+
+def _trial_steps(matrix: Any) -> int:
+    """How many steps of the simplex take about as long as an interior point whose factors have few entries.
+
+    Where no entry is negative and most counts are small, most cells stay 0 and the simplex ends before that. A
+    difference of cells that is noise makes some of them positive, at a step or more for each.
+    """
+    return int(SETTINGS.trial * matrix.nnz / sum(matrix.shape))
 
 
 def _fit_product(product: Kronecker, costs: RowCosts, options: _Options) -> Fit:

@@ -21,7 +21,6 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.fit import SHARED, Fit, Infeasible
 from consilience.solvers.losses import Loss
 from consilience.solvers.matrices.strategies import Strategy
@@ -149,7 +148,7 @@ class Certifier:
     def bound(self, multipliers: Array, cells: Array, *, enough: float = np.inf) -> float:
         """A number that no cells fall below; 0 always is one.
 
-        Where the sum of all rows proves as much as is `enough`, nothing is lifted, which takes a system of equations.
+        Where a cover alone proves as much as is `enough`, nothing is lifted, which takes a system of equations.
         """
         legal = self.costs.legal(multipliers)
         if not np.all(np.isfinite(legal)):
@@ -159,7 +158,7 @@ class Certifier:
         if not wrong.any():
             return max(0.0, self._value(legal, 0.0))
         if self.nonnegative and np.isfinite(enough):
-            proven = self._covered(legal, self._covering(np.ones(legal.size)))
+            proven = self._covered(legal, self._covering(np.ones(legal.size)) or self._cover)
             if proven >= enough:
                 return proven
         lifted = legal - self.lift(wrong)
@@ -202,14 +201,6 @@ class Certifier:
         if worst > SETTINGS.rounded_slope * float(np.linalg.norm(legal)):
             return 0.0
         return self._value(legal, 2.0 * worst * float(np.abs(cells).sum()))
-
-
-def lift_by_iteration(strategy: Strategy, slopes: Array) -> Array:
-    """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
-    rows, columns = strategy.shape
-    return shortest_least_squares(
-        strategy.adjoint, strategy.apply, slopes, rows, precision=1e-14, most_steps=2 * columns
-    )[0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap, SumMap
+from consilience.solvers.conjugate_gradients import shortest_least_squares
+from consilience.solvers.matrices.sparse_factor import Pattern, SparseFactor, find_pattern
 
 Array = NDArray[np.float64]
 
@@ -27,6 +29,12 @@ class FactoringSettings:
     units in the last place."""
     least_theta: float = 1e-14
     """What is added to Θ in sparse systems, in units of the mean of W, where columns have length 1."""
+    unnoticed: float = 1e-12
+    """A residual of a sparse system of this part of its right-hand side is not worth a correction."""
+    least_gram: float = 1e-12
+    """And in AᵀA, where its own columns are to be combined."""
+    most_work: float = 3e8
+    """Multiplications above which a sparse system is factored by blocks of its entries (SuperLU), not one by one."""
     hard: float = 1e-8
     """What stands in sparse systems for the 0 in W⁻¹ of a row that must be met, in units of the others; corrections by
     the residual of the true system remove it."""
@@ -232,20 +240,44 @@ class SparseStrategy:
     def adjoint(self, answers: Array) -> Array:
         return np.asarray(self._transposed @ answers)
 
+    @cached_property
+    def pattern(self) -> Pattern | None:
+        """How the system is eliminated; None where its factor has so many entries that blocks of them are faster."""
+        rows, columns = self.shape
+        lower = sp.block_array([[sp.csr_array((columns, columns)), None], [self.matrix, sp.csr_array((rows, rows))]])
+        return find_pattern(sp.csc_array(lower), SETTINGS.most_work)
+
+    def lift(self, slopes: Array) -> Array:
+        """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
+        if self.pattern is None:
+            return lift_by_iteration(self, slopes)
+        return self._gram.solve(slopes, np.zeros(self.shape[0]))[1]
+
+    @cached_property
+    def _gram(self) -> Factored:
+        """AᵀA dx = f, dl = A dx, made safe to factor."""
+        rows, columns = self.shape
+        return self.factored(np.ones(rows), np.full(columns, SETTINGS.least_gram))
+
     def factored(self, weights: Array, diagonal: Array) -> Factored:
-        return _Augmented(self.matrix, weights, diagonal)
+        return _Augmented(self, weights, diagonal)
 
 
 class _Augmented:
     """The system as it is, which a row of ones in A does not fill, as it would fill AᵀWA."""
 
-    def __init__(self, matrix: Any, weights: Array, diagonal: Array) -> None:
-        upper = sp.diags_array(diagonal + SETTINGS.least_theta * _mean_of_finite(weights))
+    def __init__(self, strategy: SparseStrategy, weights: Array, diagonal: Array) -> None:
+        upper = diagonal + SETTINGS.least_theta * _mean_of_finite(weights)
         hard = np.isinf(weights)
         lower = np.where(hard, SETTINGS.hard / _mean_of_finite(weights), 1.0 / weights)
+        self._strategy, self._upper, self._lower = strategy, upper, 1.0 / weights
         self._corrections = 3 if hard.any() else 1
-        self._system = sp.block_array([[upper, matrix.T], [matrix, -sp.diags_array(1.0 / weights)]], format="csc")
-        regular = sp.block_array([[upper, matrix.T], [matrix, -sp.diags_array(lower)]], format="csc")
+        self._factor: Any
+        if strategy.pattern is not None:
+            self._factor = SparseFactor.of(strategy.pattern, np.concatenate([upper, -lower]))
+            return
+        matrix = strategy.matrix
+        regular = sp.block_array([[sp.diags_array(upper), matrix.T], [matrix, -sp.diags_array(lower)]], format="csc")
         self._factor = scipy.sparse.linalg.splu(
             regular, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
         )
@@ -254,8 +286,22 @@ class _Augmented:
         right = np.concatenate([f, h])
         solution = self._factor.solve(right)
         for _ in range(self._corrections):
-            solution += self._factor.solve(right - self._system @ solution)
+            dx, dl = solution[: f.size], solution[f.size :]
+            missing_f = f - self._upper * dx - self._strategy.adjoint(dl)
+            missing_h = h - self._strategy.apply(dx) + self._lower * dl
+            missing = np.concatenate([missing_f, missing_h])
+            if np.abs(missing).max() <= SETTINGS.unnoticed * np.abs(right).max():
+                break
+            solution += self._factor.solve(missing)
         return solution[: f.size], solution[f.size :]
+
+
+def lift_by_iteration(strategy: Strategy, slopes: Array) -> Array:
+    """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
+    rows, columns = strategy.shape
+    return shortest_least_squares(
+        strategy.adjoint, strategy.apply, slopes, rows, precision=1e-14, most_steps=2 * columns
+    )[0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,298 @@
+"""Sparse symmetric systems K = LDLᵀ that are solved again and again with another diagonal.
+
+K is quasi-definite (Vanderbei 1995): some of its diagonal is positive, the rest negative, and rows that share a sign
+meet in no other entry. Then a factorisation exists in every order, without pivoting; the order decides only how many
+entries L has. So order and pattern are found once:
+
+- `minimum_degree` eliminates next what then has fewest neighbours (George and Liu 1989, with the bounds on degrees of
+  Amestoy, Davis and Duff 1996). An eliminated unknown becomes an *element*, the list of its neighbours; elements that a
+  new one contains are dropped.
+- `elimination_tree` gives each column the first row below the diagonal in which it has an entry, and how many it has
+  (Liu 1990).
+- `factored_rows` fills L row by row: row k is the solution of a triangular system whose entries lie on the paths of the
+  tree from the neighbours of k up to k (Davis 2005).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numba
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from consilience.kernels.compilation import announce
+
+Array = NDArray[np.float64]
+Places = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The order in which a system is eliminated, and where its factor has entries."""
+
+    order: Places
+    """What is eliminated first, second, …"""
+    starts: Places
+    """Of each column among the entries above the diagonal, in that order."""
+    rows: Places
+    values: Array
+    parents: Places
+    columns: NDArray[np.int64]
+    """Where each column of L begins."""
+
+    @cached_property
+    def work(self) -> float:
+        """Multiplications of a factorisation, twice over."""
+        return float(np.sum(np.diff(self.columns).astype(np.float64) ** 2))
+
+    @cached_property
+    def places(self) -> Places:
+        """When each unknown is eliminated: the inverse of the order."""
+        places = np.empty_like(self.order)
+        places[self.order] = np.arange(self.order.size, dtype=np.int32)
+        return places
+
+
+def find_pattern(lower: Any, most_work: float) -> Pattern | None:
+    """The pattern for a symmetric system with a part below its diagonal; None where factors take more than so many
+    multiplications."""
+    announce(factored_rows)
+    whole: Any = sp.csc_array(lower + lower.T)
+    order = minimum_degree(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), most_work)
+    if not order.size:
+        return None
+    upper: Any = sp.csc_array(sp.triu(whole[order][:, order], 1))
+    upper.sort_indices()
+    starts, rows = upper.indptr.astype(np.int32), upper.indices.astype(np.int32)
+    parents, counts = elimination_tree(starts, rows)
+    return Pattern(order, starts, rows, upper.data, parents, np.concatenate([[0], np.cumsum(counts)]))
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFactor:
+    """L and D for one diagonal."""
+
+    pattern: Pattern
+    rows: Places
+    values: Array
+    pivots: Array
+
+    @staticmethod
+    def of(pattern: Pattern, diagonal: Array) -> "SparseFactor":
+        entries = int(pattern.columns[-1])
+        rows, values, pivots = np.empty(entries, dtype=np.int32), np.empty(entries), diagonal[pattern.order]
+        factored_rows(
+            pattern.starts, pattern.rows, pattern.values, pattern.parents, pattern.columns, rows, values, pivots
+        )
+        return SparseFactor(pattern, rows, values, pivots)
+
+    def solve(self, right: Array) -> Array:
+        found = right[self.pattern.order]
+        substitute(self.pattern.columns, self.rows, self.values, self.pivots, found)
+        return found[self.pattern.places]
+
+
+@numba.njit(nogil=True, cache=True)
+def minimum_degree(starts, neighbours, most_work):  # pragma: no cover - compiled
+    """The order of elimination; nothing where it takes more than so many multiplications."""
+    number = starts.size - 1
+    unknowns, lengths = neighbours.copy(), starts[1:] - starts[:-1]  # neighbours as given, some of them eliminated
+    living, degrees = lengths.copy(), lengths.copy()
+    elements, held = np.empty_like(neighbours), np.zeros(number, dtype=np.int64)  # neighbours by way of an element
+    members = np.empty(max(2 * neighbours.size, 16), dtype=np.int32)  # of the elements, one after the other
+    begins, ends = np.zeros(number, dtype=np.int64), np.zeros(number, dtype=np.int64)
+    used = 0
+    gone, alive = np.zeros(number, dtype=np.bool_), np.ones(number, dtype=np.bool_)  # as an unknown; as an element
+    seen = np.full(number, -1, dtype=np.int32)  # the last step at which it was a neighbour of the pivot
+    outside = np.zeros(number, dtype=np.int64)  # of an element: its members that are no neighbours of the pivot
+    counted = np.full(number, -1, dtype=np.int32)  # the last step at which they were counted
+    head = np.full(number + 1, -1, dtype=np.int32)  # unknowns by degree, in lists with two ends
+    following, before = np.full(number, -1, dtype=np.int32), np.full(number, -1, dtype=np.int32)
+    for i in range(number - 1, -1, -1):
+        _enter(i, degrees[i], head, following, before)
+    order = np.empty(number, dtype=np.int32)
+    work, least = 0.0, 0
+    for step in range(number):
+        while head[least] < 0:
+            least += 1
+        pivot = head[least]
+        _leave(pivot, degrees[pivot], head, following, before)
+        order[step] = pivot
+        gone[pivot] = True
+        seen[pivot] = step
+        # The neighbours of the pivot are a new element, which contains those that it was in.
+        first, need = starts[pivot], lengths[pivot]
+        for place in range(first, first + held[pivot]):
+            need += ends[elements[place]] - begins[elements[place]]
+        if used + need > members.size:
+            larger = np.empty(2 * (used + need), dtype=np.int32)
+            larger[:used] = members[:used]
+            members = larger
+        begin = used
+        for place in range(first, first + lengths[pivot]):
+            other = unknowns[place]
+            if not gone[other]:
+                living[other] = max(living[other] - 1, 0)
+                seen[other] = step
+                members[used] = other
+                used += 1
+        for place in range(first, first + held[pivot]):
+            element = elements[place]
+            for at in range(begins[element], ends[element]):
+                other = members[at]
+                if not gone[other] and seen[other] != step:
+                    seen[other] = step
+                    members[used] = other
+                    used += 1
+            alive[element] = False
+        begins[pivot], ends[pivot] = begin, used
+        size = used - begin
+        work += float(size) * size
+        if work > most_work:
+            return np.empty(0, dtype=np.int32)
+        for at in range(begin, used):
+            i = members[at]
+            for place in range(starts[i], starts[i] + held[i]):
+                element = elements[place]
+                if alive[element]:
+                    if counted[element] != step:
+                        counted[element] = step
+                        outside[element] = _living(element, begins, ends, members, gone)
+                    outside[element] -= 1
+        for at in range(begin, used):
+            i = members[at]
+            first, kept, degree = starts[i], starts[i], size - 1
+            for place in range(first, first + held[i]):
+                element = elements[place]
+                if alive[element]:
+                    if outside[element] == 0:
+                        alive[element] = False
+                    else:
+                        degree += outside[element]
+                        elements[kept] = element
+                        kept += 1
+            elements[kept] = pivot
+            held[i] = kept + 1 - first
+            # A long list is cleared when half of it is gone, so that all clearing takes as long as the lists are.
+            if lengths[i] <= 16 or 2 * living[i] <= lengths[i]:
+                kept = first
+                for place in range(first, first + lengths[i]):
+                    other = unknowns[place]
+                    if not gone[other] and seen[other] != step:
+                        unknowns[kept] = other
+                        kept += 1
+                lengths[i] = living[i] = kept - first
+            degree = min(degree + living[i], degrees[i] + size - 1, number - step - 1)
+            _leave(i, degrees[i], head, following, before)
+            degrees[i] = degree
+            _enter(i, degree, head, following, before)
+            least = min(least, degree)
+    return order
+
+
+@numba.njit(nogil=True, cache=True)
+def _living(element, begins, ends, members, gone):  # pragma: no cover - compiled
+    """The members of an element that are not eliminated; the others are removed from it."""
+    kept = begins[element]
+    for place in range(begins[element], ends[element]):
+        if not gone[members[place]]:
+            members[kept] = members[place]
+            kept += 1
+    ends[element] = kept
+    return kept - begins[element]
+
+
+@numba.njit(nogil=True, cache=True)
+def _enter(unknown, degree, head, following, before):  # pragma: no cover - compiled
+    other = head[degree]
+    following[unknown], before[unknown] = other, -1
+    if other >= 0:
+        before[other] = unknown
+    head[degree] = unknown
+
+
+@numba.njit(nogil=True, cache=True)
+def _leave(unknown, degree, head, following, before):  # pragma: no cover - compiled
+    one, other = before[unknown], following[unknown]
+    if one >= 0:
+        following[one] = other
+    else:
+        head[degree] = other
+    if other >= 0:
+        before[other] = one
+
+
+@numba.njit(nogil=True, cache=True)
+def elimination_tree(starts, rows):  # pragma: no cover - compiled
+    """The parent of each column, −1 at roots, and the number of entries below its diagonal."""
+    number = starts.size - 1
+    parents = np.full(number, -1, dtype=np.int32)
+    counts = np.zeros(number, dtype=np.int64)
+    seen = np.full(number, -1, dtype=np.int32)
+    for k in range(number):
+        seen[k] = k
+        for place in range(starts[k], starts[k + 1]):
+            i = rows[place]
+            while seen[i] != k:
+                if parents[i] < 0:
+                    parents[i] = k
+                counts[i] += 1
+                seen[i] = k
+                i = parents[i]
+    return parents, counts
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def factored_rows(starts, rows, values, parents, columns, found_rows, found, pivots):  # pragma: no cover - compiled
+    """L by columns and D in `pivots`, which holds the diagonal of K."""
+    number = pivots.size
+    filled = columns[:-1].copy()
+    work = np.zeros(number)
+    seen = np.full(number, -1, dtype=np.int32)
+    path, stack = np.empty(number, dtype=np.int32), np.empty(number, dtype=np.int32)
+    for k in range(number):
+        seen[k] = k
+        top = number
+        for place in range(starts[k], starts[k + 1]):
+            i = rows[place]
+            work[i] = values[place]
+            length = 0
+            while seen[i] != k:
+                path[length] = i
+                length += 1
+                seen[i] = k
+                i = parents[i]
+            while length > 0:
+                length -= 1
+                top -= 1
+                stack[top] = path[length]
+        pivot = pivots[k]
+        for place in range(top, number):
+            i = stack[place]
+            value = work[i]
+            work[i] = 0.0
+            for entry in range(columns[i], filled[i]):
+                work[found_rows[entry]] -= found[entry] * value
+            share = value / pivots[i]
+            pivot -= share * value
+            found_rows[filled[i]] = k
+            found[filled[i]] = share
+            filled[i] += 1
+        pivots[k] = pivot
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def substitute(columns, rows, values, pivots, right):  # pragma: no cover - compiled
+    """Solves LDLᵀ x = b in place."""
+    number = pivots.size
+    for j in range(number):
+        value = right[j]
+        for entry in range(columns[j], columns[j + 1]):
+            right[rows[entry]] -= values[entry] * value
+    for j in range(number - 1, -1, -1):
+        value = right[j] / pivots[j]
+        for entry in range(columns[j], columns[j + 1]):
+            value -= values[entry] * right[rows[entry]]
+        right[j] = value
