@@ -7,9 +7,9 @@ verdicts are made.
 
 import csv
 import json
+import os
 import platform
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -67,9 +67,9 @@ class Extent:
 
 def reproduce(name: str, module: ModuleType, extent: Extent) -> bool:
     """Run a reproduction and write all that it leaves; True when no claim failed."""
-    made_with, began = provenance(extent), time.perf_counter()
+    made_with, began = provenance(extent), processor_seconds()
     rows = module.run(extent)
-    made_with["seconds"] = round(time.perf_counter() - began)
+    made_with["processor seconds"] = round(processor_seconds() - began)
     extent.folder.mkdir(parents=True, exist_ok=True)
     write_csv(extent.folder / f"{name}.csv", rows)
     return judge(name, module, rows, extent, made_with)
@@ -128,18 +128,23 @@ def provenance(extent: Extent) -> dict[str, Any]:
     }
 
 
-RESULTING = ("benchmarks/results", "docs")
-"""What reproductions themselves change: it says nothing of the code that made them."""
+def processor_seconds() -> float:
+    """What this process has used of the processors, with the processes that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
+CODE = ("src", "benchmarks", ":!benchmarks/results")
+"""What makes the numbers: other commits, results among them, leave them as they are."""
 
 
 def commit(repository: Path = RESULTS.parents[1]) -> str:
-    """The commit of the code, with " and changes" where files of the project differ from it; or unknown."""
+    """The last commit that changed the code, with " and changes" where files of it differ from that; or unknown."""
     git = ["git", "-C", str(repository)]
-    changes = ["status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{each}" for each in RESULTING)]
+    changes = ["status", "--porcelain", "--untracked-files=no", "--", *CODE]
     try:
         found, changed = (
             subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
-            for command in (["rev-parse", "--short=10", "HEAD"], changes)
+            for command in (["log", "-1", "--format=%h", "--abbrev=10", "--", *CODE], changes)
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
