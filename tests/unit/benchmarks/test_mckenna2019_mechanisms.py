@@ -60,7 +60,9 @@ def test_mwem_has_to_run_with_graphical_estimation_and_to_fail_without() -> None
 
 def test_hdmm_has_to_gain_by_the_printed_factors() -> None:
     rows = with_factors({"titanic": 6.0, "adult-fine": 2.0, "loans": 22.0, "stroke": 5.1})
-    assert outcomes(figure_1d.claims(rows)) == held(True, True, False, True, True)
+    assert outcomes(figure_1d.claims(rows)) == held(True, True, False, True, True, True)
+    rows = with_factors({"titanic": 6.0, "adult-fine": 3.0, "loans": 22.0, "stroke": 7.0})
+    assert outcomes(figure_1d.claims(rows))[-1:] == held(False)
 
 
 @pytest.mark.parametrize("panel", "abcd")
