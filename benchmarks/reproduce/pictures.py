@@ -21,8 +21,8 @@ WIDTHS, SIZES = (3.2, 2.0, 1.3), (95, 50, 26)
 """The breadth of lines and the size of marks, by turns: of curves that coincide the lower ones can be seen."""
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 4], [1, 0], [7, 3], [2, 2], [9, 2, 2, 2])
 
-READABLE = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, '~s')"
-"""How errors are written on an axis: 0.01, 10, 1k, 1M."""
+READABLE = "format(datum.value, datum.value < 0.0005 ? '~e' : datum.value < 1000 ? '~g' : '~s')"
+"""How errors are written on an axis: 1e-6, 0.01, 10, 1k, 1M."""
 
 PLAIN = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, ',')"
 """How other numbers are: 0.01, 10, 2,048."""
