@@ -41,7 +41,8 @@ class Picture:
 
     `own_scale` gives every panel a vertical scale of its own; `zoom` ends that of a panel at so many times its least
     value, and what lies above is cut off. `x_from` is where abscissae begin. `bars` has categories for abscissae.
-    `dashed` names a series that is a line to compare with and has no marks.
+    `dashed` names a series that is a line to compare with and has no marks. Where no curves are alike, marks need
+    not be moved `apart`.
     """
 
     title: str
@@ -60,6 +61,7 @@ class Picture:
     own_scale: bool = False
     zoom: Mapping[str, float] | None = None
     dashed: str = ""
+    apart: bool = True
     across: int = 3
     width: int = 230
     height: int = 200
@@ -98,7 +100,7 @@ class _Drawer:
         """The abscissa of a mark, moved sideways by the place of its series."""
         picture, x = self.picture, float(row[self.picture.x])
         at = self.series.index(row[picture.series]) / max(len(self.series) - 1, 1) - 0.5
-        if len(self.places) < 2 or row[picture.series] == picture.dashed:
+        if not picture.apart or len(self.places) < 2 or row[picture.series] == picture.dashed:
             return x
         measured = [math.log(place) for place in self.places] if picture.x_log else [float(p) for p in self.places]
         gap = min(b - a for a, b in itertools.pairwise(measured))
@@ -163,7 +165,7 @@ class _Drawer:
     def _ticks(self) -> list[float]:
         """The abscissae themselves, every second or third if there are many; of very many, 1 and 3 of each power."""
         if not self.picture.x_log or len(self.places) <= 18:
-            return self.places[:: 1 + len(self.places) // 9] if self.picture.x_log else self.places
+            return self.places[:: 1 + len(self.places) // (9 if self.picture.x_log else 14)]
         powers = range(math.floor(math.log10(self.places[0])), math.ceil(math.log10(self.places[-1])) + 1)
         marks = [step * 10.0**power for power in powers for step in (1, 3)]
         return [mark for mark in marks if self.places[0] <= mark <= self.places[-1]]

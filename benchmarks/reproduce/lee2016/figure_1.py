@@ -45,7 +45,7 @@ PICTURE = Picture(
     "Marks of one ε are moved sideways so that none hides another.",
     own_scale=True,
     dashed=FLOOR,
-    width=250,
+    width=210,
     height=230,
 )
 WORKERS = 2

@@ -22,6 +22,7 @@ PICTURE = Picture(
     y="error",
     y_title="squared error, in units of 2/ε²",
     x_log=False,
+    apart=False,
     across=2,
     width=340,
 )
