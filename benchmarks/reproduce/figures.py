@@ -51,7 +51,7 @@ class Extent:
     quick: bool = False
     first_seed: int = 0
     full: bool = False
-    """Full-size chains, and PrivGene on all records, which take hours."""
+    """Also PrivGene on all records, which takes hours."""
 
     def seeds(self, usual: int, quick: int = 2) -> range:
         """The seeds of the runs."""
