@@ -214,7 +214,8 @@ class _Drawer:
             low, high = 10.0 ** (ends[0] - air), 10.0 ** (ends[1] + air)
         else:
             low, high = low / 1.1, high * 1.1
-            steps = (1.0, 2.0, 3.0, 5.0, 7.0) if high / low > 4 else (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+            fine = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+            steps = (1.0, 2.0, 3.0, 5.0, 7.0) if high / low > 4 else fine
             powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
             marks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
         return {"scale": alt.Scale(type="log", domain=[low, high]), "axis": alt.Axis(labelExpr=READABLE, values=marks)}
