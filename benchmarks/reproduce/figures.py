@@ -72,26 +72,26 @@ def reproduce(name: str, module: ModuleType, extent: Extent) -> bool:
     made_with["processor seconds"] = round(processor_seconds() - began)
     extent.folder.mkdir(parents=True, exist_ok=True)
     write_csv(extent.folder / f"{name}.csv", rows)
-    return judge(name, module, rows, extent, made_with)
+    return judge(name, module, rows, extent, {"runs": module.ABOUT.runs, "provenance": made_with})
 
 
 def judge_again(name: str, module: ModuleType, extent: Extent) -> bool:
-    """The picture and the verdicts anew, from the CSV that is there; where it came from is kept."""
-    before = json.loads((extent.folder / f"{name}.json").read_text(encoding="utf-8"))["provenance"]
+    """The picture and the verdicts anew, from the CSV that is there; what runs it came from is kept."""
+    before = json.loads((extent.folder / f"{name}.json").read_text(encoding="utf-8"))
     return judge(name, module, read_csv(extent.folder / f"{name}.csv"), extent, before)
 
 
-def judge(name: str, module: ModuleType, rows: Rows, extent: Extent, made_with: Mapping[str, Any]) -> bool:
-    """Draw the picture; write and print the verdicts."""
+def judge(name: str, module: ModuleType, rows: Rows, extent: Extent, ran: Mapping[str, Any]) -> bool:
+    """Draw the picture; write and print the verdicts. What `ran` are the runs in words, and their provenance."""
     verdicts = [claim.judged() for claim in module.claims(rows)]
     if module.PICTURE is not None:
         module.PICTURE.draw(extent.folder / f"{name}.png", rows)
     document = {
         "item": module.ABOUT.item,
-        "runs": module.ABOUT.runs,
+        "runs": ran["runs"],
         "differs": module.ABOUT.differs,
         "picture": module.PICTURE is not None,
-        "provenance": made_with,
+        "provenance": ran["provenance"],
         "claims": [verdict.to_json() for verdict in verdicts],
     }
     text = json.dumps(document, indent=1, ensure_ascii=False)

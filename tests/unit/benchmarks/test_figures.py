@@ -91,7 +91,9 @@ def test_the_commit_of_the_code_is_told_and_what_was_changed_since(tmp_path: Pat
 def test_verdicts_are_made_again_from_the_csv(results: Path) -> None:
     reproduce("figure", module(None), Extent())
     before = (results / "figure.json").read_text()
-    judge_again("figure", module(None), Extent())
+    later = module(None)
+    later.ABOUT = About("An item", ("Data: other.",), runs="Thirty runs.")
+    judge_again("figure", later, Extent())
     assert (results / "figure.json").read_text() == before
     assert read_csv(results / "figure.csv")[0]["values"] == [2.0, 2.5, 2.25]
 
