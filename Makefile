@@ -73,7 +73,7 @@ check: setup
 bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks
 
-# All figures of the papers, about an hour and a half on two idle cores; then the page about them.
+# All figures of the papers, meant to take at most an hour and a half on two idle cores; then the page about them.
 reproduce: $(VENV)/.peers
 	$(BIN)/python -m benchmarks.reproduce --jobs 2
 	$(BIN)/python docs/generate.py

@@ -103,13 +103,14 @@ def untold(documents: list[dict[str, Any]]) -> str:
 
 
 def made_from(documents: list[dict[str, Any]]) -> str:
-    """Of which commits the numbers are, and how long the runs took one after the other."""
+    """Of which commits the numbers are, and how long the runs kept a processor busy."""
     commits = Counter(each["provenance"].get("commit", "not recorded") for each in documents)
-    seconds = [each["provenance"]["seconds"] for each in documents if "seconds" in each["provenance"]]
+    used = "processor seconds"
+    seconds = [each["provenance"][used] for each in documents if used in each["provenance"]]
     told = ", ".join(f"{name} ({count})" if len(commits) > 1 else name for name, count in commits.most_common())
     text = f"Commit of the code, for the figures judged: {told}."
     if seconds:
-        text += f" One after the other, {len(seconds)} of them took {sum(seconds) / 60:.0f} minutes."
+        text += f" {len(seconds)} of them took {sum(seconds) / 60:.0f} minutes of one processor."
     return f"\n\n{text}"
 
 

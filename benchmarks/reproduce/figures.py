@@ -7,9 +7,9 @@ verdicts are made.
 
 import csv
 import json
+import os
 import platform
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -51,7 +51,7 @@ class Extent:
     quick: bool = False
     first_seed: int = 0
     full: bool = False
-    """Full-size chains, and PrivGene on all records, which take hours."""
+    """Also PrivGene on all records, which takes hours."""
 
     def seeds(self, usual: int, quick: int = 2) -> range:
         """The seeds of the runs."""
@@ -67,31 +67,31 @@ class Extent:
 
 def reproduce(name: str, module: ModuleType, extent: Extent) -> bool:
     """Run a reproduction and write all that it leaves; True when no claim failed."""
-    made_with, began = provenance(extent), time.perf_counter()
+    made_with, began = provenance(extent), processor_seconds()
     rows = module.run(extent)
-    made_with["seconds"] = round(time.perf_counter() - began)
+    made_with["processor seconds"] = round(processor_seconds() - began)
     extent.folder.mkdir(parents=True, exist_ok=True)
     write_csv(extent.folder / f"{name}.csv", rows)
-    return judge(name, module, rows, extent, made_with)
+    return judge(name, module, rows, extent, {"runs": module.ABOUT.runs, "provenance": made_with})
 
 
 def judge_again(name: str, module: ModuleType, extent: Extent) -> bool:
-    """The picture and the verdicts anew, from the CSV that is there; where it came from is kept."""
-    before = json.loads((extent.folder / f"{name}.json").read_text(encoding="utf-8"))["provenance"]
+    """The picture and the verdicts anew, from the CSV that is there; what runs it came from is kept."""
+    before = json.loads((extent.folder / f"{name}.json").read_text(encoding="utf-8"))
     return judge(name, module, read_csv(extent.folder / f"{name}.csv"), extent, before)
 
 
-def judge(name: str, module: ModuleType, rows: Rows, extent: Extent, made_with: Mapping[str, Any]) -> bool:
-    """Draw the picture; write and print the verdicts."""
+def judge(name: str, module: ModuleType, rows: Rows, extent: Extent, ran: Mapping[str, Any]) -> bool:
+    """Draw the picture; write and print the verdicts. What `ran` are the runs in words, and their provenance."""
     verdicts = [claim.judged() for claim in module.claims(rows)]
     if module.PICTURE is not None:
         module.PICTURE.draw(extent.folder / f"{name}.png", rows)
     document = {
         "item": module.ABOUT.item,
-        "runs": module.ABOUT.runs,
+        "runs": ran["runs"],
         "differs": module.ABOUT.differs,
         "picture": module.PICTURE is not None,
-        "provenance": made_with,
+        "provenance": ran["provenance"],
         "claims": [verdict.to_json() for verdict in verdicts],
     }
     text = json.dumps(document, indent=1, ensure_ascii=False)
@@ -128,18 +128,23 @@ def provenance(extent: Extent) -> dict[str, Any]:
     }
 
 
-RESULTING = ("benchmarks/results", "docs")
-"""What reproductions themselves change: it says nothing of the code that made them."""
+def processor_seconds() -> float:
+    """What this process has used of the processors, with the processes that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
+CODE = ("src", "benchmarks", ":!benchmarks/results")
+"""What makes the numbers: other commits, results among them, leave them as they are."""
 
 
 def commit(repository: Path = RESULTS.parents[1]) -> str:
-    """The commit of the code, with " and changes" where files of the project differ from it; or unknown."""
+    """The last commit that changed the code, with " and changes" where files of it differ from that; or unknown."""
     git = ["git", "-C", str(repository)]
-    changes = ["status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{each}" for each in RESULTING)]
+    changes = ["status", "--porcelain", "--untracked-files=no", "--", *CODE]
     try:
         found, changed = (
             subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
-            for command in (["rev-parse", "--short=10", "HEAD"], changes)
+            for command in (["log", "-1", "--format=%h", "--abbrev=10", "--", *CODE], changes)
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

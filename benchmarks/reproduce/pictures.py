@@ -21,8 +21,8 @@ WIDTHS, SIZES = (3.2, 2.0, 1.3), (95, 50, 26)
 """The breadth of lines and the size of marks, by turns: of curves that coincide the lower ones can be seen."""
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 4], [1, 0], [7, 3], [2, 2], [9, 2, 2, 2])
 
-READABLE = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, '~s')"
-"""How errors are written on an axis: 0.01, 10, 1k, 1M."""
+READABLE = "format(datum.value, datum.value < 0.0005 ? '~e' : datum.value < 1000 ? '~g' : '~s')"
+"""How errors are written on an axis: 1e-6, 0.01, 10, 1k, 1M."""
 
 PLAIN = "datum.value < 1000 ? format(datum.value, '~g') : format(datum.value, ',')"
 """How other numbers are: 0.01, 10, 2,048."""
@@ -41,7 +41,8 @@ class Picture:
 
     `own_scale` gives every panel a vertical scale of its own; `zoom` ends that of a panel at so many times its least
     value, and what lies above is cut off. `x_from` is where abscissae begin. `bars` has categories for abscissae.
-    `dashed` names a series that is a line to compare with and has no marks.
+    `dashed` names a series that is a line to compare with and has no marks. Where no curves are alike, marks need
+    not be moved `apart`.
     """
 
     title: str
@@ -60,6 +61,7 @@ class Picture:
     own_scale: bool = False
     zoom: Mapping[str, float] | None = None
     dashed: str = ""
+    apart: bool = True
     across: int = 3
     width: int = 230
     height: int = 200
@@ -98,7 +100,7 @@ class _Drawer:
         """The abscissa of a mark, moved sideways by the place of its series."""
         picture, x = self.picture, float(row[self.picture.x])
         at = self.series.index(row[picture.series]) / max(len(self.series) - 1, 1) - 0.5
-        if len(self.places) < 2 or row[picture.series] == picture.dashed:
+        if not picture.apart or len(self.places) < 2 or row[picture.series] == picture.dashed:
             return x
         measured = [math.log(place) for place in self.places] if picture.x_log else [float(p) for p in self.places]
         gap = min(b - a for a, b in itertools.pairwise(measured))
@@ -163,7 +165,7 @@ class _Drawer:
     def _ticks(self) -> list[float]:
         """The abscissae themselves, every second or third if there are many; of very many, 1 and 3 of each power."""
         if not self.picture.x_log or len(self.places) <= 18:
-            return self.places[:: 1 + len(self.places) // 9] if self.picture.x_log else self.places
+            return self.places[:: 1 + len(self.places) // (9 if self.picture.x_log else 14)]
         powers = range(math.floor(math.log10(self.places[0])), math.ceil(math.log10(self.places[-1])) + 1)
         marks = [step * 10.0**power for power in powers for step in (1, 3)]
         return [mark for mark in marks if self.places[0] <= mark <= self.places[-1]]
@@ -183,7 +185,7 @@ class _Drawer:
             return dots
         words = (
             alt.Chart(alt.Data(values=failed))
-            .mark_text(angle=270, align="right", baseline="middle", fontSize=11, dx=-4)
+            .mark_text(angle=270, align="right", baseline="middle", fontSize=11, dx=-4, dy=-11)
             .encode(
                 x=x,
                 xOffset=offset,
@@ -212,7 +214,8 @@ class _Drawer:
             low, high = 10.0 ** (ends[0] - air), 10.0 ** (ends[1] + air)
         else:
             low, high = low / 1.1, high * 1.1
-            steps = (1.0, 2.0, 5.0) if high / low > 4 else (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+            fine = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+            steps = (1.0, 2.0, 3.0, 5.0, 7.0) if high / low > 4 else fine
             powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
             marks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
         return {"scale": alt.Scale(type="log", domain=[low, high]), "axis": alt.Axis(labelExpr=READABLE, values=marks)}

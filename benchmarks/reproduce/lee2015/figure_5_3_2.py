@@ -29,7 +29,7 @@ PICTURE = Picture(
     "",
     "dataset",
     bars=True,
-    width=300,
+    width=235,
     height=260,
     note="Means of ten runs.",
 )

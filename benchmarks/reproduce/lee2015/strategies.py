@@ -79,8 +79,17 @@ class Task:
         return semidefinite_strategy(self.gram, tolerance=1e-3).strategy
 
     @cached_property
+    def least_squares(self) -> Array:
+        """From the answers of the matrix mechanism to the least-squares counts of least norm."""
+        return pseudoinverse(self.matrix_mechanism)
+
+    @cached_property
     def low_rank(self) -> Array:
         return low_rank_factors(self.gram).strategy
+
+    @cached_property
+    def low_rank_least_squares(self) -> Array:
+        return pseudoinverse(self.low_rank)
 
     @cached_property
     def p_identity(self) -> Array:
@@ -104,11 +113,11 @@ def released(task: Task, histogram: NamedHistogram, epsilon: float, seed: int) -
     return {
         "MM(ℓ1), as printed": fit_matrix(task.matrix_mechanism, found, loss="elastic", alpha=0.9).counts,
         "MM(ℓ1), L1 alone": fit_matrix(task.matrix_mechanism, found, loss="l1", weights=weights).counts,
-        "MM(ℓ2)": least_squares(task.matrix_mechanism, found),
+        "MM(ℓ2)": task.least_squares @ found,
         "HTree": by(plans.Histogram("x"), HAY),
         "Privlet": by(plans.Wavelet(["x"]), LEAST_SQUARES),
         "LM": noisy(np.eye(BINS)),
-        "LRM": least_squares(task.low_rank, noisy(task.low_rank)),
+        "LRM": task.low_rank_least_squares @ noisy(task.low_rank),
         "p-identity, elastic net": fit_matrix(
             task.p_identity, best, loss="elastic", alpha=0.7, weights=np.full(len(best), epsilon)
         ).counts,
@@ -128,9 +137,9 @@ def error_rows(task: Task, histogram: NamedHistogram, epsilon: float, *, seeds: 
     ]
 
 
-def least_squares(strategy: Array, noisy: Array) -> Array:
-    """The least-squares counts of least norm."""
-    return np.asarray(np.linalg.lstsq(strategy, noisy, rcond=1e-10)[0], dtype=np.float64)
+def pseudoinverse(strategy: Array) -> Array:
+    """Found once for each strategy: least squares anew for every run took more than half of its time."""
+    return np.linalg.pinv(strategy, rcond=1e-10)
 
 
 def dense_task(name: str, workload: Array, *, sums: bool) -> Task:

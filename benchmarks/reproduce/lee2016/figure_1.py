@@ -17,7 +17,7 @@ from benchmarks.reproduce.figures import About, Extent, Rows
 from benchmarks.reproduce.lee2016.methods import DPKM, FLOOR, MCMC, METHODS, OURS, costs_of_run, floor_cost
 from benchmarks.reproduce.per_run import Values, by, geometric, ratio
 from benchmarks.reproduce.pictures import Picture
-from benchmarks.reproduce.verdicts import BETTER, MUCH, Claim
+from benchmarks.reproduce.verdicts import BETTER, MUCH, NOT_BETTER, Claim
 
 ABOUT = About(
     "Lee and Kifer (2016), Figure 1: k-means from every iterate",
@@ -45,7 +45,7 @@ PICTURE = Picture(
     "Marks of one ε are moved sideways so that none hides another.",
     own_scale=True,
     dashed=FLOOR,
-    width=250,
+    width=210,
     height=230,
 )
 WORKERS = 2
@@ -95,6 +95,12 @@ def claims(rows: Rows) -> list[Claim]:
             "cost of the last iterate in units of that of the published chain, over all ε",
             BETTER,
             {name: found.over_epsilons(name, DPKM, MCMC) for name in others},
+        ),
+        Claim(
+            "… except on the Lifesci dataset: that it does not there",
+            "cost of the last iterate in units of that of the published chain, over all ε",
+            NOT_BETTER,
+            {name: found.over_epsilons(name, DPKM, MCMC) for name in names if name not in others},
         ),
         Claim(
             f"on S1 and Tiger datasets, huge improvements in WCSS were observed when ε = {smallest:g}",

@@ -45,7 +45,7 @@ def picture(mechanism: str, panel: str) -> Picture:
         bars=True,
         width=620,
         height=240,
-        note="Medians of the runs; what failed is written where its mark would be.",
+        note="Medians of the runs that finish; what failed is written beside its place.",
     )
 
 

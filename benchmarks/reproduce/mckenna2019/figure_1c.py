@@ -12,8 +12,9 @@ ABOUT = figure_1.about(
     f"MWEM as published: T = {MWEM_ROUNDS} rounds, each of which selects and measures a single answer (the paper does "
     "not print its T; Hardt et al. use 10). The factored tables may have 250 million numbers, 2 GB, where the paper's "
     "runs ended; our code holds a table once for each answer about it, and all count. A run may take "
-    f"{PATIENCE_OF[MECHANISM] / 60:g} minutes, and after one that took longer there are no more of its kind; the paper "
-    "does not print its limit of time. The library's default selects whole marginals in more rounds.",
+    f"{PATIENCE_OF[MECHANISM] / 60:g} minutes of the processor, and after one that took longer there are no more of "
+    "its kind; the paper does not print its limit of time. The library's default selects whole marginals in more "
+    "rounds.",
 )
 PICTURE = figure_1.picture(MECHANISM, "c")
 

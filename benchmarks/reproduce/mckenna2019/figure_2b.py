@@ -158,7 +158,6 @@ def squares_seconds(problem: NoisyMarginals) -> float:
     def solve() -> Any:
         return lsmr(operator, noisy, **options)
 
-    solve()
     seconds, solved = best_time(solve, patience=0.5, least=2, clock=time.process_time)
     return seconds / (solved[2] + 0.5)
 

@@ -54,7 +54,7 @@ PICTURE = Candlesticks(
     note="Ct(ℓ,w): PriView with w views of ℓ attributes that cover all sets of t; *: without noise.\n"
     "Flat is the expected error, capped at 1. A method without a mark is exact, or below the scale.",
     height=140,
-    step=24,
+    step=21,
 )
 EPSILONS = (1.0, 0.1)
 WAYS = (4, 6, 8)

@@ -29,6 +29,7 @@ PICTURE = Candlesticks(
     note="Ct(ℓ,w): w views of ℓ attributes that cover all sets of t.",
     star="noise error by equation (5)",
     height=190,
+    step=20,
 )
 WAYS = (4, 6, 8)
 EPSILONS = (1.0, 0.1)

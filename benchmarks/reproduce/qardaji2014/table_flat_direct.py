@@ -22,6 +22,9 @@ PICTURE = Picture(
     y="error",
     y_title="squared error, in units of 2/ε²",
     x_log=False,
+    apart=False,
+    across=2,
+    width=340,
 )
 PRINTED = {2: 16, 3: 26, 4: 36, 5: 46}
 """For each k the least d, as the paper has it."""

@@ -26,6 +26,7 @@ PICTURE = Picture(
     series="covered",
     x_log=False,
     own_scale=True,
+    apart=False,
     width=330,
 )
 CRITERION, NOISE = "2^(ℓ/2) / (ℓ (ℓ − 1) …)", "noise error, d = 32, N = 900,000, ε = 1"

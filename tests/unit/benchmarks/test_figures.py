@@ -58,7 +58,7 @@ def test_a_figure_is_written_with_its_verdicts(results: Path, bars: bool) -> Non
     document = json.loads((results / "figure.json").read_text())
     assert document["provenance"]["first seed"] == 0
     assert document["provenance"]["commit"]
-    assert document["provenance"]["seconds"] >= 0
+    assert document["provenance"]["processor seconds"] >= 0
     assert [claim["outcome"] for claim in document["claims"]] == ["held", "did not hold"]
 
 
@@ -72,7 +72,9 @@ def test_the_commit_of_the_code_is_told_and_what_was_changed_since(tmp_path: Pat
 
     results = tmp_path / "benchmarks" / "results"
     results.mkdir(parents=True)
-    for path in (tmp_path / "code.py", results / "figure.csv"):
+    code = tmp_path / "src" / "code.py"
+    code.parent.mkdir()
+    for path in (code, results / "figure.csv"):
         path.write_text("1")
     git("init", "-q")
     git("add", ".")
@@ -80,14 +82,18 @@ def test_the_commit_of_the_code_is_told_and_what_was_changed_since(tmp_path: Pat
     here = git("rev-parse", "--short=10", "HEAD")
     (results / "figure.csv").write_text("2")
     assert figures.commit(tmp_path) == here
-    (tmp_path / "code.py").write_text("2")
+    git("commit", "-q", "-a", "-m", "results are not code")
+    assert figures.commit(tmp_path) == here
+    code.write_text("2")
     assert figures.commit(tmp_path) == f"{here} and changes"
 
 
 def test_verdicts_are_made_again_from_the_csv(results: Path) -> None:
     reproduce("figure", module(None), Extent())
     before = (results / "figure.json").read_text()
-    judge_again("figure", module(None), Extent())
+    later = module(None)
+    later.ABOUT = About("An item", ("Data: other.",), runs="Thirty runs.")
+    judge_again("figure", later, Extent())
     assert (results / "figure.json").read_text() == before
     assert read_csv(results / "figure.csv")[0]["values"] == [2.0, 2.5, 2.25]
 

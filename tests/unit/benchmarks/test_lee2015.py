@@ -101,8 +101,8 @@ def test_claims_about_ranges_follow_from_the_curves() -> None:
                     ]
         return made
 
-    assert outcomes(figure_5_2_2.claims(rows(1.0, 150.0))) == [True] * 7
-    assert outcomes(figure_5_2_2.claims(rows(0.3, 90.0))) == [True, False, True, False, True, True, True]
+    assert outcomes(figure_5_2_2.claims(rows(1.0, 150.0))) == [True] * 8
+    assert outcomes(figure_5_2_2.claims(rows(0.3, 90.0))) == [True, False, True, False, *[True] * 4]
 
 
 def test_claims_about_the_matrix_mechanism_follow_from_the_errors() -> None:

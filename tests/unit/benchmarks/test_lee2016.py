@@ -40,16 +40,16 @@ def verdicts(ours: float = 0.3, **left: float) -> list[str]:
 
 
 def test_every_claim_holds_where_most_of_the_excess_is_gone() -> None:
-    assert verdicts() == ["held"] * 5
-    assert verdicts(Lifesci=2.0) == ["held"] * 5
+    assert verdicts(Lifesci=2.0) == ["held"] * 6
+    assert verdicts(Lifesci=1.0) == ["held"] * 6
 
 
 def test_claims_fail_where_they_should() -> None:
     held, failed = "held", "did not hold"
-    assert verdicts(TIGER=0.9) == [held, failed, held, held, held]
-    assert verdicts(Adult=1.2) == [failed, held, held, held, held]
-    assert verdicts(ours=0.6) == [held, held, failed, held, held]
-    assert verdicts(ours=1.2) == [held, held, failed, failed, failed]
+    assert verdicts(TIGER=0.9, Lifesci=1.0) == [held, held, failed, held, held, held]
+    assert verdicts(Adult=1.2, Lifesci=0.5) == [failed, failed, held, held, held, held]
+    assert verdicts(ours=0.6, Lifesci=1.0) == [held, held, held, failed, held, held]
+    assert verdicts(ours=1.2, Lifesci=1.0) == [held, held, held, failed, failed, failed]
 
 
 def test_the_picture_has_a_panel_for_each_set(tmp_path) -> None:

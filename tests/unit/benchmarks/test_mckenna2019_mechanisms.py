@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.problems.triples import triple_problem
 from benchmarks.reproduce.mckenna2019 import figure_1, figure_1a, figure_1b, figure_1c, figure_1d, figure_2a
-from benchmarks.reproduce.mckenna2019.with_and_without import WAYS, WITH, WITHOUT, groups
+from benchmarks.reproduce.mckenna2019.with_and_without import WAYS, WITH, WITHOUT, groups, run_apart
 
 PANELS = {"a": figure_1a, "b": figure_1b, "c": figure_1c, "d": figure_1d}
 
@@ -60,7 +60,9 @@ def test_mwem_has_to_run_with_graphical_estimation_and_to_fail_without() -> None
 
 def test_hdmm_has_to_gain_by_the_printed_factors() -> None:
     rows = with_factors({"titanic": 6.0, "adult-fine": 2.0, "loans": 22.0, "stroke": 5.1})
-    assert outcomes(figure_1d.claims(rows)) == held(True, True, False, True, True)
+    assert outcomes(figure_1d.claims(rows)) == held(True, True, False, True, True, True)
+    rows = with_factors({"titanic": 6.0, "adult-fine": 3.0, "loans": 22.0, "stroke": 7.0})
+    assert outcomes(figure_1d.claims(rows))[-1:] == held(False)
 
 
 @pytest.mark.parametrize("panel", "abcd")
@@ -91,6 +93,11 @@ def test_after_a_run_that_takes_too_long_there_are_no_more(monkeypatch: pytest.M
     (row,) = figure_1.median_rows("MWEM", [WITH], "titanic", seeds=range(3))
     assert math.isnan(row["error"])
     assert (row["failed"], row["tried"]) == ("over 5 minutes, 1 of 1 runs", 1)
+
+
+def test_a_run_that_has_used_its_processor_time_is_ended() -> None:
+    found = run_apart("HDMM", [WITH], "titanic", 0, patience=0.0)
+    assert found == {WITH: {"note": "not done after 0 s", "failed": "time"}}
 
 
 def test_a_stand_in_is_named_in_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
