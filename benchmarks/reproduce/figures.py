@@ -50,8 +50,6 @@ class Extent:
 
     quick: bool = False
     first_seed: int = 0
-    full: bool = False
-    """Full-size chains, and PrivGene on all records, which take hours."""
 
     def seeds(self, usual: int, quick: int = 2) -> range:
         """The seeds of the runs."""
@@ -122,7 +120,6 @@ def provenance(extent: Extent) -> dict[str, Any]:
     return {
         "commit": commit(),
         "first seed": extent.first_seed,
-        "full": extent.full,
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in libraries},
     }
