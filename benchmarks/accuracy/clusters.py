@@ -23,7 +23,7 @@ from consilience.plans.kmeans import KMeans
 
 Row = dict[str, Any]
 
-PUBLISHED = Iterates.as_published()
+PUBLISHED = replace(Iterates.as_published(), target="released", ratio="mixture")
 WAYS = {
     "default": Iterates(),
     "uniform prior": Iterates(prior_power=0.0),

@@ -48,7 +48,7 @@ def main() -> int:
     arguments = read_arguments()
     if arguments.compare is not None:
         return compare(list(REPRODUCTIONS), arguments.compare)
-    extent = Extent(arguments.quick, arguments.seed, arguments.full)
+    extent = Extent(arguments.quick, arguments.seed)
     names = arguments.names or list(REPRODUCTIONS)
     if arguments.jobs > 1 and len(names) > 1:
         return run_apart(names, arguments.jobs)
@@ -71,7 +71,6 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to regenerate: {', '.join(REPRODUCTIONS)}")
     parser.add_argument("--quick", action="store_true", help="fewer runs, for a first look")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the first run")
-    parser.add_argument("--full", action="store_true", help="also what takes hours: PrivGene on all records")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time; what is timed runs alone")
     parser.add_argument("--compare", type=int, metavar="N", help="which verdicts differ from those of another seed")
     parser.add_argument(

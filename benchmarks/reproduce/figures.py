@@ -50,8 +50,6 @@ class Extent:
 
     quick: bool = False
     first_seed: int = 0
-    full: bool = False
-    """Also PrivGene on all records, which takes hours."""
 
     def seeds(self, usual: int, quick: int = 2) -> range:
         """The seeds of the runs."""

@@ -18,8 +18,8 @@ from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import RegressionEstimate, check_ridge, regress
 from consilience.flow import Asked, File, Request
 from consilience.measurements import MeasurementSet
-from consilience.plans import Logistic
 from consilience.plans.clusters import cluster_plan
+from consilience.plans.published.privgene import regression_plan
 from consilience.privacy.ledger import Ledger
 from consilience.publication.clusters import CLUSTERS, publish_clusters
 from consilience.publication.iterate_folders import IterateFolder
@@ -53,7 +53,8 @@ def kmeans(
     """Clusters of confidential points with error bars, written to a folder.
 
     `method` is "rounds" of a noisy k-means, all of which are read, the counts of a "grid", their "hybrid", the
-    centroids of blocks ("gupt"), or "auto": what suits the attributes, a noisy number of records and the budget.
+    centroids of blocks ("gupt"), a genetic algorithm ("privgene"), or "auto": what suits the attributes, a noisy number
+    of records and the budget.
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
     `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
@@ -114,6 +115,7 @@ def logistic(
     label: str,
     out: File,
     features: Sequence[str] | None = None,
+    method: str = "rounds",
     rounds: int = 20,
     step_size: float = 4.0,
     region: Any = "box",
@@ -130,9 +132,11 @@ def logistic(
     """A logistic regression of confidential records with error bars, from all rounds of a noisy one, in a folder.
 
     The label is a continuous attribute: the upper half of its bounds is one class, the lower half the other. Features
-    are all other continuous attributes by default. The budget and the ledger are named as for `release`: `epsilon`,
-    `delta`, `rho`, `ledger`, `budget`, `id`, `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`,
-    `simulate`, `take_over`, `convert`.
+    are all other continuous attributes by default. `method` is "rounds" of noisy gradients, all of which are read, or
+    "privgene", a genetic algorithm without error bars.
+
+    The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
+    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -149,7 +153,7 @@ def logistic(
     (('dose', '(intercept)'), (2,), False)
     """
     declared = domain if isinstance(domain, Domain) else Domain.load(domain)
-    plan = Logistic(label, features, rounds=rounds, step=step_size, region=region)
+    plan = regression_plan(method, label, features, rounds=rounds, step=step_size, region=region, seed=seed)
     return regress_records(
         Request(data=data, domain=declared, plan=plan, **asked),
         out,

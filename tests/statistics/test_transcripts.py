@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.problems.selection_laws import selection_probabilities
-from consilience.domain import Domain, Workload
+from consilience.domain import Attribute, Domain, Workload
 from consilience.domain.domains import PublicFacts
 from consilience.measurements import Measurement
 from consilience.plans import (
@@ -39,6 +39,7 @@ from consilience.plans import (
     Php,
     PhpAsPublished,
     PrivBayes,
+    PrivGene,
     ResidualPlanner,
 )
 from consilience.privacy.budgets import budget
@@ -153,13 +154,15 @@ class Replaying:
         return first.outcome
 
 
-def domain_of(total: int | None) -> Domain:
+def domain_of(total: int | None, *, points: bool = False) -> Domain:
     found = Domain.from_sizes(SIZES)
+    if points:
+        found = Domain("points", tuple(Attribute.continuous(name, (0, size - 1)) for name, size in SIZES.items()))
     return Domain(found.name, found.attributes, (), PublicFacts(total=total))
 
 
 class CountedOnce:
-    """A source whose counts are kept, for many runs on the same table."""
+    """A source whose counts, or points, are kept, for many runs on the same table."""
 
     runs_code = False
 
@@ -173,6 +176,9 @@ class CountedOnce:
         if missing:
             self._counts |= zip(missing, self._source.exact_counts(missing), strict=True)
         return [self._counts[names] for names in marginals]
+
+    def exact_points(self, names: Sequence[str]) -> np.ndarray:
+        return self._source.exact_points(names)
 
 
 @dataclass
@@ -216,9 +222,11 @@ def neighbourhood(seed: int, relation: str) -> list[np.ndarray]:
     return found
 
 
-def opened(records: np.ndarray, total: int | None) -> Any:
-    columns = {name: pa.array([str(code) for code in records[:, place]]) for place, name in enumerate(SIZES)}
-    return CountedOnce(open_table(pa.table(columns), domain_of(total)))
+def opened(records: np.ndarray, total: int | None, *, points: bool = False) -> Any:
+    """The table with its codes as labels, or, for points, as numbers."""
+    kind = float if points else str
+    columns = {name: pa.array([kind(code) for code in records[:, place]]) for place, name in enumerate(SIZES)}
+    return CountedOnce(open_table(pa.table(columns), domain_of(total, points=points)))
 
 
 def transcripts(
@@ -253,6 +261,8 @@ PLANS: dict[str, Callable[[], Any]] = {
     "hdmm": lambda: Hdmm(triples()),
     "residual planner": lambda: ResidualPlanner(triples()),
     "dual query": lambda: DualQuery(triples(), rounds=4, draws=3),
+    "privgene clusters": lambda: PrivGene(clusters=1, candidates=12, survivors=3, generations=4),
+    "privgene regression": lambda: PrivGene(label="a", candidates=12, survivors=3, generations=4, step=2.0),
     "efpa": lambda: Efpa("b"),
     "efpa as published": lambda: EfpaAsPublished("b"),
     "php": lambda: Php("b"),
@@ -274,7 +284,8 @@ def losses(
     bounds = np.empty((tables, NEIGHBOURS, runs, 1 if unit == "epsilon" else len(ORDERS)))
     for table in range(tables):
         records = neighbourhood(table, relation)
-        sources = [opened(each, len(records[0]) if relation == "replace-one" else None) for each in records]
+        total, points = len(records[0]) if relation == "replace-one" else None, name.startswith("privgene")
+        sources = [opened(each, total, points=points) for each in records]
         for seed in range(runs):
             run = transcripts(plan, sources, 1000 * table + seed, amounts, relation, factor=factor)
             for place, both in enumerate(run):

@@ -25,10 +25,10 @@ ABOUT = About(
         "Data: S1, Adult's numeric attributes and Lifesci (26,733 of its 27,733 points) are the paper's; locations of "
         "Mopsi users stand in for TIGER, points from a grid of check-ins for Gowalla, a generated picture for Image.",
         "Method: the chain has all that the paper prints: 30,000 steps, δ = 0.001, consistent values, the ratio of "
-        "components, as many points as records (their true number, where the paper takes the noisy one). Initial "
-        "centroids are far from each other as in Su et al.; the paper does not print the distance.",
-        "The other methods are not in the paper's figure. PrivGene scores its candidates on 4,000 of the records, "
-        "scaled up; `make reproduce-full` scores all.",
+        "components, as many points as the released counts say there are records (up to 107,021, without a cap). "
+        "Initial centroids are far from each other as in Su et al.; the paper does not print the distance.",
+        "The other methods are not in the paper's figure. PrivGene is run on all records, with as many candidates, "
+        "survivors and generations as its paper recommends; how far a mutation goes is set here.",
         "ε: 0.05 to 1, the paper's range; its grid is not in the copy at hand. It prints curves without numbers.",
     ),
     runs="Ten runs, as in the paper.",
@@ -58,17 +58,17 @@ def run(extent: Extent) -> Rows:
     for problem in published_points():
         asked = problem.first(QUICK_POINTS) if extent.quick else problem
         epsilons = (0.05, 0.2, 1.0) if extent.quick else EPSILONS
-        rows += costs(asked, epsilons, extent.seeds(10), full=extent.full)
+        rows += costs(asked, epsilons, extent.seeds(10))
         print(f"  {asked.name}: done", flush=True)
     return rows
 
 
-def costs(problem: NamedPoints, epsilons: Sequence[float], seeds: range, *, full: bool = False) -> Rows:
+def costs(problem: NamedPoints, epsilons: Sequence[float], seeds: range) -> Rows:
     """The mean cost of every method at every ε, and those of all runs."""
     problem.projected  # noqa: B018 (made once, before threads ask for it)
     tasks = [(epsilon, seed) for epsilon in epsilons for seed in seeds]
     with ThreadPoolExecutor(WORKERS) as workers:
-        found = list(workers.map(lambda task: costs_of_run(problem, *task, full=full), tasks))
+        found = list(workers.map(lambda task: costs_of_run(problem, *task), tasks))
     floor = floor_cost(problem)
     rows: Rows = []
     for epsilon in epsilons:

@@ -1,17 +1,18 @@
 """`consilience logistic`: a logistic regression of confidential records, from all rounds of a noisy one."""
 
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, listen, note, print_json, print_table, progress, tell_chains
-from consilience.cli.measure import before_charge, show_preview
+from consilience.cli.console import echo, note, print_json, print_table, tell_chains
+from consilience.cli.iterates import IterateOptions, names_of, or_none, summary, wrote
 
 if TYPE_CHECKING:
     from consilience.estimators.logistic import RegressionEstimate
     from consilience.measurements import MeasurementSet
+    from consilience.privacy.measure import Plan
 
 EXAMPLE = (
     "Example: consilience logistic patients.csv --domain patients.domain.toml --label cured --features age,dose "
@@ -21,125 +22,76 @@ EXAMPLE = (
 
 @options.charged
 def logistic_command(
-    data: options.Points = None,
+    *,
     label: Annotated[
         str | None, typer.Option("--label", help="What to explain: the upper half of its bounds against the lower.")
     ] = None,
     features: Annotated[
         str | None, typer.Option("--features", help="What explains it, as a,b,c; all other continuous attributes else.")
     ] = None,
-    epsilon: options.Epsilon = None,
-    delta: options.Delta = None,
-    rho: options.Rho = None,
-    bounds: options.Bounds = None,
-    domain: options.PointsDomainFile = None,
-    out: options.NewFolder = None,
-    measurements: options.EarlierRounds = None,
+    iterates: IterateOptions,
+    method: Annotated[
+        str, typer.Option("--method", help="rounds of noisy gradients, or privgene: no error bars.")
+    ] = "rounds",
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of noisy gradients; they share the budget.")] = 20,
     step_size: Annotated[
         float, typer.Option("--step-size", help="How far a round moves along its mean gradient.")
     ] = 4.0,
-    region: options.RegionOfPoints = "box",
     ridge: Annotated[float, typer.Option("--ridge", help="The weight of the squared coefficients, halved.")] = 1.0,
-    level: options.BarLevel = 0.9,
-    steps: options.ChainSteps = None,
-    chains: options.Chains = None,
-    seed: Annotated[int, typer.Option("--seed", help="A public seed of the chains.")] = 0,
-    *,
+    seed: Annotated[int, typer.Option("--seed", help="A public seed: the chains, or the candidates of privgene.")] = 0,
     charge: options.Charged,
-    overwrite: options.OverwriteFolder = False,
-    pictures: options.Pictures = True,
-    dry_run: options.DryRunOnly = False,
-    json: options.AsJson = False,
 ) -> None:
     """Explain a label of confidential records: coefficients with error bars. Spends budget, which the ledger holds."""
     from consilience.iterative import regress_records
-    from consilience.measurements import MeasurementSet
 
-    listen()
-    declared, suggestion, asked = None, None, None
-    amount = {"epsilon": epsilon, "delta": delta, "rho": rho}
-    if measurements is not None:
-        options.refuse_both(data=data, label=label, features=features, bounds=bounds, domain=domain, **amount)
-    else:
-        declared = charge.written_as(options.points_domain(data, bounds, domain))
-        if domain is not None:
-            suggestion = charge.suggestion(domain, str(data), declared)
-        plan = _plan(label, features, rounds, step_size, region)
-        asked = charge.asked(data=data, domain=declared, plan=plan, **amount)
-    if dry_run:
-        if asked is None:
-            raise typer.BadParameter("rounds that were measured before cost nothing", param_hint="--dry-run")
-        show_preview(asked.priced, json=json)
-        return
-    if out is None:
-        raise typer.BadParameter("name the folder to write, or use --dry-run", param_hint="--out")
-    if asked is None:
-        note("the rounds were measured before: nothing is spent")
-    with progress() as show:
-        found = regress_records(
-            MeasurementSet.load(str(measurements)) if asked is None else asked,
-            out,
-            ridge=ridge,
-            level=level,
-            steps=steps,
-            chains=chains,
-            seed=seed,
-            pictures=pictures,
-            overwrite=overwrite,
-            before_charge=None if declared is None else before_charge(declared, suggestion),
-            progress=show,
-        )
-    _tell(found, out, level, json=json)
+    def plan() -> "Plan":
+        from consilience.plans.published.privgene import regression_plan
+
+        if label is None:
+            raise typer.BadParameter("name the attribute to explain", param_hint="--label")
+        chosen: dict[str, Any] = {"region": iterates.region, "rounds": rounds, "step": step_size, "seed": seed}
+        return regression_plan(method, label, names_of(features), **chosen)
+
+    publish = partial(regress_records, ridge=ridge, seed=seed)
+    found = iterates.publish(publish, charge, plan, label=label, features=features)
+    if found is not None:
+        _tell(found, iterates)
 
 
-def _plan(label: str | None, features: str | None, rounds: int, step_size: float, region: str) -> Any:
-    from consilience.plans import Logistic
-
-    if label is None:
-        raise typer.BadParameter("name the attribute to explain", param_hint="--label")
-    names = None if features is None else [name.strip() for name in features.split(",")]
-    kind: Any = region
-    return Logistic(label, names, rounds=rounds, step=step_size, region=kind)
-
-
-def _tell(found: "RegressionEstimate", out: Path, level: float, *, json: bool) -> None:
+def _tell(found: "RegressionEstimate", iterates: IterateOptions) -> None:
     from consilience.publication.regressions import REGRESSIONS
 
-    _, measured = REGRESSIONS.open(out)
-    if json:
-        print_json(_summary(found, measured, out, level))
+    _, measured = REGRESSIONS.open(iterates.folder)
+    if iterates.json:
+        print_json(_summary(found, measured, iterates))
         return
-    _show(found, level)
+    _show(found, iterates.level)
     echo(measured.privacy.describe())
-    drawn = ", two pictures" if (out / REGRESSIONS.picture).exists() else ""
-    echo(f"wrote {out}: coefficients.csv, regression.json, measurements.parquet{drawn}")
+    files = ("coefficients.csv", "regression.json", "measurements.parquet", "coefficients.png", "chain.png")
+    echo(wrote(iterates.folder, *files))
 
 
-def _summary(found: "RegressionEstimate", measured: "MeasurementSet", out: Path, level: float) -> dict[str, Any]:
-    low, high = found.interval(level)
-    shown = {key: value for key, value in found.diagnostics.items() if key not in ("trace", "trace_stride")}
+def _summary(found: "RegressionEstimate", measured: "MeasurementSet", iterates: IterateOptions) -> dict[str, Any]:
+    low, high = found.interval(iterates.level)
     per_unit = {}
     if found.region == "box":
-        least, most = found.interval_in_original_units(level)
+        least, most = found.interval_in_original_units(iterates.level)
         per_unit = {
             "per_unit": found.in_original_units().tolist(),
-            "per_unit_low": least.tolist(),
-            "per_unit_high": most.tolist(),
+            "per_unit_low": or_none(least),
+            "per_unit_high": or_none(most),
         }
     return {
-        "folder": str(out),
+        "folder": str(iterates.folder),
         "label": found.label,
         "terms": list(found.terms),
-        "level": level,
+        "level": iterates.level,
         "coefficients": found.coefficients.tolist(),
-        "low": low.tolist(),
-        "high": high.tolist(),
+        "low": or_none(low),
+        "high": or_none(high),
         **per_unit,
         "records": found.records,
-        "private": found.private,
-        "privacy": measured.privacy.to_json(),
-        "diagnostics": shown,
+        **summary(found, measured),
     }
 
 
@@ -159,8 +111,11 @@ def _show(found: "RegressionEstimate", level: float) -> None:
         f"log odds of the upper half of {found.label} among about {found.records:,.0f} records; "
         "`coefficient` is for attributes whose bounds are mapped to -1 and 1"
     )
+    if found.no_intervals:
+        note(found.no_intervals)
+        return
     tell_chains(found.diagnostics, better="coefficients", many="attributes")
 
 
 def _cells(value: float, low: float, high: float) -> tuple[str, str]:
-    return f"{value:.4g}", f"{low:.4g} – {high:.4g}"
+    return f"{value:.4g}", "—" if low != low else f"{low:.4g} – {high:.4g}"

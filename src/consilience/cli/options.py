@@ -4,7 +4,7 @@ import functools
 import inspect
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -190,18 +190,24 @@ class Charged:
 
 
 def charged(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of `Charged` in place of its parameter `charge`."""
+    """The command with the options of `Charged` in place of its parameter `charge`, and so for other such classes."""
     signature = inspect.signature(command)
-    inner = inspect.signature(Charged).parameters
+    groups: dict[str, tuple[type, Any]] = {
+        name: (each.annotation, inspect.signature(each.annotation).parameters)
+        for name, each in signature.parameters.items()
+        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
+    }
 
     @functools.wraps(command)
     def expanded(**given: Any) -> None:
-        command(charge=Charged(**{name: given.pop(name) for name in inner}), **given)
+        for name, (kind, inner) in groups.items():
+            given[name] = kind(**{option: given.pop(option) for option in inner})
+        command(**given)
 
     parameters = [
         part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in signature.parameters.values()
-        for part in (inner.values() if each.name == "charge" else [each])
+        for name, each in signature.parameters.items()
+        for part in (groups[name][1].values() if name in groups else [each])
     ]
     expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {each.name: each.annotation for each in parameters}

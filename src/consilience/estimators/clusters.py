@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.estimators.base import Progress, check_level, check_whole
-from consilience.estimators.cell_clusters import cell_means, read_blocks, read_cells, read_cells_and_round
+from consilience.estimators.cell_clusters import Reading, cell_means, read_blocks, read_cells, read_cells_and_round
 from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics, finite_or_none
+from consilience.estimators.published.privgene import NO_BARS_OF_CHOICE, ChosenModel
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
 from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.clustering import lloyd
@@ -92,11 +93,6 @@ class ClusterEstimate(SavedIterates):
         """The estimated number of records."""
         return float(self.sizes.sum())
 
-    @property
-    def no_intervals(self) -> str:
-        """Why there are no intervals; empty where there are."""
-        return str(self.method.get("no_intervals", ""))
-
     def interval(self, level: float = 0.9) -> ClusterInterval:
         """Where the mean and the number of the records nearest to each centroid lie with this probability.
 
@@ -124,14 +120,19 @@ def cluster(
     """The clusters that all measurements of a run together speak for.
 
     Rounds of `plans.KMeans` are read by chains. Counts of the cells of a grid, such a grid with a round after it, and
-    centroids of blocks (`plans.ClusterGrid`, `HybridClusters`, `SampleAndAggregate`) need none. How many clusters there
-    are follows from what was measured; a grid alone does not say, so that it is what its plan was asked for, or
-    `clusters`. `method` of the result says what was read, and `no_intervals` there why there are none.
+    centroids of blocks (`plans.ClusterGrid`, `HybridClusters`, `SampleAndAggregate`) need none, nor do the centroids
+    that `plans.PrivGene` chose. How many clusters there are follows from what was measured; a grid alone does not say,
+    so that it is what its plan was asked for, or `clusters`. `method` of the result says what was read, and
+    `no_intervals` there why there are none.
 
     Where no noisy count is left after correction (every one negative, say), there is nothing to go by but the noisy
     values themselves: the result is defined, and its intervals are wide.
     """
     settings = settings or Iterates()
+    chosen = ChosenModel.of(measured, "clusters")
+    if chosen is not None:
+        reading = Reading.without_intervals(chosen.found, NO_BARS_OF_CHOICE)
+        return _as_read("privgene", reading, chosen.attributes, chosen.bounds, private=measured.private)
     cells = [each for each in measured.measurements if _algorithm(each) == "cell-grid"]
     others = tuple(each for each in measured.measurements if _algorithm(each) != "cell-grid")
     is_grid = any(each.values.size > 1 for each in cells)
@@ -173,17 +174,21 @@ def _without_chains(
         check_whole(options["seed"], "the seed", 0)
         name, found = "grid", read_cells(cells, measured.domain, asked, **options)
     about = (cells[-1] if cells else others[-1]).extra["statistic"]
-    bounds = about["bounds"]
+    return _as_read(name, found, tuple(about["attributes"]), about["bounds"], private=measured.private)
+
+
+def _as_read(name: str, found: Reading, attributes: tuple[str, ...], bounds: Any, *, private: bool) -> ClusterEstimate:
+    """What was read without chains, in original units."""
     centroids = in_original_units(found.centroids, bounds)
     return ClusterEstimate(
-        attributes=tuple(about["attributes"]),
+        attributes=attributes,
         bounds=np.array(bounds, dtype=np.float64),
         centroids=centroids,
         sizes=found.sizes,
         last_iterate=centroids,
         drawn_centroids=in_original_units(found.drawn_centroids, bounds),
         drawn_sizes=found.drawn_sizes,
-        private=measured.private,
+        private=private,
         method={"name": name, "no_intervals": found.no_intervals},
         diagnostics=found.diagnostics,
     )

@@ -53,7 +53,6 @@ Ratio = Literal["mixture", "component"]
 TargetValues = Literal["released", "corrected"]
 
 FEWEST_POINTS, POINTS_PER_CLUSTER = 48, 3
-MOST_POINTS = 20_000
 WALK_SHARE, TRANSFER_SHARE = 0.4, 0.3
 TRACE_LENGTH = 500
 """Diagnostics keep about so many values of each chain's log posterior."""
@@ -64,8 +63,8 @@ class Iterates:
     """Settings of the chains.
 
     `steps` are those of one chain, and `burn_in` of them (a third by default) leave no draws. `size` is the number of
-    simulated points: three for each cluster and at least 48 by default; "records" takes the noisy number of records, up
-    to 20,000. `delta` is the variance of a component of the proposal, and where it starts if `tune` is set. `ratio` is
+    simulated points: three for each cluster and at least 48 by default; "records" takes the noisy number of records.
+    `delta` is the variance of a component of the proposal, and where it starts if `tune` is set. `ratio` is
     the exact ratio of mixture densities or that of components, as printed. `target` says which values the posterior is
     about: the released ones, or those corrected to agree (§3.2). `moves="jumps"` is the published chain, and `use` says
     what the result is computed from: all draws or the best dataset. `prior_power` is λ of the prior q^λ, q the density
@@ -112,17 +111,21 @@ class Iterates:
             raise DeclarationError(f"tune is {self.tune!r}; say True or False")
 
     @staticmethod
-    def as_published(*, steps: int = 30_000, chains: int = 1, seed: int = 0) -> "Iterates":
-        """The method as Lee and Kifer print it, but for the target: the best dataset of a chain of jumps.
+    def as_published(
+        *, steps: int = 30_000, chains: int = 1, seed: int = 0, target: TargetValues = "corrected"
+    ) -> "Iterates":
+        """The method as Lee and Kifer print it: the best dataset of one chain of jumps from the last iterate.
 
-        As many points as records seem to be, δ = 0.001, and no tuning. Their target on corrected values is
-        `target="corrected"`, and their ratio `ratio="component"`.
+        As many points as the released counts say there are records, δ = 0.001 and no tuning, the ratio of components,
+        and the values corrected to agree. A regression has none to correct: `target="released"` is for it.
         """
         return Iterates(
             steps=steps,
             chains=chains,
             seed=seed,
             size="records",
+            ratio="component",
+            target=target,
             tune=False,
             moves="jumps",
             use="best",
@@ -137,7 +140,7 @@ class Iterates:
     def points(self, clusters: int, records: float) -> int:
         """How many points to simulate."""
         if self.size == "records":
-            return int(min(max(round(records), 1), MOST_POINTS))
+            return max(round(records), 1)
         return max(FEWEST_POINTS, POINTS_PER_CLUSTER * clusters) if self.size is None else int(self.size)
 
     def run(self, problem: ChainProblem, *, clusters: int, progress: Progress | None = None) -> ChainRuns:
@@ -182,6 +185,11 @@ class SavedIterates:
     """False where the noise was simulated, and protects nobody."""
     method: dict[str, Any] = field(default_factory=dict, kw_only=True)
     diagnostics: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def no_intervals(self) -> str:
+        """Why there are no intervals; empty where there are."""
+        return str(self.method.get("no_intervals", ""))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `save` writes it, and `load` reads it back."""

@@ -27,7 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError
 from consilience.estimators.base import Progress, check_level
+from consilience.estimators.cell_clusters import grid_total
 from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics
+from consilience.estimators.published.privgene import NO_BARS_OF_CHOICE, ChosenModel
 from consilience.iterates.kriging import Kriging
 from consilience.iterates.problems import (
     NoisyGradients,
@@ -67,6 +69,7 @@ class RegressionEstimate(SavedIterates):
     )
     TEXTS = ("label", "region")
     NUMBERS = ("records",)
+    UNKNOWN = ("drawn",)
 
     label: str
     region: RegionKind
@@ -76,7 +79,7 @@ class RegressionEstimate(SavedIterates):
     last_iterate: Array
     """The coefficients of the last round: what the private algorithm alone gives."""
     drawn: Array
-    """Draws of where the fit to the real records lies, a row each."""
+    """Draws of where the fit to the real records lies, a row each; NaN where there are `no_intervals`."""
     records: float
     """The noisy number of records."""
 
@@ -103,7 +106,10 @@ class RegressionEstimate(SavedIterates):
         return self._per_unit(self.coefficients)
 
     def interval(self, level: float = 0.9) -> tuple[Array, Array]:
-        """Where each coefficient of the fit to the real records lies with this probability, the reported one within."""
+        """Where each coefficient of the fit to the real records lies with this probability, the reported one within.
+
+        All ends are NaN where there are `no_intervals`.
+        """
         return _ends(self.coefficients, self.drawn, level)
 
     def interval_in_original_units(self, level: float = 0.9) -> tuple[Array, Array]:
@@ -136,13 +142,16 @@ def regress(
     ridge: float = 1.0,
     progress: Progress | None = None,
 ) -> RegressionEstimate:
-    """The coefficients that all rounds of a run of `plans.Logistic` together speak for.
+    """The coefficients that all rounds of a run of `plans.Logistic` together speak for, or that `plans.PrivGene` chose.
 
     `ridge` is the weight of ‖θ‖²/2 beside the sum of the losses of all records. Without a `size` in the settings, a
     simulated point stands for three standard deviations of a gradient's noise. A `target` of corrected values does not
     exist here: only counts have totals to agree on.
     """
     settings = settings or Iterates()
+    chosen = ChosenModel.of(measured, "regression")
+    if chosen is not None:
+        return _as_chosen(chosen, measured)
     if settings.target != "released":
         raise DeclarationError("gradients have no totals to correct; use target='released' for a logistic regression")
     check_ridge(ridge)
@@ -175,6 +184,23 @@ def regress(
         private=measured.private,
         method={"name": "iterates", "algorithm": "logistic", "ridge": ridge, "settings": settings.to_json()},
         diagnostics=diagnostics(runs, conditional),
+    )
+
+
+def _as_chosen(chosen: ChosenModel, measured: MeasurementSet) -> RegressionEstimate:
+    """The coefficients that a private selection chose, of which nothing else is known."""
+    counts = [each for each in measured if each.kind == "record-sums"]
+    return RegressionEstimate(
+        attributes=chosen.attributes[:-1],
+        label=chosen.attributes[-1],
+        region=chosen.region,
+        bounds=chosen.bounds[:-1],
+        coefficients=chosen.found,
+        last_iterate=chosen.found,
+        drawn=np.full((1, chosen.found.size), np.nan),
+        records=grid_total(counts, measured.domain),
+        private=measured.private,
+        method={"name": "privgene", "no_intervals": NO_BARS_OF_CHOICE},
     )
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from consilience.plans.published.marginals import DataCube, Fourier, Learning
     from consilience.plans.published.mwem import Mwem, MwemModels
     from consilience.plans.published.privbayes import PrivBayes
+    from consilience.plans.published.privgene import PrivGene
     from consilience.plans.residual_planner import ResidualPlanner
     from consilience.plans.texts import plan_from_text
     from consilience.plans.views import Views
@@ -72,6 +73,7 @@ __all__ = [
     "Php",
     "PhpAsPublished",
     "PrivBayes",
+    "PrivGene",
     "Queries",
     "ResidualPlanner",
     "SampleAndAggregate",
@@ -113,6 +115,7 @@ _HOMES = {
     "Php": "published.histograms",
     "PhpAsPublished": "published.histograms",
     "PrivBayes": "published.privbayes",
+    "PrivGene": "published.privgene",
     "Queries": "marginals",
     "ResidualPlanner": "residual_planner",
     "SampleAndAggregate": "published.clusters",

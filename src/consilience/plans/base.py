@@ -10,7 +10,7 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measurements import Measurement
 from consilience.privacy.budgets import AdditiveUnit, Budget, budget, exact_difference
-from consilience.privacy.gate import Candidate, Gate
+from consilience.privacy.gate import Candidate, Gate, Taken
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.record_statistics import RecordStatistic
 from consilience.privacy.scores import Score, Selector
@@ -102,8 +102,10 @@ class PartialGate:
     ) -> tuple[Measurement, ...]:
         return self._gate.sum_records(statistics, budget, shares=shares, round=round)
 
-    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
-        return self._gate.select(score, budget, selector=selector)
+    def select(
+        self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
+    ) -> Candidate:
+        return self._gate.select(score, budget, selector=selector, besides=besides)
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         return self._gate.partition(rule, budget)

@@ -39,11 +39,12 @@ from consilience.plans.published.clusters import (
     count_records,
     equivalent_epsilon,
 )
+from consilience.plans.published.privgene import PrivGene
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.measure import Plan
 
-Method = Literal["auto", "rounds", "grid", "hybrid", "gupt"]
+Method = Literal["auto", "rounds", "grid", "hybrid", "gupt", "privgene"]
 METHODS: tuple[str, ...] = get_args(Method)
 
 
@@ -158,12 +159,14 @@ def cluster_plan(
     'cluster-grid'
     """
     check_choice(method, "the method", METHODS)
-    if rounds != KMEANS_ROUNDS and method in ("grid", "hybrid", "gupt"):
+    if rounds != KMEANS_ROUNDS and method not in ("auto", "rounds"):
         raise DeclarationError(f"the method {method!r} takes no number of rounds; leave rounds={rounds} out")
     names = asked_names(attributes)
     if method == "rounds":
         return KMeans(clusters, names, rounds=rounds, region=region, seed=seed)
     if method == "auto":
         return AutoClusters(clusters, names, rounds=rounds, region=region, seed=seed)
+    if method == "privgene":
+        return PrivGene(clusters, attributes=names, region=region, seed=seed)
     kinds = {"grid": ClusterGrid, "hybrid": HybridClusters, "gupt": SampleAndAggregate}
     return kinds[method](clusters, names, region=region, seed=seed)

@@ -28,6 +28,7 @@ from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.pricing import Price, PricedQuery, price_queries
 from consilience.privacy.record_statistics import (
+    CANNOT_SUM,
     PricedStatistic,
     RecordStatistic,
     StatisticsPrice,
@@ -35,14 +36,17 @@ from consilience.privacy.record_statistics import (
     price_statistics,
 )
 from consilience.privacy.reservations import Reservation, RunAccount
-from consilience.privacy.scores import Score, Selector, epsilon_for_rho, select
+from consilience.privacy.scores import RecordScore, Score, Selector, epsilon_for_rho, select
 from consilience.source import Source
+from consilience.source.readers import attempt
 
 Progress = Callable[[str, int, int], None]
 """Told (what is going on, how much of it is done, out of how much); only publicly known sizes."""
 
 Candidate = TypeVar("Candidate")
 T = TypeVar("T")
+Taken = Sequence[int]
+"""Places of candidates that are not to be chosen."""
 
 LARGEST_KEPT_POINTS = 2 * 2**30
 """Points of up to this many bytes (8 for each coordinate) are kept from one step to the next; more are read again."""
@@ -91,8 +95,10 @@ class Gate(Protocol):
         """Noisy sums over records of bounded statistics, measured together at this price in one round of a run."""
         ...
 
-    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
-        """The candidate that a private selection with this score chose at this price."""
+    def select(
+        self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
+    ) -> Candidate:
+        """The candidate that a private selection with this score chose at this price, besides those at these places."""
         ...
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
@@ -155,12 +161,14 @@ class PricingGate(_Priced):
         self.prices.append(price)
         return tuple(zero_measurement(each) for each in price.statistics)
 
-    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
+    def select(
+        self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
+    ) -> Candidate:
         score.check(self.domain)
         self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
         self._account.charge(budget)
         self.selections.append(budget)
-        return score.candidates[0]
+        return score.candidates[_places(score, besides)[0]]
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         rule.check(self.domain)
@@ -309,15 +317,19 @@ class DataGate(_Priced):
             )
         raise SourceError(refusal)
 
-    def select(self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip") -> Candidate:
+    def select(
+        self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
+    ) -> Candidate:
         score.check(self.domain)
         self._account.charge(budget)
+        places = _places(score, besides)
         request = ["select", budget.to_json(), selector, list(score.fingerprint())]
+        request += [list(besides)] if besides else []
         recorded = self._recorded(request)
         if recorded is not None:
             chosen = int(recorded)
         else:
-            chosen = self._choose(score, budget, selector)
+            chosen = places[self._choose(score, budget, selector, places)]
             self._record(request, chosen)
         self._next_step()
         return score.candidates[chosen]
@@ -345,15 +357,21 @@ class DataGate(_Priced):
         starts = rule.draw(counts, epsilon=epsilon, neighbours=self._neighbours, noise=self._noise)
         return [int(start) for start in starts]
 
-    def _choose(self, score: Score[object], budget: Budget, selector: Selector) -> int:
+    def _choose(self, score: Score[object], budget: Budget, selector: Selector, places: list[int]) -> int:
         epsilon = _epsilon_of(budget, selector)
         self._progress("counting", 0, 1)
         if self._scored is None or self._scored[0] is not score:  # mechanisms may draw many times by one score
-            self._scored = (score, score.values(self._exact_counts(list(score.marginals))))
-        scores = self._scored[1]
+            self._scored = (score, self._scores(score))
+        scores = self._scored[1][places]
         self._pay()
         sensitivity = score.sensitivity(self._neighbours) * self._source.max_rows_per_unit
         return select(scores, sensitivity=sensitivity, epsilon=epsilon, selector=selector, noise=self._noise)
+
+    def _scores(self, score: Score[object]) -> NDArray[np.int64]:
+        if not isinstance(score, RecordScore):
+            return score.values(self._exact_counts(list(score.marginals)))
+        points = self._exact_points(score.attributes)
+        return attempt(lambda: score.values([points]), CANNOT_SUM)
 
     def _draw(self, price: Price, described: list[list[dict[str, object]]]) -> list[list[int]]:
         """Noisy answers in lattice units, recorded in the ledger before they are returned."""
@@ -428,6 +446,11 @@ def _selections(measurement: Measurement, identity: str) -> Measurement:
             "kept when they are measured"
         )
     return replace(measurement, id=identity)
+
+
+def _places(score: Score[object], besides: Sequence[int]) -> list[int]:
+    """The places of the candidates that are left to choose from."""
+    return [place for place in range(len(score.candidates)) if place not in besides]
 
 
 def _silent(what: str, done: int, total: int) -> None:

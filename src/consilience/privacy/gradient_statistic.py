@@ -28,7 +28,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
 from consilience.kernels.logistic_gradients import gradient_sums
-from consilience.kernels.regions import LATTICE_BITS, Region, RegionKind, lattice_points
+from consilience.kernels.regions import LATTICE_BITS, Bounds, Region, RegionKind, lattice_points
 from consilience.privacy.cluster_statistics import CHUNK, declared_bounds, refuse_other_bounds
 
 Part = Literal["count", "gradient"]
@@ -84,24 +84,16 @@ class GradientStatistic:
 
     def exact(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
         region = Region(self.region, len(self.features))
-        low, high = self.bounds[-1]
         total = np.zeros(self.size, np.int64)
         for start in range(0, len(points), CHUNK):
             some = points[start : start + CHUNK]
-            whole = some[~np.isnan(some).any(axis=1)]
+            units, labels = labelled_points(some, self.bounds, region, bits=self.lattice_bits)
             if self.part == "count":
-                total += len(whole)
+                total += len(units)
                 continue
-            units = lattice_points(whole[:, :-1], self.bounds[:-1], region, bits=self.lattice_bits)
-            labels = np.where(whole[:, -1] >= low / 2 + high / 2, 1.0, -1.0)
-            total += gradient_sums(
-                units,
-                labels,
-                np.array(self.coefficients, dtype=np.float64),
-                bits=self.lattice_bits,
-                clip=self.clip,
-                norm=self.clip_norm,
-            )
+            coefficients = np.array(self.coefficients, dtype=np.float64)
+            clipped: dict[str, Any] = {"clip": self.clip, "norm": self.clip_norm}
+            total += gradient_sums(units, labels, coefficients, bits=self.lattice_bits, **clipped)
         return total
 
     def describe(self) -> dict[str, Any]:
@@ -138,6 +130,19 @@ class GradientStatistic:
             )
         region = Region(self.region, len(self.features))
         lattice_points(np.empty((0, region.dimensions)), self.bounds[:-1], region, bits=self.lattice_bits)
+
+
+def labelled_points(
+    points: NDArray[np.float64], bounds: Bounds, region: Region, *, bits: int = LATTICE_BITS
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The records without a missing value on the lattice, and their labels: 1 in the upper half of the last bounds.
+
+    Each row of the result depends on one record alone.
+    """
+    whole = points[~np.isnan(points).any(axis=1)]
+    low, high = bounds[-1]
+    units = lattice_points(whole[:, :-1], bounds[:-1], region, bits=bits)
+    return units, np.where(whole[:, -1] >= low / 2 + high / 2, 1.0, -1.0)
 
 
 def largest_gradient(region: RegionKind, dimensions: int, norm: Literal[1, 2]) -> float:

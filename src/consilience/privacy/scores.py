@@ -40,10 +40,10 @@ class Score(Protocol[Candidate]):
         ...
 
     def sensitivity(self, neighbours: Neighbours) -> float:
-        """The most that one record changes any score, in lattice units."""
+        """The most that one record changes any score, or half of the difference of two, in lattice units."""
         ...
 
-    def values(self, exact_counts: Sequence[Integers]) -> Integers:
+    def values(self, exact_counts: Sequence[NDArray[Any]]) -> Integers:
         """The score of each candidate, in lattice units, from the exact counts of `marginals`."""
         ...
 
@@ -54,6 +54,16 @@ class Score(Protocol[Candidate]):
     def fingerprint(self) -> Sequence[object]:
         """Plain data that identifies the score, for the ledger."""
         ...
+
+
+class RecordScore(Score[Candidate]):
+    """A score of records: in place of counts, `values` takes the points of some continuous attributes."""
+
+    attributes: tuple[str, ...]
+
+    @property
+    def marginals(self) -> Sequence[tuple[str, ...]]:
+        return (self.attributes,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,8 +307,9 @@ class MarginalGain:
 # Private selection: the index of a good candidate, by exact samplers on integer scores.
 #
 # Scores are whole numbers on a public lattice, one per candidate, and Δ is their sensitivity: no score moves by
-# more than Δ between neighbouring tables. Each selector adds independent noise of one scale b to every score and
-# returns the index of the greatest, ties broken uniformly at random:
+# more than Δ between neighbouring tables, or, which is all that is needed, no difference of two by more than 2Δ. Each
+# selector adds independent noise of one scale b to every score and returns the index of the greatest, ties broken
+# uniformly at random:
 #
 #     exponential        Gumbel noise: P(i) ∝ exp(scoreᵢ/b)              (McSherry, Talwar 2007)
 #     permute-and-flip   exponential noise; its expected score is never
@@ -310,9 +321,9 @@ class MarginalGain:
 # Why this holds for discrete noise with ties. Fix candidate i and the noise of the others. Let M be the greatest
 # noisy score of the others, m the number of others that attain it, and t = M − scoreᵢ. Then i is chosen with
 # probability f(t, m) = P(Z > t) + P(Z = t)/(m + 1), which falls in t and in m, and f(t − 1, ·) ≥ P(Z ≥ t) ≥ f(t, ·)
-# whatever the ties. Over to a neighbouring table M grows by at most Δ and scoreᵢ falls by at most Δ, so t grows
-# by at most k = 2Δ, and when M grows by all of Δ, the others that attain it already attained M: m does not grow. Hence
-# the new probability is at least f(t + k, m) ≥ exp(−k/b) f(t, m), for the discrete Laplace law loses at most a
+# whatever the ties. Over to a neighbouring table no other score grows by more than k = 2Δ over scoreᵢ, so t grows by at
+# most k, and when it grows by all of k, the others that attain M now attained it before: m does not grow. Hence the new
+# probability is at least f(t + k, m) ≥ exp(−k/b) f(t, m), for the discrete Laplace law loses at most a
 # factor exp(−1/b) per step. A uniform choice among ties is part of this argument; it also makes the result independent
 # of the candidates' order.
 

@@ -18,7 +18,7 @@ import numpy as np
 from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
 from consilience.measurements import MeasurementSet
 from consilience.publication.answers import CsvWriter, cell, heading
-from consilience.publication.iterate_folders import IterateFolder
+from consilience.publication.iterate_folders import IterateFolder, six_digits
 from consilience.publication.report_page import BLUE, GREY, altair, finished
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -178,10 +178,5 @@ def centroid_table(estimate: ClusterEstimate, level: float) -> str:
         numbers: list[float] = [estimate.sizes[k], interval.sizes[0][k], interval.sizes[1][k]]
         for j, value in enumerate(centroid):
             numbers += [value, interval.centroids[0][k, j], interval.centroids[1][k, j]]
-        writer.writerow([*cell(private=estimate.private), k + 1, *map(_number, numbers)])
+        writer.writerow([*cell(private=estimate.private), k + 1, *map(six_digits, numbers)])
     return text.getvalue()
-
-
-def _number(value: float) -> str:
-    """Six digits, and nothing for what is not known."""
-    return "" if np.isnan(value) else f"{float(value):.6g}"

@@ -4,6 +4,7 @@ A folder holds the estimate as JSON, the noisy rounds as `measurements.parquet`,
 written beside its place and renamed, so that it is there whole or not at all.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,11 @@ class IterateFolder(Generic[Saved]):
                 if "trace" in estimate.diagnostics:
                     draw_progress(estimate, building / PROGRESS)
         return path
+
+
+def six_digits(value: float) -> str:
+    """The number as tables have it, and nothing for what is not known."""
+    return "" if math.isnan(value) else f"{float(value):.6g}"
 
 
 def draw_progress(estimate: SavedIterates, path: Path) -> None:

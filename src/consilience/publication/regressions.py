@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from consilience.estimators.logistic import RegressionEstimate
 from consilience.measurements import MeasurementSet
 from consilience.publication.answers import CsvWriter, cell, heading
-from consilience.publication.iterate_folders import IterateFolder
+from consilience.publication.iterate_folders import IterateFolder, six_digits
 from consilience.publication.report_page import BLUE, GREY, altair, finished
 
 Ends = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -52,7 +52,8 @@ def publish_regression(
 def coefficient_table(estimate: RegressionEstimate, level: float) -> str:
     """The coefficients as CSV, a line each, with the ends of their intervals; the first column tells simulated noise.
 
-    The columns of coefficients per unit are empty where points are moved to a ball: there are none.
+    The columns of coefficients per unit are empty where points are moved to a ball: there are none. Ends are where
+    there are intervals.
     """
     text = io.StringIO()
     writer = CsvWriter(text)
@@ -63,7 +64,7 @@ def coefficient_table(estimate: RegressionEstimate, level: float) -> str:
     if estimate.region == "box":
         numbers += [estimate.in_original_units(), *estimate.interval_in_original_units(level)]
     for place, term in enumerate(estimate.terms):
-        row = [f"{float(each[place]):.6g}" for each in numbers]
+        row = [six_digits(each[place]) for each in numbers]
         writer.writerow([*cell(private=estimate.private), term, *row, *[""] * (6 - len(row))])
     return text.getvalue()
 
@@ -71,7 +72,11 @@ def coefficient_table(estimate: RegressionEstimate, level: float) -> str:
 def draw_coefficients(estimate: RegressionEstimate, level: float, path: Path) -> None:
     """Draw the coefficients with their intervals; the file's suffix says how (.png or .svg)."""
     alt = altair()
-    low, high = estimate.interval(level)
+    low, high = (np.where(np.isnan(ends), estimate.coefficients, ends) for ends in estimate.interval(level))
+    bars = (
+        f"Bars: {level:.0%} intervals of the fit to the real records, attributes mapped to −1 and 1. "
+        "Crosses: the last round alone."
+    )
     rows = [
         {
             "term": term,
@@ -85,8 +90,8 @@ def draw_coefficients(estimate: RegressionEstimate, level: float, path: Path) ->
     title = alt.TitleParams(
         f"What speaks for the upper half of {estimate.label}, about {estimate.records:,.0f} records",
         subtitle=[
-            f"Bars: {level:.0%} intervals of the fit to the real records, attributes mapped to −1 and 1. "
-            "Crosses: the last round alone." + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")
+            ("Attributes mapped to −1 and 1. There are no error bars." if estimate.no_intervals else bars)
+            + ("" if estimate.private else " SIMULATED NOISE: NOT PRIVATE.")
         ],
         anchor="start",
     )

@@ -91,12 +91,12 @@ def test_points_become_clusters_with_error_bars_and_the_budget_is_told(place: Pa
     assert (spent["spent"], spent["remaining"]) == ("1", "0")
 
 
-@pytest.mark.parametrize("method", ["auto", "grid", "hybrid", "gupt"])
+@pytest.mark.parametrize("method", ["auto", "grid", "hybrid", "gupt", "privgene"])
 def test_other_methods_are_charged_shown_and_read_again(place: Path, method: str) -> None:
     words = [*KMEANS, "--method", method, *QUICK]
     out = json.loads(succeed(*words, "--out", "clusters", "--no-pictures", "--json"))
     assert len(out["centroids"]) == 3
-    if method == "gupt":
+    if method in ("gupt", "privgene"):
         assert "no error bars" in out["no_intervals"]
         assert out["sizes"] == out["sizes_low"] == [None] * 3
         assert "no error bars" in call(*words, "--out", "clusters", "--overwrite")[2]

@@ -91,6 +91,26 @@ def test_records_become_coefficients_with_error_bars_and_the_budget_is_told(plac
     assert (checked.kind, checked.private, checked.warning) == ("regression", True, "")
 
 
+def test_a_genetic_algorithm_is_charged_shown_and_read_again_without_error_bars(place: Path) -> None:
+    words = [*LOGISTIC, "--method", "privgene"]
+    out = json.loads(succeed(*words, "--out", "regression", "--json"))
+    assert out["low"] == out["high"] == out["per_unit_low"] == [None] * 3
+    assert "no error bars" in out["no_intervals"]
+    assert not (place / "regression" / "chain.png").exists()
+    rows = list(csv.DictReader((place / "regression" / "coefficients.csv").open()))
+    assert [float(row["coefficient"]) for row in rows] == pytest.approx(out["coefficients"], rel=1e-5)
+    assert {row["coefficient_low"] for row in rows} == {""}
+    again = ["logistic", "--measurements", "regression/measurements.parquet", "--no-pictures"]
+    code, shown, err = call(*again, "--out", "again")
+    assert code == 0
+    assert "no error bars" in err
+    assert "—" in shown
+    assert json.loads(succeed("ledger", "show", "clinic.csv", "--json"))["spent"] == "2"
+    code, _, err = call(*words, "--rounds", "4", "--out", "other")
+    assert code == 1
+    assert "has neither rounds nor a step" in err
+
+
 def test_rounds_of_an_earlier_run_cost_nothing_and_another_request_is_refused(place: Path) -> None:
     succeed(*LOGISTIC, *QUICK, "--no-pictures", "--out", "first")
     words = ["logistic", "--measurements", "first/measurements.parquet", "--no-pictures", "--json", *QUICK]

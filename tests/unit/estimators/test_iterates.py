@@ -130,7 +130,7 @@ def test_the_number_of_points_follows_from_public_numbers():
     assert Iterates().points(100, 1e6) == 300
     assert Iterates(size=7).points(100, 1e6) == 7
     assert Iterates(size="records").points(5, 812.4) == 812
-    assert Iterates(size="records").points(5, 1e6) == 20_000
+    assert Iterates(size="records").points(5, 1e6) == 1_000_000
     assert Iterates(size="records").points(5, 0.2) == 1
 
 

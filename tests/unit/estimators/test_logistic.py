@@ -216,6 +216,6 @@ def test_the_best_dataset_alone_is_an_option(estimate):
 
 
 def test_the_published_chain_runs_on_regressions_too():
-    found = regress(rounds_of(records=500), Iterates.as_published(steps=3000))
+    found = regress(rounds_of(records=500), Iterates.as_published(steps=3000, target="released"))
     assert found.diagnostics["acceptance_by_move"]["walk"] == 0
     assert np.isfinite(found.coefficients).all()

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consilience.domain import Domain, Workload
-from consilience.estimators import estimate
+from consilience.domain import Attribute, Domain, Workload
+from consilience.estimators import estimate, regress
 from consilience.measuring import measure
-from consilience.plans import Aim, DualQuery, Forest, Mst, MwemModels, PrivBayes
+from consilience.plans import Aim, DualQuery, Forest, Mst, MwemModels, PrivBayes, PrivGene
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.reservations import Reservation
@@ -30,6 +30,8 @@ PLANS = {
     "mwem": MwemModels(PAIRS, rounds=4),
     "privbayes": PrivBayes(usefulness=0.5),
 }
+POINTS = Domain("town", tuple(Attribute.continuous(name, (0, 2)) for name in "abcd"))
+PRIVGENE = PrivGene(label="c", attributes=("a", "b"), candidates=30, survivors=3, generations=4)
 
 
 def prepare(folder: Path) -> None:
@@ -44,8 +46,9 @@ def prepare(folder: Path) -> None:
 
 
 def run(folder: Path, plan: str):
-    source = open_table(str(folder / "t.parquet"), DOMAIN)
-    return measure(source, PLANS[plan], ledger=Ledger.open(folder / "t.ledger"), epsilon=1.0, id="once")
+    mechanism = PRIVGENE if plan == "privgene" else PLANS[plan]
+    source = open_table(str(folder / "t.parquet"), POINTS if plan == "privgene" else DOMAIN)
+    return measure(source, mechanism, ledger=Ledger.open(folder / "t.ledger"), epsilon=1.0, id="once")
 
 
 def run_and_die(folder: Path, plan: str, steps: int) -> None:
@@ -85,3 +88,17 @@ def test_a_run_killed_twice_ends_with_its_budget_and_a_valid_release(plan: str, 
     method = "dual-query" if plan == "dual-query" else "auto"
     write_bundle(estimate(measured, method=method), tmp_path / "bundle")
     assert open_release(tmp_path / "bundle").estimate.total == pytest.approx(4000, rel=0.2)
+
+
+def test_a_genetic_algorithm_killed_between_selections_goes_on_to_the_same_model(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    killed(tmp_path, "privgene", 2)
+    killed(tmp_path, "privgene", 7)
+    ledger = Ledger.open(tmp_path / "t.ledger")
+    assert ledger.spent == 1
+    measured = run(tmp_path, "privgene")
+    assert ledger.spent == 1
+    again = run(tmp_path, "privgene")
+    assert again.provenance["replayed"]
+    assert [each.extra for each in again] == [each.extra for each in measured]
+    assert regress(measured).coefficients[0] > 0
