@@ -1,4 +1,4 @@
-"""`consilience kmeans`: clusters of confidential points, from all rounds of a noisy k-means."""
+"""`consilience kmeans`: clusters of confidential points, from noisy counts of cells and sums of clusters."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,10 +38,15 @@ def kmeans_command(
     out: options.NewFolder = None,
     measurements: options.EarlierRounds = None,
     method: Annotated[
-        str,
-        typer.Option("--method", help="rounds of k-means, grid, hybrid, gupt, or auto: what suits records and budget."),
-    ] = "rounds",
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of noisy k-means; they share the budget.")] = 5,
+        str | None,
+        typer.Option(
+            "--method",
+            help="rounds of k-means, grid, hybrid, gupt, or auto, the default: what suits records and budget.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", help="Rounds of noisy k-means, where these are taken; they share the budget.")
+    ] = 5,
     region: options.RegionOfPoints = "box",
     level: options.BarLevel = 0.9,
     steps: options.ChainSteps = None,
@@ -97,7 +102,9 @@ def kmeans_command(
     _tell(found, out, level, json=json)
 
 
-def _plan(method: str, clusters: int | None, attributes: str | None, rounds: int, region: str, seed: int) -> "Plan":
+def _plan(
+    method: str | None, clusters: int | None, attributes: str | None, rounds: int, region: str, seed: int
+) -> "Plan":
     from consilience.plans.clusters import cluster_plan
 
     if clusters is None:
