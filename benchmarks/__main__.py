@@ -22,6 +22,7 @@ BENCHMARKS = {
     "memory": "benchmarks.speed.memory",
     "estimation": "benchmarks.speed.estimation",
     "graphical": "benchmarks.speed.graphical",
+    "cluster-choice": "benchmarks.accuracy.cluster_choice",
     "clusters": "benchmarks.accuracy.clusters",
     "coverage": "benchmarks.accuracy.coverage",
     "diagnostics": "benchmarks.accuracy.diagnostics",

@@ -120,7 +120,6 @@ def provenance(extent: Extent) -> dict[str, Any]:
     return {
         "commit": commit(),
         "first seed": extent.first_seed,
-        "full": extent.full,
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in libraries},
     }

@@ -38,7 +38,7 @@ def kmeans(
     clusters: int,
     out: File,
     attributes: Sequence[str] | None = None,
-    method: str = "rounds",
+    method: str | None = None,
     rounds: int = 5,
     region: Any = "box",
     level: float = 0.9,
@@ -53,8 +53,9 @@ def kmeans(
     """Clusters of confidential points with error bars, written to a folder.
 
     `method` is "rounds" of a noisy k-means, all of which are read, the counts of a "grid", their "hybrid", the
-    centroids of blocks ("gupt"), a genetic algorithm ("privgene"), or "auto": what suits the attributes, a noisy number
-    of records and the budget.
+    centroids of blocks ("gupt"), a genetic algorithm ("privgene"), or "auto", the default: what suits the attributes, a
+    noisy number of records and the budget. A request without a method that an earlier version recorded, as rounds, is
+    answered with these.
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
     `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.

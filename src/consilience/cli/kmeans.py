@@ -1,4 +1,4 @@
-"""`consilience kmeans`: clusters of confidential points, from all rounds of a noisy k-means."""
+"""`consilience kmeans`: clusters of confidential points, from noisy counts of cells and sums of clusters."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,12 +29,15 @@ def kmeans_command(
         str | None, typer.Option("--attributes", help="With --domain: which to cluster by; all continuous ones else.")
     ] = None,
     method: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--method", help="rounds of k-means, grid, hybrid, gupt, privgene, or auto: what suits records and budget."
+            "--method",
+            help="rounds of k-means, grid, hybrid, gupt, privgene, or auto, the default: what suits records and budget.",
         ),
-    ] = "rounds",
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of noisy k-means; they share the budget.")] = 5,
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", help="Rounds of noisy k-means, where these are taken; they share the budget.")
+    ] = 5,
     seed: Annotated[int, typer.Option("--seed", help="A public seed: the first centroids, and the chains.")] = 0,
     charge: options.Charged,
 ) -> None:

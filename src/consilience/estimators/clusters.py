@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.estimators.base import Progress, check_level, check_whole
-from consilience.estimators.cell_clusters import Reading, cell_means, read_blocks, read_cells, read_cells_and_round
+from consilience.estimators.cell_clusters import Reading, cell_means, read_blocks, read_cells
 from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics, finite_or_none
 from consilience.estimators.published.privgene import NO_BARS_OF_CHOICE, ChosenModel
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
@@ -119,7 +119,7 @@ def cluster(
 ) -> ClusterEstimate:
     """The clusters that all measurements of a run together speak for.
 
-    Rounds of `plans.KMeans` are read by chains. Counts of the cells of a grid, such a grid with a round after it, and
+    Rounds of `plans.KMeans` are read by chains. Counts of the cells of a grid, such a grid and rounds together, and
     centroids of blocks (`plans.ClusterGrid`, `HybridClusters`, `SampleAndAggregate`) need none, nor do the centroids
     that `plans.PrivGene` chose. How many clusters there are follows from what was measured; a grid alone does not say,
     so that it is what its plan was asked for, or `clusters`. `method` of the result says what was read, and
@@ -159,12 +159,13 @@ def _without_chains(
     plan = measured.provenance.get("plan")
     plan = plan if isinstance(plan, Mapping) else {}
     options: dict[str, Any] = {"seed": settings.seed, "negatives": plan.get("negatives", "project")}
+    last = None
     if not cells:
         name, found = "blocks", read_blocks(measured)
     elif others:
         rounds = noisy_rounds(Observed.of(replace(measured, measurements=others)))
-        found = read_cells_and_round(cells, rounds, measured.domain, lumps=LUMPS, **options)
-        name = "grid and round"
+        last = rounds.last_iterate
+        name, found = "grid and round", read_cells(cells, rounds, measured.domain, len(last), **options)
     else:
         asked = clusters if clusters is not None else plan.get("clusters")
         if asked is None:
@@ -172,12 +173,14 @@ def _without_chains(
         check_whole(asked, "the number of clusters")
         options["seed"] = plan.get("seed", settings.seed)
         check_whole(options["seed"], "the seed", 0)
-        name, found = "grid", read_cells(cells, measured.domain, asked, **options)
+        name, found = "grid", read_cells(cells, None, measured.domain, asked, **options)
     about = (cells[-1] if cells else others[-1]).extra["statistic"]
-    return _as_read(name, found, tuple(about["attributes"]), about["bounds"], private=measured.private)
+    return _as_read(name, found, tuple(about["attributes"]), about["bounds"], last=last, private=measured.private)
 
 
-def _as_read(name: str, found: Reading, attributes: tuple[str, ...], bounds: Any, *, private: bool) -> ClusterEstimate:
+def _as_read(
+    name: str, found: Reading, attributes: tuple[str, ...], bounds: Any, *, private: bool, last: Array | None = None
+) -> ClusterEstimate:
     """What was read without chains, in original units."""
     centroids = in_original_units(found.centroids, bounds)
     return ClusterEstimate(
@@ -185,7 +188,7 @@ def _as_read(name: str, found: Reading, attributes: tuple[str, ...], bounds: Any
         bounds=np.array(bounds, dtype=np.float64),
         centroids=centroids,
         sizes=found.sizes,
-        last_iterate=centroids,
+        last_iterate=centroids if last is None else in_original_units(last, bounds),
         drawn_centroids=in_original_units(found.drawn_centroids, bounds),
         drawn_sizes=found.drawn_sizes,
         private=private,

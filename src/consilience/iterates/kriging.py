@@ -17,8 +17,14 @@ A sum f = F(m + z) over records is then drawn by Matheron's rule, a fresh z and 
 exact for Gaussian z and e, and with the exact law of the noise where it is Laplace's. What the rounds measured well is
 as exact as they are; what lies between their cells is as uncertain as the lumps. Nothing is asked of the chains but
 where records may be. τ is raised where the base does not explain the rounds: until rᵀS⁻¹r, r = y − A m, exceeds its
-expectation by no more than two standard deviations. With V^{−½} A diag(m) Aᵀ V^{−½} = Q diag(λ) Qᵀ, found once, all of
-this is a few products.
+expectation by no more than two standard deviations.
+
+Where a grid counted cells, it takes the place of the chains: with y_c ± √v the count of a cell and m_c the fitted one,
+the records of the cell are m_c + t (y_c − m_c)/(t + v) in number, with the variance t v/(t + v), t the greater of m_c²
+and the mean of all y² − v; and points of the cell share them as if they came in a few lumps. A column of A then is a
+point without the mean of its cell, and one more column for each cell is that mean.
+
+With V^{−½} A diag(m) Aᵀ V^{−½} = Q diag(λ) Qᵀ, found once, all of this is a few products.
 """
 
 from dataclasses import dataclass
@@ -33,6 +39,7 @@ from consilience.kernels.regions import Region
 from consilience.kernels.rng import Generator
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 POINTS = 4000
 BETWEEN_SHARE, ANYWHERE_SHARE = 0.3, 0.02
@@ -41,6 +48,7 @@ small, and without points anywhere where the chains left out a whole group of re
 MOST_STATISTICS = 1500
 """Rounds with more numbers together than these are used from the last one backward, as far as there is room."""
 LARGEST_RAISE = 1e4
+DRAWN_AT_ONCE = 10_000_000
 TOTAL_SPREAD = 1.0
 """The standard deviation, before the rounds are heard, of the factor by which the total of the base is off."""
 
@@ -50,10 +58,12 @@ class Kriging:
     """The base and what the rounds say of it, ready to draw sums over records from."""
 
     base: Simulated
+    shifts: Array
+    """By how much the amounts of the columns besides points are off, before the rounds are heard."""
     statistics: Array
-    """A, a column for each point of the base, and one for all of them together."""
+    """A, a column for each point of the base, and one for each cell, or for all points together."""
     weights: Array
-    """The variance of each column's amount, in units of τ: the masses, and that of the factor."""
+    """The variance of each column's amount, in units of τ."""
     gaps: Array
     """y − A m."""
     scales: Array
@@ -65,47 +75,61 @@ class Kriging:
     values: Array
     vectors: Array
     """λ and Q."""
+    cells: Integers | None = None
+    """The cell of each point where cells were counted."""
 
     @staticmethod
     def of(target: Target, drawn: Simulated, region: Region, rng: Generator, *, lumps: float) -> "Kriging | None":
         """What the rounds say if records came in so many lumps or fewer; None where a round has too many numbers."""
-        size = statistics_size(target.kind, target.thetas.shape[1:])
-        used = min(len(target.thetas), MOST_STATISTICS // size)
-        if used == 0:
-            return None
         base = _base(drawn, region, target.bounded, rng)
-        rounds = slice(len(target.thetas) - used, None)
-        statistics = np.concatenate([statistics_of(target.kind, theta, base.points) for theta in target.thetas[rounds]])
-        linear, quadratic = target.linear[rounds].ravel(), target.quadratic[rounds].ravel()
-        laplace = bool((linear > 0).all())
-        scales = 1 / linear if laplace else np.sqrt(0.5 / quadratic)
-        deviations = scales * (np.sqrt(2.0) if laplace else 1.0)
-        expected, least = statistics @ base.masses, float(base.masses.sum()) / lumps
-        statistics = np.column_stack([statistics, expected])
-        weights = np.append(base.masses, TOTAL_SPREAD**2 / least)
-        whitened = statistics / deviations[:, None]
+        told = NoisySums.of_rounds(target, base.points)
+        if told is None:
+            return None
+        least = float(base.masses.sum()) / lumps
+        return Kriging._told(told, base, np.append(base.masses, TOTAL_SPREAD**2 / least), np.zeros(1), least)
+
+    @staticmethod
+    def of_cells(told: "NoisySums", cells: "CountedCells", *, lumps: float) -> "Kriging":
+        """What noisy sums say beside counts of cells, if the records of a cell came in so many lumps or fewer."""
+        base, numbers = cells.base, np.bincount(cells.cells)
+        within = base.masses**2 * numbers[cells.cells] / lumps
+        return Kriging._told(told, base, np.append(within, cells.variances), cells.shifts, 1.0, cells.cells)
+
+    @staticmethod
+    def _told(
+        told: "NoisySums", base: Simulated, weights: Array, shifts: Array, least: float, cells: Integers | None = None
+    ) -> "Kriging":
+        statistics = _columns(told.statistics, base, cells)
+        gaps = told.released - told.statistics @ base.masses - statistics[:, len(base.masses) :] @ shifts
+        whitened = statistics / told.deviations[:, None]
         values, vectors = np.linalg.eigh((whitened * weights) @ whitened.T)
         values = np.maximum(values, 0.0)
-        gaps = target.released[rounds].ravel() - expected
-        seen = (vectors.T @ (gaps / deviations)) ** 2
-        lump = _lump(seen, values, least, most=1 + 2 * np.sqrt((5.0 if laplace else 2.0) / len(gaps)))
-        misfit = float(np.mean(seen / (lump * values + 1)))
-        return Kriging(base, statistics, weights, gaps, scales, laplace, lump, misfit, values, vectors)
+        seen = (vectors.T @ (gaps / told.deviations)) ** 2
+        most = 1 + 2 * np.sqrt((5.0 if told.laplace else 2.0) / max(len(gaps), 1))
+        lump = _lump(seen, values, least, most=most) if len(gaps) else least
+        misfit = float(np.mean(seen / (lump * values + 1))) if len(gaps) else 1.0
+        return Kriging(
+            base, shifts, statistics, weights, gaps, told.scales, told.laplace, lump, misfit, values, vectors, cells
+        )
 
     def draws(self, sums: Array, number: int, rng: Generator) -> tuple[Array, Array]:
         """The expectation of some sums over records, and draws of them, a row each.
 
         `sums` is F: a row for each sum, with what a record at each point of the base adds to it.
         """
-        before = sums @ self.base.masses
-        sums = np.column_stack([sums, before])
+        columns = _columns(sums, self.base, self.cells)
+        before = sums @ self.base.masses + columns[:, len(self.base.masses) :] @ self.shifts
+        found = [self._draws(columns, each, rng) for each in _in_parts(number, DRAWN_AT_ONCE // len(self.weights) + 1)]
+        expected = before + self.lump * ((columns * self.weights) @ self.statistics.T) @ self._solved(self.gaps)
+        return expected, (expected[:, None] + np.concatenate(found, axis=1)).T
+
+    def _draws(self, columns: Array, number: int, rng: Generator) -> Array:
+        """Draws of how far the sums are from their expectation, a column each."""
         shape = (len(self.gaps), number)
         noise = rng.laplace(size=shape) if self.laplace else rng.standard_normal(shape)
         away = rng.standard_normal((len(self.weights), number)) * np.sqrt(self.lump * self.weights)[:, None]
-        told = self._solved(np.column_stack([self.gaps, self.scales[:, None] * noise - self.statistics @ away]))
-        shifts = self.lump * ((sums * self.weights) @ self.statistics.T) @ told
-        expected = before + shifts[:, 0]
-        return expected, (expected[:, None] + sums @ away + shifts[:, 1:]).T
+        told = self._solved(self.scales[:, None] * noise - self.statistics @ away)
+        return columns @ away + self.lump * ((columns * self.weights) @ self.statistics.T) @ told
 
     def masses(self) -> Array:
         """The expected number of records at each point of the base, none negative."""
@@ -119,12 +143,86 @@ class Kriging:
         return ((self.vectors @ (turned.T / (self.lump * self.values + 1)).T).T / deviations).T
 
 
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """Noisy sums over records: what a record at each point of a base adds to each of them, and what was released."""
+
+    statistics: Array
+    released: Array
+    scales: Array
+    """Of Laplace noise, or standard deviations of Gaussian noise."""
+    laplace: bool
+
+    @property
+    def deviations(self) -> Array:
+        """The standard deviation of each sum's noise."""
+        return self.scales * (np.sqrt(2.0) if self.laplace else 1.0)
+
+    @staticmethod
+    def of_rounds(target: Target, points: Array) -> "NoisySums | None":
+        """What the last rounds released, as far as there is room; None where a single one has too many numbers."""
+        size = statistics_size(target.kind, target.thetas.shape[1:])
+        used = min(len(target.thetas), MOST_STATISTICS // size)
+        if used == 0:
+            return None
+        rounds = slice(len(target.thetas) - used, None)
+        statistics = np.concatenate([statistics_of(target.kind, theta, points) for theta in target.thetas[rounds]])
+        linear, quadratic = target.linear[rounds].ravel(), target.quadratic[rounds].ravel()
+        laplace = bool((linear > 0).all())
+        scales = 1 / linear if laplace else np.sqrt(0.5 / quadratic)
+        return NoisySums(statistics, target.released[rounds].ravel(), scales, laplace)
+
+    def and_total(self, total: float, scale: float) -> "NoisySums":
+        """These sums, and the number of records."""
+        everything = np.ones((1, self.statistics.shape[1]))
+        return NoisySums(
+            np.concatenate([self.statistics, everything]),
+            np.append(self.released, total),
+            np.append(self.scales, scale),
+            self.laplace,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CountedCells:
+    """Points of the cells of a grid, and what noisy counts say of the cells."""
+
+    base: Simulated
+    """A cell's points have equal parts of its fitted count."""
+    cells: Integers
+    """The cell of each point, from 0 on; no cell is without points."""
+    shifts: Array
+    variances: Array
+
+    @staticmethod
+    def of(points: Array, cells: Integers, fitted: Array, noisy: Array, variance: float) -> "CountedCells":
+        """Counts with noise of this variance, and non-negative ones that were fitted to them."""
+        before = np.maximum(fitted**2, np.mean(noisy**2) - variance)
+        gain = before / (before + variance)
+        base = Simulated(points, (fitted / np.bincount(cells))[cells])
+        return CountedCells(base, cells, gain * (noisy - fitted), gain * variance)
+
+
 def statistics_of(kind: int, theta: Array, points: Array) -> Array:
     """What each point adds to the statistics under θ, a column each."""
     announce(fill_statistics)
     found = np.zeros((statistics_size(kind, theta.shape), len(points)))
     fill_statistics(kind, np.ascontiguousarray(theta), np.ascontiguousarray(points), found)
     return found
+
+
+def _columns(sums: Array, base: Simulated, cells: Integers | None) -> Array:
+    """What the amount of each column adds to the sums."""
+    if cells is None:
+        return np.column_stack([sums, sums @ base.masses])
+    numbers = np.bincount(cells)
+    means = np.array([np.bincount(cells, row) for row in sums]).reshape(len(sums), len(numbers)) / numbers
+    return np.concatenate([sums - means[:, cells], means], axis=1)
+
+
+def _in_parts(number: int, most: int) -> list[int]:
+    """The number as a sum of numbers up to this one."""
+    return [min(most, number - start) for start in range(0, number, most)]
 
 
 def _base(drawn: Simulated, region: Region, bounded: int, rng: Generator) -> Simulated:

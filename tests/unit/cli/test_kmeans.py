@@ -67,7 +67,7 @@ def succeed(*words: str) -> str:
 
 
 def test_points_become_clusters_with_error_bars_and_the_budget_is_told(place: Path) -> None:
-    out = succeed(*KMEANS, *QUICK, "--out", "clusters")
+    out = succeed(*KMEANS, "--method", "rounds", *QUICK, "--out", "clusters")
     assert "Spent: epsilon 1" in out
     assert {each.name for each in (place / "clusters").iterdir()} == {
         "centroids.csv",
@@ -128,15 +128,15 @@ def test_the_same_request_again_is_free_and_another_is_refused(place: Path) -> N
     code, _, err = call(*KMEANS, *QUICK, "--no-pictures", "--out", "clusters", "--overwrite")
     assert code == 0
     assert "made before" in err
-    code, _, err = call(*KMEANS, "--rounds", "4", *QUICK, "--out", "other")
+    code, _, err = call(*KMEANS, "--method", "rounds", *QUICK, "--out", "other")
     assert code == 1
     assert "0 of 1 remains" in err
     assert not (place / "other").exists()
 
 
 def test_a_dry_run_touches_nothing(place: Path) -> None:
-    out = succeed(*KMEANS, "--dry-run")
-    assert "5 rounds spend epsilon 0.2 each" in out
+    assert "5 rounds spend epsilon 0.2 each" in succeed(*KMEANS, "--method", "rounds", "--dry-run")
+    assert "5 rounds of k-means are chosen" in " ".join(succeed(*KMEANS, "--dry-run").split())
     assert sorted(each.name for each in place.iterdir()) == ["points.csv"]
 
 

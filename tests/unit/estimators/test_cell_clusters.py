@@ -42,15 +42,34 @@ def nearest_records(points: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarr
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
-def test_centroids_are_those_of_the_plan_and_survive_a_file(plan, tmp_path) -> None:
+def test_what_the_plan_leads_to_is_kept_and_survives_a_file(plan, tmp_path) -> None:
     measured = measured_by(plan)
     found = cluster(measured, Iterates(seed=plan.seed))
-    np.testing.assert_allclose(found.centroids, plan.centroids(measured))
+    np.testing.assert_allclose(found.last_iterate, plan.centroids(measured))
     assert found.total == pytest.approx(6000, rel=0.05)
     found.save(tmp_path / "clusters.json")
     again = ClusterEstimate.load(tmp_path / "clusters.json")
     np.testing.assert_array_equal(again.interval(0.5).centroids[0], found.interval(0.5).centroids[0])
     assert again.no_intervals == ""
+
+
+def test_a_grid_and_a_round_are_read_together() -> None:
+    """With much noise the grid keeps the centroids where the round alone would throw them about."""
+    ratios = []
+    for seed in range(6):
+        points = plane(seed)
+        found = cluster(measured_by(HybridClusters(3, seed=seed), epsilon=0.05, seed=seed, points=points))
+        costs = [squares(points, each) for each in (found.centroids, found.last_iterate)]
+        ratios.append(costs[0] / costs[1])
+    assert np.median(ratios) < 1
+    calm = cluster(measured_by(HybridClusters(3), epsilon=100.0))
+    np.testing.assert_allclose(calm.centroids, calm.last_iterate, atol=0.2)
+
+
+def squares(points: np.ndarray, centroids: np.ndarray) -> float:
+    """The within-cluster sum of squares, with the bounds mapped to lengths of 2."""
+    gaps = (points[:, None] - centroids[None]) / (50.0, 1.0)
+    return float((gaps**2).sum(axis=2).min(axis=1).sum())
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
@@ -123,7 +142,7 @@ def test_few_records_and_much_noise_have_a_defined_result(plan, rows: int) -> No
 
 
 def test_rounds_with_a_noisy_number_of_records_before_them_are_read_as_rounds() -> None:
-    measured = measured_by(AutoClusters(3), epsilon=0.02)
+    measured = measured_by(AutoClusters(3, region="ball"), epsilon=0.02)
     assert [each.statistic["algorithm"] for each in measured.measurements] == ["cell-grid", *["k-means"] * 10]
     found = cluster(measured, Iterates(steps=600, chains=2))
     assert found.method["name"] == "iterates"

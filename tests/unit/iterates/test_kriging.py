@@ -5,7 +5,7 @@ import pytest
 
 from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import KMEANS
-from consilience.iterates.kriging import MOST_STATISTICS, Kriging, statistics_of
+from consilience.iterates.kriging import MOST_STATISTICS, CountedCells, Kriging, NoisySums, statistics_of
 from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
@@ -59,6 +59,50 @@ def test_expectations_and_spreads_are_those_of_the_textbook(laplace):
     left = (sums * spread) @ sums.T - sums @ gain @ (found.statistics * spread) @ sums.T
     np.testing.assert_allclose(np.cov(drawn.T), left, atol=0.2 * left.diagonal().max())
     assert found.misfit == pytest.approx(gaps @ inverse @ gaps / len(gaps))
+
+
+def test_counts_of_cells_and_rounds_are_one_likelihood():
+    """As the textbook has it, with a covariance for every pair of points."""
+    rng = generator(7)
+    points, cells = rng.uniform(-1, 1, (12, 2)), np.repeat(np.arange(4), [1, 2, 4, 5])
+    fitted, noisy, variance = np.array([50.0, 0.0, 30.0, 100.0]), np.array([60.0, -8.0, 33.0, 95.0]), 40.0
+    counted = CountedCells.of(points, cells, fitted, noisy, variance)
+    rounds = rounds_of(records(rng, 180), rng.uniform(-1, 1, (2, 2, 2)), rng, scale=6.0, laplace=False)
+    told = NoisySums.of_rounds(cluster_problem(rounds).target, points)
+    assert told is not None
+    told = told.and_total(190.0, 9.0)
+    found = Kriging.of_cells(told, counted, lumps=2.0)
+    before = np.maximum(fitted**2, np.mean(noisy**2) - variance)
+    of_cells = fitted + before / (before + variance) * (noisy - fitted)
+    numbers = np.bincount(cells)
+    masses = of_cells[cells] / numbers[cells]
+    spread = np.zeros((12, 12))
+    for c, number in enumerate(numbers):
+        inside = cells == c
+        share = fitted[c] / number
+        lumps = share * fitted[c] / 2.0 * (np.eye(number) - np.ones((number, number)) / number)
+        spread[np.ix_(inside, inside)] = lumps + before[c] * variance / (before[c] + variance) / number**2
+    spread *= found.lump
+    inverse = np.linalg.inv(told.statistics @ spread @ told.statistics.T + np.diag(told.scales**2))
+    gain = spread @ told.statistics.T @ inverse
+    gaps = told.released - told.statistics @ masses
+    sums = statistics_of(KMEANS, rng.uniform(-1, 1, (2, 2)), points)
+    expected, drawn = found.draws(sums, 4000, rng)
+    np.testing.assert_allclose(expected, sums @ (masses + gain @ gaps), rtol=1e-8)
+    left = sums @ (spread - gain @ told.statistics @ spread) @ sums.T
+    np.testing.assert_allclose(np.cov(drawn.T), left, atol=0.1 * left.diagonal().max())
+    assert found.misfit == pytest.approx(gaps @ inverse @ gaps / len(gaps))
+
+
+def test_cells_alone_are_as_uncertain_as_their_counts_and_the_places_within():
+    rng = generator(8)
+    points, cells = rng.uniform(-1, 1, (40, 2)), np.repeat(np.arange(4), 10)
+    counts = np.array([500.0, 300.0, 0.0, 10.0])
+    counted = CountedCells.of(points, cells, counts, counts, 25.0)
+    none = NoisySums(np.zeros((0, 40)), np.zeros(0), np.zeros(0), laplace=True)
+    expected, drawn = Kriging.of_cells(none, counted, lumps=2.0).draws(np.ones((1, 40)), 4000, rng)
+    assert expected[0] == pytest.approx(810.0)
+    assert drawn.std() == pytest.approx(10.0, rel=0.1)
 
 
 def test_what_the_rounds_measured_is_as_exact_as_they_are():

@@ -4,16 +4,21 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from benchmarks.reproduce.lee2016.methods import GRID, HYBRID, OURS
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
+from consilience.measuring import measure
 from consilience.plans import AutoClusters, ClusterGrid, HybridClusters, KMeans, SampleAndAggregate
 from consilience.plans.base import PUBLISHED_TOTAL_SHARE
 from consilience.plans.clusters import cluster_plan, suggested_method
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import PricingGate
+from consilience.privacy.ledger import Ledger
+from consilience.source import open_table
 
 FIGURE = Path(__file__).parents[3] / "benchmarks" / "results" / "lee2016-figure-1.csv"
 CURVES = {"rounds": OURS, "grid": GRID, "hybrid": HYBRID}
@@ -55,7 +60,42 @@ def test_the_choice_is_within_a_tenth_of_the_best_in_nine_of_ten_cells_of_the_fi
 def test_noise_that_grows_with_the_region_speaks_against_the_hybrid() -> None:
     asked = (10_000, 0.5, 5, 4)
     assert suggested_method(*asked) == "hybrid"
-    assert suggested_method(*asked, sensitivity=4.0) == "rounds"
+    assert suggested_method(*asked, sensitivity=4.0) == "grid"
+    assert suggested_method(20_000, 0.05, 8, 5, sensitivity=5.0) == "grid"
+
+
+def test_noise_that_grows_with_the_region_speaks_against_rounds() -> None:
+    asked = (2_000, 0.05, 4, 2)
+    assert suggested_method(*asked) == "rounds"
+    assert suggested_method(*asked, sensitivity=2.0) == "grid"
+    assert suggested_method(60_000, 0.05, 4, 8) == "rounds"
+    assert suggested_method(60_000, 0.05, 4, 8, sensitivity=8.0) == "hybrid"
+
+
+def test_the_earlier_rule_is_there_for_requests_that_were_recorded_with_it() -> None:
+    plan = AutoClusters(4)
+    earlier = plan.earlier
+    assert isinstance(earlier, AutoClusters)
+    assert earlier.earlier is None
+    assert earlier.to_json() == {key: value for key, value in plan.to_json().items() if key != "rule"}
+    chosen = [type(each.chosen(2_000, budget(epsilon=0.05), 2)) for each in (plan, earlier)]
+    assert chosen == [ClusterGrid, KMeans]
+    with pytest.raises(DeclarationError, match="no rule 3"):
+        AutoClusters(4, rule=3)
+
+
+def test_without_a_method_the_choice_is_made_and_rounds_of_earlier_versions_answer(tmp_path) -> None:
+    """As a request that an earlier version recorded, when rounds were the default."""
+    points = pa.table({"x": np.tile([0.1, 0.9], 300), "y": np.tile([0.2, 0.8], 300)})
+    ledger = Ledger.create(tmp_path / "points.ledger", dataset="plane", total=budget(epsilon=2))
+    source = open_table(points, DOMAIN)
+    rounds = measure(source, cluster_plan("rounds", 2, seed=5), ledger=ledger, epsilon=1)
+    again = measure(source, cluster_plan(None, 2, seed=5), ledger=ledger, epsilon=1)
+    assert [each.values.tolist() for each in again] == [each.values.tolist() for each in rounds]
+    assert ledger.spent == 1
+    chosen = measure(source, cluster_plan("auto", 2, seed=5), ledger=ledger, epsilon=1)
+    assert ledger.spent == 2
+    assert [each.statistic["algorithm"] for each in chosen] != [each.statistic["algorithm"] for each in rounds]
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
@@ -100,7 +140,5 @@ def test_every_method_has_a_plan_and_rounds_are_asked_of_those_that_have_them() 
 
 
 def test_a_preview_says_that_the_choice_is_still_to_be_made() -> None:
-    from consilience.measuring import measure
-
     notes = " ".join(measure(DOMAIN, AutoClusters(3), epsilon=1.0, dry_run=True).notes)
     assert "a preview shows the choice for one record" in notes
