@@ -32,7 +32,7 @@ def kmeans_command(
         str | None,
         typer.Option(
             "--method",
-            help="rounds of k-means, grid, hybrid, gupt, privgene, or auto, the default: what suits records and budget.",
+            help="rounds of k-means, grid, hybrid, gupt, privgene, or auto (default): what suits records and budget.",
         ),
     ] = None,
     rounds: Annotated[
