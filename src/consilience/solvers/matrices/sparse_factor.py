@@ -11,6 +11,12 @@ entries L has. So order and pattern are found once:
   (Liu 1990).
 - `factored_rows` fills L row by row: row k is the solution of a triangular system whose entries lie on the paths of the
   tree from the neighbours of k up to k (Davis 2005).
+
+Where each unknown that is left touches all others, what is left is a dense matrix, the *tail*. With its positive part P
+first,
+
+    (P  Bᵀ)
+    (B −N),     it takes the Cholesky factors of P and of N + B P⁻¹Bᵀ.
 """
 
 from dataclasses import dataclass
@@ -19,6 +25,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -26,6 +33,10 @@ from consilience.kernels.compilation import announce
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int32]
+
+
+DENSE = 0.05
+"""What a multiplication in a dense matrix takes in units of one among sparse columns; by trial, no figures kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +51,19 @@ class Pattern:
     values: Array
     parents: Places
     columns: NDArray[np.int64]
-    """Where each column of L begins."""
+    """Where each column of L before the tail begins."""
+    positive: int
+    """The number of unknowns in the tail with a positive diagonal, which come first there."""
+
+    @property
+    def tail(self) -> int:
+        """Where the tail begins."""
+        return self.columns.size - 1
 
     @cached_property
     def work(self) -> float:
-        """Multiplications of a factorisation, twice over."""
-        return float(np.sum(np.diff(self.columns).astype(np.float64) ** 2))
+        """Multiplications of a factorisation, twice over, in units of those among sparse columns."""
+        return float(np.sum(np.diff(self.columns) ** 2.0)) + DENSE * (self.order.size - self.tail) ** 3 / 3.0
 
     @cached_property
     def places(self) -> Places:
@@ -55,48 +73,98 @@ class Pattern:
         return places
 
 
-def find_pattern(lower: Any, most_work: float) -> Pattern | None:
-    """The pattern for a symmetric system with a part below its diagonal; None where factors take more than so many
-    multiplications."""
+def find_pattern(lower: Any, positive: int, most_work: float) -> Pattern | None:
+    """The pattern for a system with this part below its diagonal, of which so many entries, the first, are positive.
+
+    None where the factors take more than so many multiplications.
+    """
     announce(factored_rows)
     whole: Any = sp.csc_array(lower + lower.T)
-    order = minimum_degree(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), most_work)
-    if not order.size:
+    order, tail = minimum_degree(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), most_work)
+    if tail < 0 or DENSE * (order.size - tail) ** 3 / 3.0 > most_work:
         return None
+    order[tail:] = np.sort(order[tail:])
     upper: Any = sp.csc_array(sp.triu(whole[order][:, order], 1))
     upper.sort_indices()
     starts, rows = upper.indptr.astype(np.int32), upper.indices.astype(np.int32)
-    parents, counts = elimination_tree(starts, rows)
-    return Pattern(order, starts, rows, upper.data, parents, np.concatenate([[0], np.cumsum(counts)]))
+    parents, counts = elimination_tree(starts, rows, tail)
+    columns = np.concatenate([[0], np.cumsum(counts)])
+    return Pattern(order, starts, rows, upper.data, parents, columns, int(np.sum(order[tail:] < positive)))
 
 
 @dataclass(frozen=True, eq=False)
 class SparseFactor:
-    """L and D for one diagonal."""
+    """L and D before the tail, and the factors of the tail, for one diagonal."""
 
     pattern: Pattern
     rows: Places
     values: Array
     pivots: Array
+    tail: "_Tail"
 
     @staticmethod
     def of(pattern: Pattern, diagonal: Array) -> "SparseFactor":
         entries = int(pattern.columns[-1])
         rows, values, pivots = np.empty(entries, dtype=np.int32), np.empty(entries), diagonal[pattern.order]
+        size = pattern.order.size - pattern.tail
+        dense = np.zeros((size, size))
         factored_rows(
-            pattern.starts, pattern.rows, pattern.values, pattern.parents, pattern.columns, rows, values, pivots
+            pattern.starts, pattern.rows, pattern.values, pattern.parents, pattern.columns, rows, values, pivots, dense
         )
-        return SparseFactor(pattern, rows, values, pivots)
+        return SparseFactor(pattern, rows, values, pivots, _Tail(dense, pattern.positive))
 
     def solve(self, right: Array) -> Array:
-        found = right[self.pattern.order]
-        substitute(self.pattern.columns, self.rows, self.values, self.pivots, found)
+        found, tail = right[self.pattern.order], self.pattern.tail
+        go_down(self.pattern.columns, self.rows, self.values, found)
+        found[tail:] = self.tail.solve(found[tail:])
+        go_up(self.pattern.columns, self.rows, self.values, self.pivots, found)
         return found[self.pattern.places]
+
+
+class _Tail:
+    """A dense quasi-definite matrix, of which the lower triangle is given, with its positive part first."""
+
+    def __init__(self, matrix: Array, positive: int) -> None:
+        self._positive, self._border = positive, matrix[positive:, :positive]
+        rest = -matrix[positive:, positive:]
+        self._first = cholesky(matrix[:positive, :positive]) if positive else None
+        if self._first is not None and rest.size:
+            half = scipy.linalg.solve_triangular(self._first[0], self._border.T, lower=True, check_finite=False)
+            rest = rest + half.T @ half
+        self._second = cholesky(rest) if rest.size else None
+
+    def solve(self, right: Array) -> Array:
+        one, other = right[: self._positive], right[self._positive :]
+        if self._first is not None:
+            one = scipy.linalg.cho_solve(self._first, one, check_finite=False)
+            other = other - self._border @ one
+        if self._second is not None:
+            other = -scipy.linalg.cho_solve(self._second, other, check_finite=False)
+            if self._first is not None:
+                one = one - scipy.linalg.cho_solve(self._first, self._border.T @ other, check_finite=False)
+        return np.concatenate([one, other])
+
+
+def cholesky(matrix: Array) -> tuple[Array, bool]:
+    """The factor of a positive definite matrix of which the lower triangle is given, regularised if necessary.
+
+    Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far; at first by
+    about five units in the last place.
+    """
+    places = np.diag_indices_from(matrix)
+    amount = 1e-15
+    while True:
+        regular = matrix.copy(order="K")
+        regular[places] *= 1.0 + amount
+        try:
+            return scipy.linalg.cho_factor(regular, lower=True, overwrite_a=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            amount *= 10.0
 
 
 @numba.njit(nogil=True, cache=True)
 def minimum_degree(starts, neighbours, most_work):  # pragma: no cover - compiled
-    """The order of elimination; nothing where it takes more than so many multiplications."""
+    """The order of elimination, and where the tail begins; −1 where it takes more than so many multiplications."""
     number = starts.size - 1
     unknowns, lengths = neighbours.copy(), starts[1:] - starts[:-1]  # neighbours as given, some of them eliminated
     living, degrees = lengths.copy(), lengths.copy()
@@ -118,6 +186,13 @@ def minimum_degree(starts, neighbours, most_work):  # pragma: no cover - compile
         while head[least] < 0:
             least += 1
         pivot = head[least]
+        if least >= number - step - 1:
+            place = step
+            for i in range(number):
+                if not gone[i]:
+                    order[place] = i
+                    place += 1
+            return order, step
         _leave(pivot, degrees[pivot], head, following, before)
         order[step] = pivot
         gone[pivot] = True
@@ -151,7 +226,7 @@ def minimum_degree(starts, neighbours, most_work):  # pragma: no cover - compile
         size = used - begin
         work += float(size) * size
         if work > most_work:
-            return np.empty(0, dtype=np.int32)
+            return order, -1
         for at in range(begin, used):
             i = members[at]
             for place in range(starts[i], starts[i] + held[i]):
@@ -189,7 +264,7 @@ def minimum_degree(starts, neighbours, most_work):  # pragma: no cover - compile
             degrees[i] = degree
             _enter(i, degree, head, following, before)
             least = min(least, degree)
-    return order
+    return order, number
 
 
 @numba.njit(nogil=True, cache=True)
@@ -225,17 +300,17 @@ def _leave(unknown, degree, head, following, before):  # pragma: no cover - comp
 
 
 @numba.njit(nogil=True, cache=True)
-def elimination_tree(starts, rows):  # pragma: no cover - compiled
-    """The parent of each column, −1 at roots, and the number of entries below its diagonal."""
+def elimination_tree(starts, rows, tail):  # pragma: no cover - compiled
+    """The parent of each column before the tail, −1 at roots, and the number of entries below its diagonal."""
     number = starts.size - 1
-    parents = np.full(number, -1, dtype=np.int32)
-    counts = np.zeros(number, dtype=np.int64)
+    parents = np.full(tail, -1, dtype=np.int32)
+    counts = np.zeros(tail, dtype=np.int64)
     seen = np.full(number, -1, dtype=np.int32)
     for k in range(number):
         seen[k] = k
         for place in range(starts[k], starts[k + 1]):
             i = rows[place]
-            while seen[i] != k:
+            while i < tail and seen[i] != k:
                 if parents[i] < 0:
                     parents[i] = k
                 counts[i] += 1
@@ -245,9 +320,12 @@ def elimination_tree(starts, rows):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def factored_rows(starts, rows, values, parents, columns, found_rows, found, pivots):  # pragma: no cover - compiled
-    """L by columns and D in `pivots`, which holds the diagonal of K."""
+def factored_rows(
+    starts, rows, values, parents, columns, found_rows, found, pivots, dense
+):  # pragma: no cover - compiled
+    """L by columns, D in `pivots`, which holds the diagonal of K, and the tail in `dense`."""
     number = pivots.size
+    tail = number - dense.shape[0]
     filled = columns[:-1].copy()
     work = np.zeros(number)
     seen = np.full(number, -1, dtype=np.int32)
@@ -259,7 +337,7 @@ def factored_rows(starts, rows, values, parents, columns, found_rows, found, piv
             i = rows[place]
             work[i] = values[place]
             length = 0
-            while seen[i] != k:
+            while i < tail and seen[i] != k:
                 path[length] = i
                 length += 1
                 seen[i] = k
@@ -281,17 +359,26 @@ def factored_rows(starts, rows, values, parents, columns, found_rows, found, piv
             found[filled[i]] = share
             filled[i] += 1
         pivots[k] = pivot
+        if k >= tail:
+            dense[k - tail, k - tail] = pivot
+            for j in range(tail, k):
+                dense[k - tail, j - tail] = work[j]
+                work[j] = 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def substitute(columns, rows, values, pivots, right):  # pragma: no cover - compiled
-    """Solves LDLᵀ x = b in place."""
-    number = pivots.size
-    for j in range(number):
+@numba.njit(nogil=True, cache=True)
+def go_down(columns, rows, values, right):  # pragma: no cover - compiled
+    """Solves L x = b in place, as far as the tail."""
+    for j in range(columns.size - 1):
         value = right[j]
         for entry in range(columns[j], columns[j + 1]):
             right[rows[entry]] -= values[entry] * value
-    for j in range(number - 1, -1, -1):
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def go_up(columns, rows, values, pivots, right):  # pragma: no cover - compiled
+    """Solves DLᵀ x = b in place, once the tail is solved."""
+    for j in range(columns.size - 2, -1, -1):
         value = right[j] / pivots[j]
         for entry in range(columns[j], columns[j + 1]):
             value -= values[entry] * right[rows[entry]]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap, SumMap
 from consilience.solvers.conjugate_gradients import shortest_least_squares
-from consilience.solvers.matrices.sparse_factor import Pattern, SparseFactor, find_pattern
+from consilience.solvers.matrices.sparse_factor import Pattern, SparseFactor, cholesky, find_pattern
 
 Array = NDArray[np.float64]
 
@@ -24,16 +24,13 @@ Array = NDArray[np.float64]
 class FactoringSettings:
     """What makes systems regular, and what matrices take; by trial, no figures kept, unless a reason is named."""
 
-    growth_of_diagonal: float = 1e-15
-    """By how much diagonal entries grow, relatively, so that a factorisation exists; more if it must be. About five
-    units in the last place."""
     least_theta: float = 1e-14
     """What is added to Θ in sparse systems, in units of the mean of W, where columns have length 1."""
     unnoticed: float = 1e-12
     """A residual of a sparse system of this part of its right-hand side is not worth a correction."""
     least_gram: float = 1e-12
     """And in AᵀA, where its own columns are to be combined."""
-    most_work: float = 3e8
+    most_work: float = 3e9
     """Multiplications above which a sparse system is factored by blocks of its entries (SuperLU), not one by one."""
     hard: float = 1e-8
     """What stands in sparse systems for the 0 in W⁻¹ of a row that must be met, in units of the others; corrections by
@@ -119,7 +116,7 @@ class FactoredMatrix:
 
     def __init__(self, matrix: Array, diagonal: Array) -> None:
         matrix[np.diag_indices_from(matrix)] += diagonal
-        self._factor = _cholesky(matrix)
+        self._factor = cholesky(matrix)
 
     def solve(self, right: Array) -> Array:
         return scipy.linalg.cho_solve(self._factor, right, check_finite=False)
@@ -202,22 +199,6 @@ def _symmetric_product(matrix: Array) -> Array:
     return product(1.0, matrix, lower=1)
 
 
-def _cholesky(matrix: Array) -> tuple[Array, bool]:
-    """The factor of a positive definite matrix of which the lower triangle is given, regularised if necessary.
-
-    Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far.
-    """
-    places = np.diag_indices_from(matrix)
-    amount = SETTINGS.growth_of_diagonal
-    while True:
-        regular = matrix.copy(order="K")
-        regular[places] *= 1.0 + amount
-        try:
-            return scipy.linalg.cho_factor(regular, lower=True, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            amount *= 10.0
-
-
 @dataclass(frozen=True, eq=False)
 class SparseStrategy:
     """A matrix with few entries."""
@@ -245,7 +226,7 @@ class SparseStrategy:
         """How the system is eliminated; None where its factor has so many entries that blocks of them are faster."""
         rows, columns = self.shape
         lower = sp.block_array([[sp.csr_array((columns, columns)), None], [self.matrix, sp.csr_array((rows, rows))]])
-        return find_pattern(sp.csc_array(lower), SETTINGS.most_work)
+        return find_pattern(sp.csc_array(lower), columns, SETTINGS.most_work)
 
     def lift(self, slopes: Array) -> Array:
         """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
