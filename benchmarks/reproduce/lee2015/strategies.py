@@ -139,7 +139,7 @@ def error_rows(task: Task, histogram: NamedHistogram, epsilon: float, *, seeds: 
 
 def pseudoinverse(strategy: Array) -> Array:
     """Found once for each strategy: least squares anew for every run took more than half of its time."""
-    return np.linalg.pinv(strategy, rcond=1e-10)
+    return np.asarray(np.linalg.pinv(strategy, rcond=1e-10), dtype=np.float64)
 
 
 def dense_task(name: str, workload: Array, *, sums: bool) -> Task:
