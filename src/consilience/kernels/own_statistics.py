@@ -8,7 +8,8 @@ then called through
 
 What is summed over records (`own_sums`) is cut toward zero to the lattice 2^−b besides, and a record of which the norm
 is then above C · 2^b, which no rounding should cause, adds nothing. θ and x cannot be written to, `found` is zeros
-anew for each record, and f may not draw random numbers: so it can pass nothing on from one record to the next.
+anew for each record, and f may not draw random numbers, print or call Python: so it can pass nothing on from one record
+to the next, or elsewhere.
 
 One type stands for all such functions, so that the kernels that call them are compiled once.
 """
@@ -39,6 +40,8 @@ READ_ONLY = types.void(
     types.Array(types.float64, 1, "C", readonly=True),
     types.float64[::1],
 )
+FORBIDDEN = ("random_state", "PySys_", "PyObject_", "PyEval_", "PyRun_")
+"""What compiled code calls that draws random numbers, prints, or runs Python."""
 MARGIN = 1.0 - 2.0**-40
 """Sums of up to 2^12 squares are exact to this."""
 MOST_VALUES = 2**12
@@ -97,8 +100,12 @@ def safe(function: Callable[..., Any], clip: float, norm: int) -> Any:
             f"the statistic cannot be compiled: {' '.join(first)}; write f(theta, record, found) for numba, where "
             "theta is a matrix and the others are vectors of floats"
         ) from None
-    if "random_state" in "".join(inner.inspect_llvm().values()):
-        raise DeclarationError("the statistic draws random numbers; it must be a function of a record and theta alone")
+    code = "".join(inner.inspect_llvm().values())
+    if any(symbol in code for symbol in FORBIDDEN):
+        raise DeclarationError(
+            "the statistic draws random numbers, prints, or calls Python; it must be a function of a record and theta "
+            "alone, and do nothing else"
+        )
     largest = clip * MARGIN
 
     @numba.cfunc(SIGNATURE)

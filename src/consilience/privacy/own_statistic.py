@@ -7,7 +7,8 @@ does, one record adds at most C in that norm. *Adding or removing* a record move
 one that the declaration drops. A record for which the function raises, or gives what is no number, adds zeros.
 
 That only this record's part changes rests on the function having no memory: what it is given is read-only, and it may
-not draw random numbers. What else compiled code can do (call a library by its address, never return) is outside.
+not draw random numbers, print or call Python. What else compiled code can do (call a library by its address, never
+return) is outside.
 """
 
 import math

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -107,6 +108,32 @@ def draws(theta, record, found):
     found[0] = np.random.random()
 
 
+@numba.njit
+def drawn(factor):
+    return factor * np.random.random()
+
+
+def draws_elsewhere(theta, record, found):
+    found[0] = drawn(record[0])
+
+
+@numba.njit
+def tell(number):
+    print(number)
+
+
+def prints(theta, record, found):
+    tell(record[0])
+
+
+def calls_python(theta, record, found):
+    with numba.objmode():
+        KEPT.append(record[0])
+
+
+KEPT: list[float] = []
+
+
 def remembers(theta, record, found):
     theta[0, 0] += record[0]
 
@@ -123,6 +150,9 @@ def unknown(theta, record, found):
     ("options", "message"),
     [
         ({"function": draws}, "random numbers"),
+        ({"function": draws_elsewhere}, "random numbers"),
+        ({"function": prints}, "prints"),
+        ({"function": calls_python}, "calls Python"),
         ({"function": remembers}, "cannot be compiled"),
         ({"function": moves}, "cannot be compiled"),
         ({"function": unknown}, "cannot be compiled"),
