@@ -5,9 +5,13 @@ components: O(T·K·d). Around the size of S1 one of the three is varied at a ti
 the seconds grow with, which is at most 1 where the cost is linear. These points lie in a box and components are narrow:
 next to no proposal leaves the region, where it would be rejected for nothing. Seconds are processor time of one chain,
 after compilation, the best of several runs.
+
+The last row is a statistic of one's own (kernels/own_statistics.py): clipped gradients of a logistic regression,
+written as a user would, in units of the built-in ones on the same rounds.
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +19,11 @@ import numpy as np
 from benchmarks.problems.points import mixture, s1
 from benchmarks.speed.timing import best_time
 from consilience.iterates.chain import ChainProblem, ChainSettings, run_chains
+from consilience.iterates.chain_kernels import OWN
 from consilience.iterates.clustering import initial_centroids
-from consilience.iterates.problems import NoisyRounds, cluster_problem
+from consilience.iterates.problems import NoisyGradients, NoisyRounds, cluster_problem, logistic_problem
 from consilience.kernels.cluster_sums import cluster_sums
+from consilience.kernels.own_statistics import RecordFunction
 from consilience.kernels.regions import Region, RegionKind, lattice_points
 
 STEPS = 30_000
@@ -28,6 +34,7 @@ USUAL = {"rounds": 5, "clusters": 15, "dimensions": 2}
 VARIED = {"rounds": (5, 10, 20, 40), "clusters": (15, 30, 60, 120), "dimensions": (2, 4, 8, 16, 32)}
 QUICK = {"rounds": (5, 20), "clusters": (15, 60), "dimensions": (2, 16)}
 EPSILON = 10.0
+LARGEST_OWN_RATIO = 1.5
 
 Row = dict[str, Any]
 
@@ -55,7 +62,38 @@ def run(quick: bool) -> list[Row]:
             {"problem": f"seconds grow with {what} to the power", "power": power}
             | {"target": f"<= {STEEPEST:g}", "met": met}
         )
-    return rows + powers
+    return [*rows, *powers, own_row()]
+
+
+def gradient(theta, record, found):
+    """The gradient of a record's logistic loss; the label is its last coordinate."""
+    last = theta.shape[1] - 1
+    margin = theta[0, last]
+    for j in range(last):
+        margin += theta[0, j] * record[j]
+    slope = -record[last] / (1.0 + np.exp(record[last] * margin))
+    for j in range(last):
+        found[j] = slope * record[j]
+    found[last] = slope
+
+
+def own_row(dimensions: int = 6, number: int = 20) -> Row:
+    """A user's gradients in units of the built-in ones: the same problem but for who computes them."""
+    rng = np.random.default_rng(0)
+    thetas, scales = rng.normal(0.0, 0.5, (number, dimensions + 1)), np.full(number, 100.0)
+    rounds = NoisyGradients(
+        thetas, np.full(number, 1e4), rng.normal(0.0, 500.0, thetas.shape), scales, scales, laplace=True,
+        clip=3.5, clip_norm=1, region=Region("box", dimensions),
+    )  # fmt: skip
+    built_in = logistic_problem(rounds)
+    asked = RecordFunction("gradient", gradient, size=dimensions + 1, clip=3.5)
+    target = built_in.target._replace(kind=OWN, thetas=thetas[:, None].copy(), own=asked.compiled)
+    seconds = [chain_seconds(each, size=50) for each in (built_in, replace(built_in, target=target))]
+    ratio = seconds[1] / seconds[0]
+    met = "yes" if ratio <= LARGEST_OWN_RATIO else "no"
+    return {"problem": "a statistic of one's own, in units of the built-in", "seconds": seconds[1], "ratio": ratio} | {
+        "target": f"<= {LARGEST_OWN_RATIO:g}", "met": met
+    }  # fmt: skip
 
 
 def judged(problem: str, rounds: NoisyRounds) -> Row:

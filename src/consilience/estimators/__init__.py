@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from consilience.estimators.iterates import Iterates
     from consilience.estimators.logistic import RegressionEstimate, regress
     from consilience.estimators.matrix import Matrix
+    from consilience.estimators.own_records import OwnRecords, own_records
     from consilience.estimators.published.bayesian_network import BayesianNetwork
     from consilience.estimators.published.dual_query import DualQuery
     from consilience.estimators.published.dual_query_model import DualQueryModel
@@ -50,6 +51,7 @@ __all__ = [
     "MarginalLoss",
     "Matrix",
     "MultiplicativeWeights",
+    "OwnRecords",
     "RegressionEstimate",
     "Residual",
     "Suitability",
@@ -61,6 +63,7 @@ __all__ = [
     "cluster",
     "estimate",
     "judged",
+    "own_records",
     "regress",
     "restore",
 ]
@@ -69,8 +72,10 @@ _HOMES = {
     "ClusterEstimate": "clusters",
     "Iterates": "iterates",
     "MarginalLoss": "base",
+    "OwnRecords": "own_records",
     "RegressionEstimate": "logistic",
     "cluster": "clusters",
+    "own_records": "own_records",
     "regress": "logistic",
     **{name: module for module, _, name in (path.rpartition(".") for path in ESTIMATOR_HOMES.values())},
 }

@@ -6,8 +6,8 @@ as it makes all released values likely. The algorithm then runs on these dataset
 
 What an algorithm brings along:
 
-    its statistics    φ(x, θ), compiled (iterates/chain_kernels.py says how to add a kind)
-    its problem       target, proposal and starts as arrays, from what it released (iterates/*_problem.py)
+    its statistics    φ(x, θ), compiled: a kind (iterates/chain_kernels.py), or a user's own (kernels/own_statistics.py)
+    its problem       target, proposal and starts as arrays, from what it released (iterates/problems.py)
     its refit         the algorithm without noise on simulated records (estimators/clusters.py, estimators/logistic.py)
 
 The published method keeps the single dataset with the greatest posterior. Four things are different here by default,
@@ -302,6 +302,12 @@ ALGORITHMS: Mapping[str, Algorithm] = {
         "coefficients",
         ("attributes", "label", "bounds", "region", "bits", "clip", "clip_norm", "step", "radius"),
         "plans.Logistic",
+    ),
+    "own": Algorithm(
+        ("count", "values"),
+        "theta",
+        ("attributes", "bounds", "region", "bits", "name", "function", "clip", "clip_norm"),
+        "plans.OwnRounds",
     ),
 }
 

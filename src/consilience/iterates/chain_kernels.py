@@ -10,6 +10,8 @@ k-means       θ is the K × d centroids, the cell the nearest one (ties to the 
               and x at the d places from K + d·cell on: K counts, then K sums.
 logistic      θ is the coefficients, and below them how gradients are clipped (logistic_gradients.py). There is one
               cell, and φ is 1 and the clipped gradient of the record's loss.
+own           θ is any matrix. There is one cell, and φ is 1 and what a user's function gives (own_statistics.py): a
+              third algorithm needs no more than that.
 
 *Adding a kind.* Give it a number, write its `locate` and `contribute` beside those of k-means, add a branch to each of
 the two switches below and to `statistics_size`. Two laws must hold. Records of different cells touch
@@ -19,7 +21,7 @@ everything has one cell, 0. Coordinates that are no numbers on a scale (a label)
 alone (`Proposal.spreads` of 0): the region bounds the leading coordinates only.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -30,7 +32,7 @@ from consilience.kernels.regions import BOX, project_rows
 
 Array = NDArray[np.float64]
 
-KMEANS, LOGISTIC = 0, 1
+KMEANS, LOGISTIC, OWN = 0, 1, 2
 
 
 @njit(nogil=True, cache=True)
@@ -74,6 +76,17 @@ def contribute_to_gradient(theta: Array, point: Array, places: NDArray[np.int64]
 
 
 @njit(nogil=True, cache=True)
+def contribute_values(own: Any, theta: Array, point: Array, places: NDArray[np.int64], amounts: Array) -> int:
+    """Count 1, then what the user's function gives."""
+    amounts[0] = 1.0
+    amounts[1:] = 0.0
+    own(theta, point, amounts[1:])
+    for j in range(amounts.shape[0]):
+        places[j] = j
+    return int(amounts.shape[0])
+
+
+@njit(nogil=True, cache=True)
 def locate(kind: int, theta: Array, point: Array) -> int:
     """The cell of the record under θ."""
     if kind == KMEANS:
@@ -82,27 +95,31 @@ def locate(kind: int, theta: Array, point: Array) -> int:
 
 
 @njit(nogil=True, cache=True)
-def contribute(kind: int, theta: Array, point: Array, cell: int, places: NDArray[np.int64], amounts: Array) -> int:
+def contribute(
+    kind: int, own: Any, theta: Array, point: Array, cell: int, places: NDArray[np.int64], amounts: Array
+) -> int:
     """Write φ(x, θ) to `places` and `amounts`, and return how many of them there are."""
     if kind == KMEANS:
         return contribute_to_clusters(theta, point, cell, places, amounts)
     if kind == LOGISTIC:
         return contribute_to_gradient(theta, point, places, amounts)
+    if kind == OWN:
+        return contribute_values(own, theta, point, places, amounts)
     return 0
 
 
 @njit(nogil=True, cache=True)
-def fill_statistics(kind: int, theta: Array, points: Array, found: Array) -> None:
+def fill_statistics(kind: int, own: Any, theta: Array, points: Array, found: Array) -> None:
     """Write φ(x, θ) of each point to its column of `found`, which holds zeros."""
     places, amounts = np.empty(found.shape[0], np.int64), np.empty(found.shape[0])
     for i in range(points.shape[0]):
-        number = contribute(kind, theta, points[i], locate(kind, theta, points[i]), places, amounts)
+        number = contribute(kind, own, theta, points[i], locate(kind, theta, points[i]), places, amounts)
         for j in range(number):
             found[places[j], i] = amounts[j]
 
 
 def statistics_size(kind: int, theta_shape: tuple[int, ...]) -> int:
-    """How many numbers one round releases.
+    """How many numbers one round releases, for the kinds whose θ says so.
 
     >>> statistics_size(KMEANS, (15, 2)), statistics_size(LOGISTIC, (2, 7))
     (45, 8)
@@ -170,6 +187,8 @@ class Target(NamedTuple):
     """y, a row for each round."""
     linear: Array
     quadratic: Array
+    own: Any
+    """The user's function of the kind OWN; else one that is never called."""
     image: int = BOX
     """Leading coordinates are moved to this region before a point counts; inside the box, "box" leaves them alone."""
 
@@ -298,7 +317,7 @@ def settle(target: Target, proposal: Proposal, state: State) -> None:
         for t in range(state.cells.shape[1]):
             cell = locate(target.kind, target.thetas[t], state.images[i])
             state.cells[i, t] = cell
-            touched = contribute(target.kind, target.thetas[t], state.images[i], cell, places, amounts)
+            touched = contribute(target.kind, target.own, target.thetas[t], state.images[i], cell, places, amounts)
             for m in range(touched):
                 state.sums[t, places[m]] += state.masses[i] * amounts[m]
         state.log_densities[i] = point_log_density(proposal, state.components[i], state.points[i], scratch)
@@ -337,8 +356,8 @@ def gain_of_moving(
     total = 0.0
     for t in range(source_cells.shape[0]):
         theta = target.thetas[t]
-        touched = contribute(target.kind, theta, source, source_cells[t], places[0], amounts[0])
-        contribute(target.kind, theta, goal, goal_cells[t], places[1], amounts[1])
+        touched = contribute(target.kind, target.own, theta, source, source_cells[t], places[0], amounts[0])
+        contribute(target.kind, target.own, theta, goal, goal_cells[t], places[1], amounts[1])
         for m in range(touched):
             if source_cells[t] == goal_cells[t]:
                 total += gain(target, sums, t, places[0, m], mass * (amounts[1, m] - amounts[0, m]))
@@ -356,8 +375,8 @@ def move_mass(
     """Bring the sums up to date after so much mass has moved from one point to another."""
     for t in range(source_cells.shape[0]):
         theta = target.thetas[t]
-        touched = contribute(target.kind, theta, source, source_cells[t], places[0], amounts[0])
-        contribute(target.kind, theta, goal, goal_cells[t], places[1], amounts[1])
+        touched = contribute(target.kind, target.own, theta, source, source_cells[t], places[0], amounts[0])
+        contribute(target.kind, target.own, theta, goal, goal_cells[t], places[1], amounts[1])
         for m in range(touched):
             sums[t, places[0, m]] -= mass * amounts[0, m]
             sums[t, places[1, m]] += mass * amounts[1, m]

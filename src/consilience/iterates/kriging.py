@@ -28,6 +28,7 @@ With V^{−½} A diag(m) Aᵀ V^{−½} = Q diag(λ) Qᵀ, found once, all of th
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import Target, fill_statistics, statistics_size
 from consilience.kernels.compilation import announce
+from consilience.kernels.own_statistics import no_statistic
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import Generator
 
@@ -161,12 +163,14 @@ class NoisySums:
     @staticmethod
     def of_rounds(target: Target, points: Array) -> "NoisySums | None":
         """What the last rounds released, as far as there is room; None where a single one has too many numbers."""
-        size = statistics_size(target.kind, target.thetas.shape[1:])
+        size = target.released.shape[1]
         used = min(len(target.thetas), MOST_STATISTICS // size)
         if used == 0:
             return None
         rounds = slice(len(target.thetas) - used, None)
-        statistics = np.concatenate([statistics_of(target.kind, theta, points) for theta in target.thetas[rounds]])
+        statistics = np.concatenate(
+            [_filled(target.kind, target.own, theta, points, size) for theta in target.thetas[rounds]]
+        )
         linear, quadratic = target.linear[rounds].ravel(), target.quadratic[rounds].ravel()
         laplace = bool((linear > 0).all())
         scales = 1 / linear if laplace else np.sqrt(0.5 / quadratic)
@@ -205,9 +209,13 @@ class CountedCells:
 
 def statistics_of(kind: int, theta: Array, points: Array) -> Array:
     """What each point adds to the statistics under θ, a column each."""
+    return _filled(kind, no_statistic(), theta, points, statistics_size(kind, theta.shape))
+
+
+def _filled(kind: int, own: Any, theta: Array, points: Array, size: int) -> Array:
     announce(fill_statistics)
-    found = np.zeros((statistics_size(kind, theta.shape), len(points)))
-    fill_statistics(kind, np.ascontiguousarray(theta), np.ascontiguousarray(points), found)
+    found = np.zeros((size, len(points)))
+    fill_statistics(kind, own, np.ascontiguousarray(theta), np.ascontiguousarray(points), found)
     return found
 
 

@@ -21,6 +21,7 @@ from consilience.iterates.chain import ChainProblem, Mixture
 from consilience.iterates.chain_kernels import KMEANS, LOGISTIC, Target
 from consilience.iterates.clustering import next_centroids
 from consilience.kernels.logistic_gradients import Norm
+from consilience.kernels.own_statistics import no_statistic
 from consilience.kernels.regions import BOX, Region
 from consilience.kernels.simplex import project_to_simplex
 
@@ -203,7 +204,7 @@ def _cluster_target(rounds: NoisyRounds, counts: Array, sums: Array, *, simulate
     scales = np.repeat(
         np.column_stack([rounds.count_scales, rounds.sum_scales]), [clusters, clusters * dimensions], axis=1
     )
-    linear, quadratic = _noise_terms(scales, laplace=rounds.laplace)
+    linear, quadratic = noise_terms(scales, laplace=rounds.laplace)
     return Target(
         kind=KMEANS,
         region=rounds.region.code if simulate_images else BOX,
@@ -213,11 +214,12 @@ def _cluster_target(rounds: NoisyRounds, counts: Array, sums: Array, *, simulate
         released=released,
         linear=linear,
         quadratic=quadratic,
+        own=no_statistic(),
         image=BOX if simulate_images else rounds.region.code,
     )
 
 
-def _noise_terms(scales: Array, *, laplace: bool) -> tuple[Array, Array]:
+def noise_terms(scales: Array, *, laplace: bool) -> tuple[Array, Array]:
     """a and c of ln π = −Σ a |y − S| + c (y − S)² for noise of these scales."""
     nothing = np.zeros(scales.shape)
     return (1 / scales, nothing) if laplace else (nothing, 0.5 / scales**2)
@@ -455,7 +457,7 @@ def _logistic_target(rounds: NoisyGradients) -> Target:
     thetas[:, 0] = rounds.thetas
     thetas[:, 1, 0], thetas[:, 1, 1] = rounds.clip, rounds.clip_norm
     scales = np.column_stack([rounds.count_scales, np.repeat(rounds.gradient_scales[:, None], size, axis=1)])
-    linear, quadratic = _noise_terms(scales, laplace=rounds.laplace)
+    linear, quadratic = noise_terms(scales, laplace=rounds.laplace)
     return Target(
         kind=LOGISTIC,
         region=rounds.region.code,
@@ -465,4 +467,5 @@ def _logistic_target(rounds: NoisyGradients) -> Target:
         released=np.column_stack([rounds.counts, rounds.gradients]),
         linear=linear,
         quadratic=quadratic,
+        own=no_statistic(),
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from consilience.plans.logistic import Logistic
     from consilience.plans.marginals import Direct, Flat, Marginals, Queries
     from consilience.plans.matrix_mechanism import LowRank, LowRankAsPublished, MatrixMechanism
+    from consilience.plans.own_rounds import OwnRounds, RecordFunction
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
     from consilience.plans.published.histograms import (
@@ -70,11 +71,13 @@ __all__ = [
     "Mst",
     "Mwem",
     "MwemModels",
+    "OwnRounds",
     "Php",
     "PhpAsPublished",
     "PrivBayes",
     "PrivGene",
     "Queries",
+    "RecordFunction",
     "ResidualPlanner",
     "SampleAndAggregate",
     "Views",
@@ -112,11 +115,13 @@ _HOMES = {
     "Mst": "forest",
     "Mwem": "published.mwem",
     "MwemModels": "published.mwem",
+    "OwnRounds": "own_rounds",
     "Php": "published.histograms",
     "PhpAsPublished": "published.histograms",
     "PrivBayes": "published.privbayes",
     "PrivGene": "published.privgene",
     "Queries": "marginals",
+    "RecordFunction": "own_rounds",
     "ResidualPlanner": "residual_planner",
     "SampleAndAggregate": "published.clusters",
     "Views": "views",

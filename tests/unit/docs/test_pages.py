@@ -19,6 +19,7 @@ SLOW = (
     "docs/how-to/fit-a-logistic-regression.md",
     "docs/how-to/make-synthetic-records.md",
     "docs/how-to/print-tables.md",
+    "docs/how-to/use-your-own-algorithm.md",
     "docs/how-to/write-a-report.md",
     "docs/reference/release-bundle.md",
     "docs/tutorials/from-csv-to-publication.md",

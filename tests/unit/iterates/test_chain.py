@@ -9,6 +9,7 @@ from scipy import stats
 
 from consilience.iterates.chain import Chain, ChainProblem, ChainSettings, Mixture, run_chains
 from consilience.iterates.chain_kernels import BEST, KMEANS, LOG_POSTERIOR, Target, log_posterior, mixture_log_density
+from consilience.kernels.own_statistics import no_statistic
 from consilience.kernels.regions import BALL, BOX
 from consilience.kernels.rng import generator
 
@@ -23,7 +24,7 @@ def target_of(thetas, released, scales, *, laplace=True, region=BOX, image=BOX):
     nothing = np.zeros(released.shape)
     return Target(
         KMEANS, region, thetas.shape[2], 1 + thetas.shape[2], thetas, released,
-        1 / scales if laplace else nothing, nothing if laplace else 0.5 / scales**2, image,
+        1 / scales if laplace else nothing, nothing if laplace else 0.5 / scales**2, no_statistic(), image,
     )  # fmt: skip
 
 
