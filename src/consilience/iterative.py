@@ -8,8 +8,9 @@ the place of a request and cost nothing.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from consilience.domain.domains import Domain
 from consilience.estimators.base import Progress, check_level
@@ -21,14 +22,35 @@ from consilience.measurements import MeasurementSet
 from consilience.plans.clusters import cluster_plan
 from consilience.plans.published.privgene import regression_plan
 from consilience.privacy.ledger import Ledger
+from consilience.privacy.measure import Plan
 from consilience.publication.clusters import CLUSTERS, publish_clusters
-from consilience.publication.iterate_folders import IterateFolder
+from consilience.publication.iterate_folders import IterateFolder, Saved
 from consilience.publication.regressions import REGRESSIONS, publish_regression
 from consilience.publication.report_page import NoPictures, check_pictures
 
 logger = logging.getLogger("consilience")
 
 BeforeCharge = Callable[[Ledger], None]
+
+
+class Shown(TypedDict, total=False):
+    """What both may say about the chains and the folder; `_published` has the defaults."""
+
+    level: float
+    """That of the error bars."""
+    steps: int | None
+    chains: int | None
+    """The length and the number of the chains; None leaves them to `Iterates`."""
+    seed: int
+    """Public: that of the chains, and of what a plan begins with."""
+    pictures: bool
+    overwrite: bool
+    before_charge: BeforeCharge | None
+    progress: Progress | None
+
+
+class Options(Shown, Asked, total=False):
+    """Both at once: how to show it, and what a request may say."""
 
 
 def kmeans(
@@ -41,14 +63,7 @@ def kmeans(
     method: str | None = None,
     rounds: int = 5,
     region: Any = "box",
-    level: float = 0.9,
-    steps: int | None = None,
-    chains: int | None = None,
-    seed: int = 0,
-    pictures: bool = True,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-    **asked: Unpack[Asked],
+    **options: Unpack[Options],
 ) -> ClusterEstimate:
     """Clusters of confidential points with error bars, written to a folder.
 
@@ -58,7 +73,8 @@ def kmeans(
     answered with these.
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
-    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
+    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`. What is
+    shown: `level=0.9`, `steps`, `chains`, `seed=0`, `pictures=True`, `overwrite=False`, `progress`.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -73,40 +89,15 @@ def kmeans(
     ((2, 1), False)
     """
     declared = domain if isinstance(domain, Domain) else Domain.load(domain)
+    seed = options.get("seed", 0)
     plan = cluster_plan(method, clusters, attributes, rounds=rounds, region=region, seed=seed)
-    return cluster_points(
-        Request(data=data, domain=declared, plan=plan, **asked),
-        out,
-        level=level,
-        steps=steps,
-        chains=chains,
-        seed=seed,
-        pictures=pictures,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    request, shown = _requested(data, declared, plan, options)
+    return cluster_points(request, out, **shown)
 
 
-def cluster_points(
-    asked: Request | MeasurementSet,
-    out: File,
-    *,
-    level: float = 0.9,
-    steps: int | None = None,
-    chains: int | None = None,
-    seed: int = 0,
-    pictures: bool = True,
-    overwrite: bool = False,
-    before_charge: BeforeCharge | None = None,
-    progress: Progress | None = None,
-) -> ClusterEstimate:
+def cluster_points(asked: Request | MeasurementSet, out: File, **shown: Unpack[Shown]) -> ClusterEstimate:
     """Clusters of what is asked for, or of rounds that were measured before, written to a folder."""
-    settings = _settings(steps, chains, seed)
-    drawn = _checked(CLUSTERS, out, level=level, pictures=pictures, overwrite=overwrite)
-    measured = _measured(asked, before_charge, progress)
-    found = cluster(measured, settings, progress=progress)
-    publish_clusters(found, measured, out, level=level, pictures=drawn, overwrite=overwrite)
-    return found
+    return _published(CLUSTERS, cluster, publish_clusters, asked, out, **shown)
 
 
 def logistic(
@@ -121,14 +112,7 @@ def logistic(
     step_size: float = 4.0,
     region: Any = "box",
     ridge: float = 1.0,
-    level: float = 0.9,
-    steps: int | None = None,
-    chains: int | None = None,
-    seed: int = 0,
-    pictures: bool = True,
-    overwrite: bool = False,
-    progress: Progress | None = None,
-    **asked: Unpack[Asked],
+    **options: Unpack[Options],
 ) -> RegressionEstimate:
     """A logistic regression of confidential records with error bars, from all rounds of a noisy one, in a folder.
 
@@ -137,7 +121,8 @@ def logistic(
     "privgene", a genetic algorithm without error bars.
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
-    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`.
+    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`. What is
+    shown: `level=0.9`, `steps`, `chains`, `seed=0`, `pictures=True`, `overwrite=False`, `progress`.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -154,26 +139,34 @@ def logistic(
     (('dose', '(intercept)'), (2,), False)
     """
     declared = domain if isinstance(domain, Domain) else Domain.load(domain)
+    seed = options.get("seed", 0)
     plan = regression_plan(method, label, features, rounds=rounds, step=step_size, region=region, seed=seed)
-    return regress_records(
-        Request(data=data, domain=declared, plan=plan, **asked),
-        out,
-        ridge=ridge,
-        level=level,
-        steps=steps,
-        chains=chains,
-        seed=seed,
-        pictures=pictures,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    request, shown = _requested(data, declared, plan, options)
+    return regress_records(request, out, ridge=ridge, **shown)
 
 
 def regress_records(
+    asked: Request | MeasurementSet, out: File, *, ridge: float = 1.0, **shown: Unpack[Shown]
+) -> RegressionEstimate:
+    """The regression of what is asked for, or of rounds that were measured before, written to a folder."""
+    check_ridge(ridge)
+    return _published(REGRESSIONS, partial(regress, ridge=ridge), publish_regression, asked, out, **shown)
+
+
+def _requested(data: object, domain: Domain, plan: Plan, options: Options) -> tuple[Request, Shown]:
+    """The request that these options make, and those that are about what is shown."""
+    asked: Any = {name: value for name, value in options.items() if name in Asked.__annotations__}
+    shown: Any = {name: value for name, value in options.items() if name not in asked}
+    return Request(data=data, domain=domain, plan=plan, **asked), shown
+
+
+def _published(
+    folder: IterateFolder[Saved],
+    read: Callable[..., Saved],
+    publish: Callable[..., object],
     asked: Request | MeasurementSet,
     out: File,
     *,
-    ridge: float = 1.0,
     level: float = 0.9,
     steps: int | None = None,
     chains: int | None = None,
@@ -182,21 +175,18 @@ def regress_records(
     overwrite: bool = False,
     before_charge: BeforeCharge | None = None,
     progress: Progress | None = None,
-) -> RegressionEstimate:
-    """The regression of what is asked for, or of rounds that were measured before, written to a folder."""
-    settings = _settings(steps, chains, seed)
-    check_ridge(ridge)
-    drawn = _checked(REGRESSIONS, out, level=level, pictures=pictures, overwrite=overwrite)
-    measured = _measured(asked, before_charge, progress)
-    found = regress(measured, settings, ridge=ridge, progress=progress)
-    publish_regression(found, measured, out, level=level, pictures=drawn, overwrite=overwrite)
-    return found
-
-
-def _settings(steps: int | None, chains: int | None, seed: int) -> Iterates:
-    """The chains that are asked for, checked before anything is spent."""
+) -> Saved:
+    """What is read off the rounds, which are measured now and charged, or were measured before; in a folder."""
     given: dict[str, Any] = {"steps": steps, "chains": chains}
-    return Iterates(**{name: value for name, value in given.items() if value is not None}, seed=seed)
+    settings = Iterates(**{name: value for name, value in given.items() if value is not None}, seed=seed)
+    drawn = _checked(folder, out, level=level, pictures=pictures, overwrite=overwrite)
+    if isinstance(asked, MeasurementSet):
+        measured = asked
+    else:
+        measured = asked.measure(before_charge=before_charge, progress=progress)
+    found = read(measured, settings, progress=progress)
+    publish(found, measured, out, level=level, pictures=drawn, overwrite=overwrite)
+    return found
 
 
 def _checked(folder: IterateFolder[Any], out: File, *, level: float, pictures: bool, overwrite: bool) -> bool:
@@ -211,12 +201,3 @@ def _checked(folder: IterateFolder[Any], out: File, *, level: float, pictures: b
         logger.warning("no pictures: %s", reason)
         return False
     return True
-
-
-def _measured(
-    asked: Request | MeasurementSet, before_charge: BeforeCharge | None, progress: Progress | None
-) -> MeasurementSet:
-    """The rounds: measured now and charged, or measured before."""
-    if isinstance(asked, MeasurementSet):
-        return asked
-    return asked.measure(before_charge=before_charge, progress=progress)

@@ -13,6 +13,7 @@ from consilience.cli.main import app
 from consilience.domain import Attribute, Domain, Query
 from consilience.errors import ConsilienceError, DeclarationError
 from consilience.estimators import Graphical, Matrix, Table
+from consilience.estimators.choose import ESTIMATORS
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.measurements.basis import basis
 from consilience.privacy.gate import Gate
@@ -218,3 +219,21 @@ def test_plans_of_products_refuse_joint_queries_before_anything_is_spent(plan: t
     workload = cs.Workload.of([Query.parse("home==work by sex")])
     with pytest.raises(ConsilienceError, match="compares attributes with each other"):
         cs.measure(cs.open_table(records, DOMAIN), plan(workload), epsilon=1.0, simulate=1)
+
+
+TAKES_QUERIES = {"table", "matrix", "graphical", "multiplicative-weights", "factored-weights", "uniform"}
+
+
+def test_whoever_takes_what_the_plan_of_queries_measured_explains_it_and_the_others_say_why_not(records) -> None:
+    """Uniform takes everything, as the one that fits nothing but the total."""
+    plan = cs.plans.plan_from_text("queries home==work by sex; home; prefix(work)")
+    found = cs.measure(cs.open_table(records, DOMAIN), plan, epsilon=2.0, simulate=0)
+    methods = {name: kind() for name, kind in ESTIMATORS.items()}
+    suited = {name: method.suitability(found) for name, method in methods.items()}
+    assert {name for name, each in suited.items() if each.possible} == TAKES_QUERIES
+    assert all(each.reason for each in suited.values())
+    for name in TAKES_QUERIES - {"uniform"}:
+        fitted = cs.estimate(found, method=methods[name])
+        for each in found:
+            missed = (fitted.answer(each.query).ravel() - each.values) / np.sqrt(each.noise.variance)
+            assert np.abs(missed).max() < 5, (name, each.name)
