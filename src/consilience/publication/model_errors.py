@@ -30,8 +30,8 @@ from scipy.special import ndtri
 from consilience.domain.factors import Identity, Total
 from consilience.domain.queries import Query
 from consilience.estimators.base import Estimate
+from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.evidence import GAUSSIAN_LAWS
-from consilience.estimators.residual import Residual
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import Exact
 
@@ -340,5 +340,5 @@ def unbiased(estimate: Estimate) -> Estimate | None:
     if any(each.clipped or each.threshold is not None for each in measured):
         return None
     everywhere = replace(measured, domain=replace(measured.domain, impossible=()))
-    method = Residual(nonnegative=False)
+    method = ESTIMATORS["residual"](nonnegative=False)  # type: ignore[call-arg]
     return method.fit(everywhere) if method.suitability(everywhere).possible else None
