@@ -81,7 +81,7 @@ def find_pattern(lower: Any, positive: int, most_work: float) -> Pattern | None:
     announce(factored_rows)
     whole: Any = sp.csc_array(lower + lower.T)
     order, tail = minimum_degree(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), most_work)
-    if tail < 0 or DENSE * (order.size - tail) ** 3 / 3.0 > most_work:
+    if tail < 0:
         return None
     order[tail:] = np.sort(order[tail:])
     upper: Any = sp.csc_array(sp.triu(whole[order][:, order], 1))
@@ -89,7 +89,8 @@ def find_pattern(lower: Any, positive: int, most_work: float) -> Pattern | None:
     starts, rows = upper.indptr.astype(np.int32), upper.indices.astype(np.int32)
     parents, counts = elimination_tree(starts, rows, tail)
     columns = np.concatenate([[0], np.cumsum(counts)])
-    return Pattern(order, starts, rows, upper.data, parents, columns, int(np.sum(order[tail:] < positive)))
+    found = Pattern(order, starts, rows, upper.data, parents, columns, int(np.sum(order[tail:] < positive)))
+    return found if found.work <= most_work else None
 
 
 @dataclass(frozen=True, eq=False)
