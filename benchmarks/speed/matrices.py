@@ -24,16 +24,17 @@ from consilience.solvers.matrices.matrix_fit import fit_matrix
 SEED = 16
 JUDGED, RATIO = 1024, 5
 JUDGED_SPARSE, RATIO_SPARSE = 4096, 1
+SIZES = {"Haar wavelets": (256, 1024, 4096, 16384), "Haar wavelets of two attributes": (1024, 4096)}
+"""Where there is more than one."""
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows for dense and for sparse strategies."""
-    dense, sizes = (256, (256,)) if quick else (JUDGED, (256, 1024, 4096, 16384))
+    dense, most = (256, 256) if quick else (JUDGED, JUDGED_SPARSE)
     signs = np.random.default_rng(SEED).choice([-1.0, 1.0], (dense, dense))
     rows = compare(f"matrix, L1, {dense} x {dense} random signs", signs, glop=RATIO if dense == JUDGED else None)
-    most = min(JUDGED_SPARSE, max(sizes))
     for name, strategy in STRATEGIES.items():
-        for cells in sizes if name == "Haar wavelets" else (most,):
+        for cells in (most,) if quick else SIZES.get(name, (most,)):
             rows += _compare_sparse(f"{name} over {cells} cells", strategy(cells), "sparse")
         rows += _compare_sparse(f"{name} over {most} cells, smooth counts", strategy(most), "smooth")
     return rows

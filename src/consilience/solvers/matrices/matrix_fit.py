@@ -321,16 +321,20 @@ def _units(costs: RowCosts) -> tuple[float, float]:
 def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations | None) -> tuple[Solution, str]:
     """The solution by the method that the structure asks for, and its name."""
     sparse, nonnegative = sp.issparse(matrix), options.nonnegative
-    soft, hard = (SparseStrategy(matrix) if sparse else DenseStrategy(matrix)), costs
+    light = SETTINGS.light * matrix.shape[1] * sum(matrix.shape) if costs.straight else None
+    soft, hard = (SparseStrategy(matrix, light) if sparse else DenseStrategy(matrix)), costs
     strategy = soft
     if equations is not None:
         hard = costs.with_equations(equations.values)
         strategy = (
-            SparseStrategy(sp.vstack([matrix, equations.matrix], format="csr"))
+            SparseStrategy(sp.vstack([matrix, equations.matrix], format="csr"), light)
             if sparse
             else DenseStrategy(np.vstack([matrix, equations.matrix.toarray()]))
         )
-    certifier = Certifier(strategy, hard, nonnegative, strategy.lift)
+    by_steps = sparse and costs.squares_alone and not nonnegative
+    certifier = Certifier(
+        strategy, hard, nonnegative, partial(lift_by_iteration, strategy) if by_steps else strategy.lift
+    )
     kind = "sparse" if sparse else "dense"
     if costs.squares_alone and not nonnegative:
         return solve_least_squares(soft, costs, certifier, equations=equations), f"least squares, {kind}"
@@ -341,7 +345,7 @@ def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations
             solve_by_linear_programme, strategy, costs, certifier, nonnegative=nonnegative, equations=equations
         )
         found = by_simplex(most_steps=_trial_steps(matrix)) if nonnegative and matrix.data.min() >= 0.0 else None
-        if found is None and not _is_lightly_factored(strategy):
+        if found is None and strategy.pattern is None:
             found = by_simplex()
         if found is not None:
             return found, simplex
@@ -354,12 +358,6 @@ def _solve(matrix: Any, costs: RowCosts, options: _Options, equations: Equations
     if by_simplex is not None and not near and (found := by_simplex()) is not None:
         return found, simplex
     return solution, f"interior point, {kind}"
-
-
-def _is_lightly_factored(strategy: SparseStrategy) -> bool:
-    """Whether the factors of an interior point take less than the simplex, with a step for nearly every cell."""
-    rows, columns = strategy.shape
-    return strategy.pattern is not None and strategy.pattern.work <= SETTINGS.light * columns * (rows + columns)
 
 
 def _trial_steps(matrix: Any) -> int:

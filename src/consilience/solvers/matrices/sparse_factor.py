@@ -35,8 +35,18 @@ Array = NDArray[np.float64]
 Places = NDArray[np.int32]
 
 
-DENSE = 0.05
-"""What a multiplication in a dense matrix takes in units of one among sparse columns; by trial, no figures kept."""
+@dataclass(frozen=True)
+class SparseFactorSettings:
+    """What factors take, and what makes a tail regular; by trial, no figures kept, unless a reason is named."""
+
+    in_the_tail: float = 0.05
+    """What a multiplication in a dense matrix takes, in units of one among sparse columns."""
+    growth_of_diagonal: float = 1e-15
+    """By how much diagonal entries grow, relatively, so that a factorisation exists; more if it must be. About five
+    units in the last place."""
+
+
+SETTINGS = SparseFactorSettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +73,8 @@ class Pattern:
     @cached_property
     def work(self) -> float:
         """Multiplications of a factorisation, twice over, in units of those among sparse columns."""
-        return float(np.sum(np.diff(self.columns) ** 2.0)) + DENSE * (self.order.size - self.tail) ** 3 / 3.0
+        tail = self.order.size - self.tail
+        return float(np.sum(np.diff(self.columns) ** 2.0)) + SETTINGS.in_the_tail * tail**3 / 3.0
 
     @cached_property
     def places(self) -> Places:
@@ -81,7 +92,7 @@ def find_pattern(lower: Any, positive: int, most_work: float) -> Pattern | None:
     announce(factored_rows)
     whole: Any = sp.csc_array(lower + lower.T)
     order, tail = minimum_degree(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), most_work)
-    if tail < 0 or DENSE * (order.size - tail) ** 3 / 3.0 > most_work:
+    if tail < 0:
         return None
     order[tail:] = np.sort(order[tail:])
     upper: Any = sp.csc_array(sp.triu(whole[order][:, order], 1))
@@ -89,7 +100,8 @@ def find_pattern(lower: Any, positive: int, most_work: float) -> Pattern | None:
     starts, rows = upper.indptr.astype(np.int32), upper.indices.astype(np.int32)
     parents, counts = elimination_tree(starts, rows, tail)
     columns = np.concatenate([[0], np.cumsum(counts)])
-    return Pattern(order, starts, rows, upper.data, parents, columns, int(np.sum(order[tail:] < positive)))
+    found = Pattern(order, starts, rows, upper.data, parents, columns, int(np.sum(order[tail:] < positive)))
+    return found if found.work <= most_work else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,11 +160,10 @@ class _Tail:
 def cholesky(matrix: Array) -> tuple[Array, bool]:
     """The factor of a positive definite matrix of which the lower triangle is given, regularised if necessary.
 
-    Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far; at first by
-    about five units in the last place.
+    Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far.
     """
     places = np.diag_indices_from(matrix)
-    amount = 1e-15
+    amount = SETTINGS.growth_of_diagonal
     while True:
         regular = matrix.copy(order="K")
         regular[places] *= 1.0 + amount

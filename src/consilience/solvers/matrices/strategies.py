@@ -205,6 +205,8 @@ class SparseStrategy:
 
     matrix: Any
     """A SciPy CSR array."""
+    most_work: float | None = None
+    """Multiplications that factors may take to have a pattern; by default those of the settings."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -226,7 +228,8 @@ class SparseStrategy:
         """How the system is eliminated; None where its factor has so many entries that blocks of them are faster."""
         rows, columns = self.shape
         lower = sp.block_array([[sp.csr_array((columns, columns)), None], [self.matrix, sp.csr_array((rows, rows))]])
-        return find_pattern(sp.csc_array(lower), columns, SETTINGS.most_work)
+        most = SETTINGS.most_work if self.most_work is None else min(self.most_work, SETTINGS.most_work)
+        return find_pattern(sp.csc_array(lower), columns, most)
 
     def lift(self, slopes: Array) -> Array:
         """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
