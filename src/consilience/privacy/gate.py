@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours
-from consilience.errors import ConsilienceError, LedgerError, MeasurementError, SourceError
+from consilience.errors import ConsilienceError, DeclarationError, LedgerError, MeasurementError, SourceError
 from consilience.kernels.linear_maps import Kronecker
 from consilience.measurements.measurement import Measurement, checksum
 from consilience.privacy.budgets import Budget
@@ -450,7 +450,10 @@ def _selections(measurement: Measurement, identity: str) -> Measurement:
 
 def _places(score: Score[object], besides: Sequence[int]) -> list[int]:
     """The places of the candidates that are left to choose from."""
-    return [place for place in range(len(score.candidates)) if place not in besides]
+    places = [place for place in range(len(score.candidates)) if place not in besides]
+    if not places:
+        raise DeclarationError("no candidate is left to choose from; give more of them, or select fewer")
+    return places
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Domain, Query, factors
-from consilience.errors import BudgetExceeded, LedgerError, MeasurementError, SourceError
+from consilience.errors import BudgetExceeded, DeclarationError, LedgerError, MeasurementError, SourceError
 from consilience.measurements import Gumbel, Measurement
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate, PricingGate
@@ -113,6 +113,29 @@ def test_selection_picks_the_worst_marginal_and_is_replayed(tmp_path: Path) -> N
             if not reservation.replayed:
                 reservation.complete()
     assert str(ledger.spent) == "100"
+
+
+def test_candidates_chosen_before_are_left_out_and_the_choices_are_replayed(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l", dataset="tiny", total=budget(epsilon=300))
+    estimates = {("a",): np.zeros(3), ("b",): np.array([300.0, 3.0]), ("a", "b"): np.full((3, 2), 9.0)}
+    arguments = {"fingerprint": "f", "cost": budget(epsilon=300), "description": "d"}
+    for _ in range(2):
+        with ledger.reserve("r", **arguments) as reservation:
+            gate, chosen = gate_to(reservation, amount=300, noise=SecureNoise()), list[int]()
+            for _ in range(3):
+                found = gate.select(MarginalError(estimates), budget(epsilon=100), besides=chosen)
+                chosen.append(list(estimates).index(found))
+            assert chosen == [1, 2, 0]  # from the worst to the best
+            if not reservation.replayed:
+                reservation.complete()
+    with ledger.reserve("r", **arguments) as reservation:
+        gate = gate_to(reservation, amount=300)
+        with pytest.raises(LedgerError, match="for another request"):
+            gate.select(MarginalError(estimates), budget(epsilon=100), besides=[0])
+    for gate in (gate_to(), PricingGate(DOMAIN, budget(epsilon=1), neighbours="add-remove", rows_per_unit=1)):
+        assert gate.select(MarginalError(estimates), budget(epsilon=0.1), besides=[0, 1]) == ("a", "b")
+        with pytest.raises(DeclarationError, match="no candidate is left"):
+            gate.select(MarginalError(estimates), budget(epsilon=0.1), besides=[0, 1, 2])
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
