@@ -262,7 +262,8 @@ def cluster_choice() -> str:
     shown = [[row["points"], f"{row['within a tenth']:.0%}", f"{row['over the best']:.2f}", row["met"]] for row in rows]
     return as_table(["cells", "within a tenth of the best", "farthest from the best", "as wanted"], shown) + (
         "\n\nMean costs over that of the best of the three; 90 % of the cells are to be within a "
-        "tenth, and none beyond 1.3 times (`python -m benchmarks cluster-choice`, whose file has a row for each cell, of several runs of 4 to 10 draws)."
+        "tenth, and none beyond 1.3 times (`python -m benchmarks cluster-choice`, whose file has a row for each cell, "
+        "of several runs of 4 to 10 draws)."
     )
 
 

@@ -8,8 +8,8 @@ then called through
 
 What is summed over records (`own_sums`) is cut toward zero to the lattice 2^−b besides, and a record of which the norm
 is then above C · 2^b, which no rounding should cause, adds nothing. θ and x cannot be written to, `found` is zeros
-anew for each record, and f may not draw random numbers, print or call Python: so it can pass nothing on from one record
-to the next, or elsewhere.
+anew for each record, and f may not draw random numbers, print, call Python or ask for memory that nobody has written
+to: so it can pass nothing on from one record to the next, or elsewhere.
 
 One type stands for all such functions, so that the kernels that call them are compiled once.
 """
@@ -42,6 +42,8 @@ READ_ONLY = types.void(
 )
 FORBIDDEN = ("random_state", "PySys_", "PyObject_", "PyEval_", "PyRun_")
 """What compiled code calls that draws random numbers, prints, or runs Python."""
+UNWRITTEN = {"empty", "empty_like", "ndarray", "carray", "farray"}
+"""Names of what hands out memory that still holds what an earlier record left there."""
 MARGIN = 1.0 - 2.0**-40
 """Sums of up to 2^12 squares are exact to this."""
 MOST_VALUES = 2**12
@@ -106,10 +108,14 @@ def safe(function: Callable[..., Any], clip: float, norm: int) -> Any:
             "the statistic draws random numbers, prints, or calls Python; it must be a function of a record and theta "
             "alone, and do nothing else"
         )
+    if left_over := sorted(UNWRITTEN & names_in(function)):
+        raise DeclarationError(
+            f"the statistic uses {left_over[0]!r}, whose memory may hold what an earlier record left there; use zeros"
+        )
     largest = clip * MARGIN
 
     @numba.cfunc(SIGNATURE)
-    def guarded(theta, record, found):  # pragma: no cover - compiled
+    def guarded(theta: Floats, record: Floats, found: Floats) -> None:  # pragma: no cover - compiled
         try:
             inner(theta, record, found)
         except Exception:
@@ -133,7 +139,7 @@ def no_statistic() -> Any:
     """A function of that type that is never called."""
 
     @numba.cfunc(SIGNATURE)
-    def nothing(theta, record, found):  # pragma: no cover - compiled
+    def nothing(theta: Floats, record: Floats, found: Floats) -> None:  # pragma: no cover - compiled
         pass
 
     return nothing
@@ -159,6 +165,31 @@ def own_sums(own: Any, units: Places, theta: Floats, size: int, clip: float, nor
             for j in range(size):
                 total[j] += rounded[j]
     return total
+
+
+def names_in(function: Callable[..., Any]) -> set[str]:
+    """The names that a function looks up, with those of all functions that it calls by a name or closes over."""
+    found, seen, left = set[str](), set[CodeType](), [function]
+    while left:
+        source = left.pop()
+        source = getattr(source, "py_func", source)
+        found.add(getattr(source, "__name__", ""))
+        code = getattr(source, "__code__", None)
+        package = str(getattr(source, "__module__", "")).partition(".")[0]
+        if code is None or code in seen or package in ("numpy", "numba"):
+            continue
+        seen.add(code)
+        names = _looked_up(code)
+        found |= names
+        held = [cell.cell_contents for cell in source.__closure__ or ()]
+        held += [source.__globals__[name] for name in names if name in source.__globals__]
+        left += [each for each in held if callable(each)]
+    return found
+
+
+def _looked_up(code: CodeType) -> set[str]:
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_looked_up, inner))
 
 
 def code_digest(function: Callable[..., Any]) -> str:

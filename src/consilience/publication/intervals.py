@@ -365,7 +365,7 @@ def _whatever_the_data(
 
     Those of least squares, or of an answer's own measurement where least squares are not to be had.
     """
-    nothing = [(np.full(on.codes.size, np.nan),) * 2 for on in stands_on]
+    nothing: list[Ends] = [(np.full(on.codes.size, np.nan), np.full(on.codes.size, np.nan)) for on in stands_on]
     if not estimate.smooths:
         return nothing
     least_squares = unbiased(estimate)

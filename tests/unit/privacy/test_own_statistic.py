@@ -142,6 +142,18 @@ def moves(theta, record, found):
     record[0] = 1.0
 
 
+made = np.empty
+
+
+@numba.njit
+def left_by_others():
+    return made(2)[0]
+
+
+def reads_what_others_left(theta, record, found):
+    found[0] = left_by_others()
+
+
 def unknown(theta, record, found):
     found[0] = record.nothing
 
@@ -153,6 +165,7 @@ def unknown(theta, record, found):
         ({"function": draws_elsewhere}, "random numbers"),
         ({"function": prints}, "prints"),
         ({"function": calls_python}, "calls Python"),
+        ({"function": reads_what_others_left}, "an earlier record"),
         ({"function": remembers}, "cannot be compiled"),
         ({"function": moves}, "cannot be compiled"),
         ({"function": unknown}, "cannot be compiled"),
