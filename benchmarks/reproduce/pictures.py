@@ -17,8 +17,8 @@ from benchmarks.reproduce.figures import Row
 # interest; shapes and dashes repeat the distinction for print in grey.
 COLOURS = ("#000000", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#7a5c00")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-left", "triangle-right")
-WIDTHS, SIZES = (3.2, 2.0, 1.3), (95, 50, 26)
-"""The breadth of lines and the size of marks, by turns: of curves that coincide the lower ones can be seen."""
+WIDTHS, SIZES = (3.4, 1.0), (100, 26)
+"""The breadth of lines and the size of marks, from the first to the last: of curves that coincide all can be seen."""
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 4], [1, 0], [7, 3], [2, 2], [9, 2, 2, 2])
 
 READABLE = "format(datum.value, datum.value < 0.0005 ? '~e' : datum.value < 1000 ? '~g' : '~s')"
@@ -155,7 +155,9 @@ class _Drawer:
         layers = []
         for place, name in enumerate(self.series):
             of_series = base.transform_filter(alt.datum[picture.series] == name)
-            dash, width, size = (of[place % len(of)] for of in (DASHES, WIDTHS, SIZES))
+            share = place / max(len(self.series) - 1, 1)
+            width, size = (first + share * (last - first) for first, last in (WIDTHS, SIZES))
+            dash = DASHES[place % len(DASHES)]
             layers.append(of_series.mark_line(strokeWidth=width, strokeDash=dash, clip=True).encode(x=x))
             if name != picture.dashed:
                 points = of_series.mark_point(filled=True, opacity=0.9, size=size, clip=True)
