@@ -29,6 +29,7 @@ BENCHMARKS = {
     "intervals": "benchmarks.speed.intervals",
     "iterate-coverage": "benchmarks.accuracy.iterate_coverage",
     "iterates": "benchmarks.speed.iterates",
+    "league": "benchmarks.accuracy.league",
     "mechanisms": "benchmarks.accuracy.mechanisms",
     "published-histograms": "benchmarks.accuracy.published_histograms",
     "reconstruction": "benchmarks.accuracy.reconstruction",

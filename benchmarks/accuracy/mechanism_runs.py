@@ -30,10 +30,9 @@ MOST_MEMORY = 6 * 10**9
 """The bytes that a run may hold; one that needs more is refused them and fails."""
 
 PROGRAM = """
-import json, resource, sys
-resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]),) * 2)
-from benchmarks.accuracy import mechanism_runs
-print(json.dumps(mechanism_runs.run_once(*json.loads(sys.argv[1]))))
+import importlib, json, resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[3]),) * 2)
+print(json.dumps(importlib.import_module(sys.argv[1]).run_once(*json.loads(sys.argv[2]))))
 """
 
 
@@ -42,8 +41,8 @@ class Mechanism:
     """How a mechanism is made for a workload: the module of its plan, and a call of what is in it."""
 
     module: str
-    make: Callable[[Any, Any, Any], Any]
-    """From the module, the domain and the workload to the plan."""
+    make: Callable[[Any, Any, Any, Any], Any]
+    """From the module, the domain, the workload and the budget to the plan."""
     estimator: str | None = None
     """How its measurements are fitted: "auto", the name of an estimator, or by the plan's own."""
 
@@ -51,35 +50,38 @@ class Mechanism:
     def exists(self) -> bool:
         return importlib.util.find_spec(self.module) is not None
 
-    def plan(self, domain: Any, workload: Any) -> Any:
-        return self.make(importlib.import_module(self.module), domain, workload)
+    def plan(self, domain: Any, workload: Any, budget: Any) -> Any:
+        return self.make(importlib.import_module(self.module), domain, workload, budget)
 
 
-def _release_choice(module: Any, domain: Any, workload: Any) -> Any:
-    from consilience.privacy.budgets import budget
+def _tables_themselves(module: Any, _: Any, workload: Any, __: Any) -> Any:
+    return module.BestBuy(workload=workload, most_noise=1e9)
 
-    return module.chosen_plan(domain, workload, budget(epsilon=EPSILON, delta=DELTA), "add-remove")[0]
+
+def _release_choice(module: Any, domain: Any, workload: Any, budget: Any) -> Any:
+    return module.chosen_plan(domain, workload, budget, "add-remove")[0]
 
 
 MECHANISMS: dict[str, Mechanism] = {
-    "independent": Mechanism("consilience.plans.marginals", lambda plans, _, workload: plans.Independent(workload)),
-    "MST": Mechanism("consilience.plans.forest", lambda plans, _, workload: plans.Mst(workload)),
-    "forest": Mechanism("consilience.plans.forest", lambda plans, _, workload: plans.Forest(workload)),
-    "AIM": Mechanism("consilience.plans.aim", lambda plans, _, workload: plans.Aim(workload)),
+    "independent": Mechanism("consilience.plans.forest", lambda plans, _, workload, __: plans.Independent(workload)),
+    "MST": Mechanism("consilience.plans.forest", lambda plans, _, workload, __: plans.Mst(workload)),
+    "forest": Mechanism("consilience.plans.forest", lambda plans, _, workload, __: plans.Forest(workload)),
+    "AIM": Mechanism("consilience.plans.aim", lambda plans, _, workload, __: plans.Aim(workload)),
     "AIM on residual": Mechanism(
-        "consilience.plans.aim", lambda plans, _, workload: plans.Aim(workload, model="residual")
+        "consilience.plans.aim", lambda plans, _, workload, __: plans.Aim(workload, model="residual")
     ),
     "MWEM+graphical": Mechanism(
-        "consilience.plans.published.mwem", lambda plans, _, workload: plans.MwemModels(workload)
+        "consilience.plans.published.mwem", lambda plans, _, workload, __: plans.MwemModels(workload)
     ),
-    "PrivBayes": Mechanism("consilience.plans.published.privbayes", lambda plans, _, __: plans.PrivBayes()),
+    "PrivBayes": Mechanism("consilience.plans.published.privbayes", lambda plans, *_: plans.PrivBayes()),
     "PrivBayes+graphical": Mechanism(
-        "consilience.plans.published.privbayes", lambda plans, _, __: plans.PrivBayes(), "graphical"
+        "consilience.plans.published.privbayes", lambda plans, *_: plans.PrivBayes(), "graphical"
     ),
     "ResidualPlanner": Mechanism(
-        "consilience.plans.residual_planner", lambda plans, _, workload: plans.ResidualPlanner(workload), "residual"
+        "consilience.plans.residual_planner", lambda plans, _, workload, __: plans.ResidualPlanner(workload), "residual"
     ),
-    "HDMM": Mechanism("consilience.plans.hdmm", lambda plans, _, workload: plans.Hdmm(workload), "residual"),
+    "HDMM": Mechanism("consilience.plans.hdmm", lambda plans, _, workload, __: plans.Hdmm(workload), "residual"),
+    "the tables themselves": Mechanism("consilience.plans.best_buy", _tables_themselves),
     "release's choice": Mechanism("consilience.plans.best_buy", _release_choice),
 }
 """Those that are not adaptive are fitted by a non-negative estimator, which theirs as published is not."""
@@ -87,9 +89,14 @@ MECHANISMS: dict[str, Mechanism] = {
 
 def apart(records: str, mechanism: str, seed: int, *, timeout: float) -> dict[str, Any]:
     """What `run_once` found in a process of its own, or why it found nothing."""
+    return in_a_process(__name__, [records, mechanism, seed], mechanism, timeout=timeout)
+
+
+def in_a_process(module: str, arguments: list[Any], mechanism: str, *, timeout: float) -> dict[str, Any]:
+    """What the `run_once` of a module found in a process of its own, or why it found nothing."""
     if not MECHANISMS[mechanism].exists:
         return {"note": f"missing: {MECHANISMS[mechanism].module}"}
-    command = [sys.executable, "-c", PROGRAM, json.dumps([records, mechanism, seed]), str(MOST_MEMORY)]
+    command = [sys.executable, "-c", PROGRAM, module, json.dumps(arguments), str(MOST_MEMORY)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     options: dict[str, Any] = {"capture_output": True, "text": True, "env": environment, "timeout": timeout}
     try:
@@ -105,25 +112,36 @@ def run_once(records: str, mechanism: str, seed: int) -> dict[str, Any]:
     """The error of one run, the seconds of measuring and fitting, and the most memory up to the end of the fit."""
     from benchmarks.problems.declared_records import declared_records
     from consilience.domain import Workload
-    from consilience.evaluation import evaluate
-    from consilience.measuring import measure
 
     table = declared_records(records)
-    source, workload = table.source(), Workload.marginals(table.domain, ways=3)
-    plan = MECHANISMS[mechanism].plan(table.domain, workload)
+    workload = Workload.marginals(table.domain, ways=3)
+    return measured_and_judged(table, mechanism, workload, judged(table.domain, table.rows), EPSILON, seed)
+
+
+def measured_and_judged(
+    table: Any, mechanism: str, workload: Any, asked: Any, epsilon: float, seed: int
+) -> dict[str, Any]:
+    """A run of a mechanism that is told the workload, judged on what is asked."""
+    from consilience.evaluation import evaluate
+    from consilience.measuring import measure
+    from consilience.privacy.budgets import budget
+
+    source, spent = table.source(), budget(epsilon=epsilon, delta=DELTA)
+    plan = MECHANISMS[mechanism].plan(table.domain, workload, spent)
     began = time.perf_counter()
-    measured = measure(source, plan, epsilon=EPSILON, delta=DELTA, simulate=seed)
+    measured = measure(source, plan, epsilon=epsilon, delta=DELTA, simulate=seed)
     counted = time.perf_counter()
     fitted = fit(plan, measured, MECHANISMS[mechanism].estimator)
     done = time.perf_counter()
     memory = peak_megabytes()
-    error = evaluate(fitted, source, judged(table.domain, table.rows)).total_variation
+    found = evaluate(fitted, source, asked)
     return {
         "name": table.name,
         "plan": plan.to_json()["plan"],
         "estimator": str(fitted.method["method"]),
         "measurements": len(measured),
-        "error": error,
+        "error": found.total_variation,
+        "workload_error": found.workload_error,
         "seconds": done - began,
         "measuring": counted - began,
         "megabytes": memory,
