@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.declarations import suggestion
-from consilience.domain.factors import Identity, Total
+from consilience.domain.factors import Factor, Identity, Matrix, Total
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, PoorFit, TooLarge, readable_count
 from consilience.estimators.base import LARGEST_ANSWER, Estimate, Estimator, Progress, SavedModel, Suitability
@@ -272,14 +272,27 @@ def waiting(suitable: Suitability) -> str:
 
 
 def _preferred(measured: MeasurementSet) -> tuple[str, ...]:
-    """The order for these measurements: whether they are marginals of several sets of attributes, and how large."""
+    """The order for these measurements: whether they are marginals of several sets of attributes, and how large.
+
+    Differences between the values of an attribute, in place of its values, make no other kind of table: plans that
+    share the budget for the least variance measure flags that way.
+    """
     factors = [each.query.factors for each in measured]
-    if not all(isinstance(factor, Identity | Total) for query in factors for _, factor in query):
+    if not all(isinstance(factor, Identity | Total) or _tells_differences(factor) for q in factors for _, factor in q):
         return PREFERRED_FOR_QUERIES
-    scopes = {frozenset(name for name, factor in query if isinstance(factor, Identity)) for query in factors}
+    scopes = {frozenset(name for name, factor in query if not isinstance(factor, Total)) for query in factors}
     if len(scopes - {frozenset()}) < 2:
         return PREFERRED_FOR_QUERIES
     return PREFERRED_FOR_VIEWS if max(len(scope) for scope in scopes) >= LARGE_VIEW else PREFERRED_FOR_MARGINALS
+
+
+def _tells_differences(factor: Factor) -> bool:
+    """Whether a factor is a matrix of which every row sums to 0."""
+    if not isinstance(factor, Matrix) or not factor.entries:
+        return False
+    rows, _, values = np.array(factor.entries).T
+    places = np.unique(rows, return_inverse=True)[1]
+    return bool(np.all(np.abs(np.bincount(places, values)) <= 1e-9 * np.bincount(places, np.abs(values))))
 
 
 def _reason(considered: list[tuple[str, Suitability]]) -> str:

@@ -1,15 +1,17 @@
 """What is asked of a release is checked before it is paid for."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import consilience as cs
 from consilience.domain import Domain, Query
 from consilience.errors import TooLarge, Unanswered
 from consilience.estimators.base import FullTableEstimate
-from consilience.estimators.choose import check_answers
-from consilience.measurements import Laplace, MeasurementSet
+from consilience.estimators.choose import check_answers, choose
+from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.solvers.fit import Status
 
 WIDE = Domain.from_sizes({f"x{i}": 50 for i in range(8)}, name="wide")
@@ -52,3 +54,17 @@ def test_one_query_that_is_too_large_does_not_take_the_answers_to_the_others(mon
     assert raised.value.reasons == {1: "too many cells"}
     first, second, third = raised.value.answers
     assert (first.tolist(), second, third.tolist()) == ([3.0, 3.0], None, [2.0, 2.0, 2.0])
+
+
+def test_differences_of_flags_are_fitted_as_the_tables_that_they_are_of() -> None:
+    domain = Domain.from_sizes({"a": 2, "b": 3, "c": 2, "d": 4})
+    sign, total = cs.factors.Matrix.of([[1.0, -1.0]]), Measurement(Query.marginal(), [90.0], cs.Gaussian(2.0))
+    pairs = [
+        Measurement(Query((("a", sign), ("b", cs.factors.Identity()))), [3.0, -2.0, 5.0], cs.Gaussian(2.0)),
+        Measurement(Query.marginal("b"), [30.0, 25.0, 35.0], cs.Gaussian(2.0)),
+        Measurement(Query.marginal("c", "d"), [11.0] * 8, cs.Gaussian(2.0)),
+    ]
+    given = MeasurementSet(domain, (total, *pairs), PrivacyStatement(), {}, private=False)
+    assert choose(given).estimator.name == "graphical"
+    prefix = Measurement(Query.parse("prefix(d)"), [20.0, 40.0, 60.0, 90.0], cs.Gaussian(2.0))
+    assert choose(replace(given, measurements=(*given.measurements, prefix))).estimator.name == "table"
