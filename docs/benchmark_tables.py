@@ -346,9 +346,7 @@ def coverage() -> str:
         f"\n\n`python -m benchmarks coverage`, {rows[0]['refits']} refits for each draw of the noise. Widths are "
         "medians, in units of the interval that one measured value has by itself; *by hindsight*: had all intervals "
         "of the row been scaled by the one factor that gives 95 %; *of one width*: had they all had the same width. "
-        "The benchmark takes 100 draws, and 10 of the flat table: so few say little of a single answer (its total). "
-        "Rows of that table are older: one of their 39 refits had the very noise that it judges, which adds up to "
-        "two points."
+        "The benchmark takes 100 draws, 1,000 of totals, and 10 of the flat table: so few say little of its total."
     )
 
 
