@@ -175,7 +175,7 @@ def _sweep(
         for attribute in range(layout.sizes.size):
             first, last = layout.copies[attribute], layout.copies[attribute + 1]
             size, value = layout.sizes[attribute], row[attribute]
-            if first == last or size < 2:
+            if size < 2:
                 continue
             sums[:size] = 0.0
             for copy in range(first, last):

@@ -87,6 +87,14 @@ def test_tables_come_nearer_and_no_impossible_record_is_made(problem, seed) -> N
     assert np.all(fitted < stack.sizes)
 
 
+def test_an_impossible_record_is_left_also_by_an_attribute_that_no_table_has() -> None:
+    stack = TableStack((1, 2), [()])
+    codes = np.array([[0, 1], [0, 0]])
+    rule = [(0, [0]), (1, [1])]
+    fit_records(codes, stack, np.array([2.0]), np.random.default_rng(0), impossible=[rule])
+    assert codes.tolist() == [[0, 0], [0, 0]]
+
+
 def test_limited_work_changes_some_records_alone() -> None:
     stack = TableStack((2, 2), [(0, 1)])
     codes = np.zeros((100, 2), dtype=np.int64)

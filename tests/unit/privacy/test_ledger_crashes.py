@@ -26,18 +26,18 @@ NEW_IDS_PER_WAVE = 16
 
 # What a measuring process does: reserve, draw, record, show (here: print), complete. One line is one atomic write.
 WORKER = f"""
-import itertools, json, os, random, sys
+import itertools, json, os, random, sys, time
 from consilience.privacy.ledger import BudgetExceeded, Ledger, LedgerError, budget
 
 def tell(*words):
     os.write(1, (json.dumps(words) + "\\n").encode())
 
-path, seed, ids, until_killed = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4] == "until killed"
+path, seed, ids, how = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
 random.Random(seed).shuffle(ids)
 ledger = Ledger.open(path)
 cost = budget(epsilon="{COST}")
 tell("ready")
-for id in itertools.cycle(ids) if until_killed else ids:
+for id in itertools.cycle(ids) if how == "until killed" else ids:
     try:
         with ledger.reserve(id, fingerprint="plan of " + id, cost=cost, description="killed?") as held:
             tell("reserved", id)
@@ -49,6 +49,8 @@ for id in itertools.cycle(ids) if until_killed else ids:
                 else:
                     payload = known[1]
                 tell("shown", id, step, payload)
+                if how == "and wait within":
+                    time.sleep(60)
             held.complete()
             tell("completed", id)
     except BudgetExceeded:
@@ -75,11 +77,11 @@ class Worker:
             [sys.executable, "-c", script, *arguments], stdout=self._output, stderr=subprocess.PIPE
         )
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, said: bytes = b"ready") -> None:
         deadline = time.monotonic() + 30
-        while os.fstat(self._output.fileno()).st_size == 0:
-            assert self.process.poll() is None, "the worker ended before it began"
-            assert time.monotonic() < deadline, "the worker did not begin"
+        while said not in os.pread(self._output.fileno(), 1_000, 0):
+            assert self.process.poll() is None, f"the worker ended before it was {said.decode()}"
+            assert time.monotonic() < deadline, f"the worker was not {said.decode()}"
             time.sleep(0.001)
 
     def words(self) -> tuple[list[list[object]], str]:
@@ -91,8 +93,8 @@ class Worker:
         return lines, errors.decode()
 
 
-def measuring(path: Path, seed: int, ids: list[str], *, until_killed: bool = False) -> Worker:
-    return Worker(WORKER, str(path), str(seed), json.dumps(ids), "until killed" if until_killed else "once")
+def measuring(path: Path, seed: int, ids: list[str], how: str = "once") -> Worker:
+    return Worker(WORKER, str(path), str(seed), json.dumps(ids), how)
 
 
 @dataclass
@@ -129,12 +131,20 @@ class Told:
 
 
 def kill_in_waves(path: Path, *, waves: int, rng: random.Random) -> Told:
-    """What was told by four workers per wave, each killed at a random moment of its work."""
+    """What was told by four workers per wave, each killed at a random moment of its work.
+
+    On a fast machine such a moment can come after all work is done: one more worker dies within a reservation for sure.
+    """
     told = Told()
+    waiting = measuring(path, 0, ["surely interrupted"], "and wait within")
+    waiting.wait_until_ready(b"shown")
+    waiting.process.kill()
+    told.hear(waiting)
+    told.interrupted += sum(entry.state == "reserved" for entry in Ledger.open(path).entries())
     previous: list[str] = []
     for wave in range(waves):
         new = [f"release {wave}-{number}" for number in range(NEW_IDS_PER_WAVE)]
-        workers = [measuring(path, rng.randrange(10**9), previous + new, until_killed=True) for _ in range(4)]
+        workers = [measuring(path, rng.randrange(10**9), previous + new, "until killed") for _ in range(4)]
         for worker in workers:
             worker.wait_until_ready()
         began = time.monotonic()
@@ -155,18 +165,18 @@ def replay(ledger: Ledger, name: str) -> Reservation:
 
 def soak(path: Path, *, kills: int, seed: int) -> None:
     waves = -(-kills // 4)
-    total = Decimal(COST) * (NEW_IDS_PER_WAVE * waves * 3 // 4)  # the last waves may find too little left
+    total = Decimal(COST) * (1 + NEW_IDS_PER_WAVE * waves * 3 // 4)  # the last waves may find too little left
     ledger = Ledger.create(path, dataset="adult", total=budget(epsilon=total))
     told = kill_in_waves(path, waves=waves, rng=random.Random(seed))
     assert told.failures == []
-    assert told.kills == 4 * waves >= kills
+    assert told.kills == 4 * waves + 1 > kills
 
     entries = {entry.id: entry for entry in ledger.entries()}
     spent = ledger.spent
     assert spent == len(entries) * Decimal(COST) <= total
     assert told.reserved <= set(entries)
     assert all(entries[name].state == "committed" for name in told.completed)
-    assert told.interrupted > 0  # else the kills came too late
+    assert told.interrupted > 0
 
     finisher = measuring(path, seed, sorted(entries))
     told.hear(finisher)
