@@ -48,26 +48,28 @@ def print_long_table(table: "AnswerTable") -> None:
     names = table.numeric_columns
     decimals = 0 if table.whole else 4 if table.per is not None else 1
     rows = []
-    for place, (labels, row) in enumerate(zip(table.labels, table.rows(), strict=True)):
+    for place, (labels, row) in enumerate(zip(table.shown_labels, table.rows(), strict=True)):
         shown = [_number(row[name], 1 if name == "noisy" else decimals) for name in names]
         if table.interval is not None:
             shown[0] += "*" if table.uncertain[place] else " "
         rows.append([*labels, row["basis"], *shown])
-    print_table((*table.columns, "basis", *names), rows, numeric=len(names), title=table.title)
+    print_table((*table.shown_columns, "basis", *names), rows, numeric=len(names), title=table.title)
     _print_legend(table.basis, wide=bool(table.uncertain.any()), guess=table.guess, notes=table.notes)
 
 
 def print_cross_table(table: "CrossTable") -> None:
     """The table as people print it; where it is wider than the terminal, in parts that each repeat the labels."""
-    heads = ["\n".join(labels) for labels in zip(*table.header, strict=True)]
+    heads = ["\n".join(labels) for labels in zip(*table.shown_header, strict=True)]
     texts = [[text + " " * (table.any_wide and not text.endswith("*")) for text in row] for row in table.texts()]
-    title = table.title if not table.across else f"{table.title} ({', '.join(table.across)} across)"
-    lead = sum(_width([name, *labels]) for name, labels in zip(table.down, _columns_of(table.row_labels), strict=True))
+    title = table.title if not table.across else f"{table.title} ({', '.join(table.shown_across)} across)"
+    down = zip(table.shown_down, _columns_of(table.shown_row_labels), strict=True)
+    lead = sum(_width([name, *labels]) for name, labels in down)
     widths = [_width([*head.split("\n"), *column]) for head, column in zip(heads, _columns_of(texts), strict=True)]
     limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
     for part in parts(widths, limit - lead):
-        rows = [[*labels, *(row[k] for k in part)] for labels, row in zip(table.row_labels, texts, strict=True)]
-        print_table((*table.down, *(heads[k] for k in part)), rows, numeric=len(part), title=title)
+        pairs = zip(table.shown_row_labels, texts, strict=True)
+        rows = [[*labels, *(row[k] for k in part)] for labels, row in pairs]
+        print_table((*table.shown_down, *(heads[k] for k in part)), rows, numeric=len(part), title=title)
     guessed = any(cell.guess is not None for row in table.cells for cell in row)
     _print_legend(table.basis, wide=table.any_wide, guess=guessed, marked=table.any_modelled, notes=table.notes)
 

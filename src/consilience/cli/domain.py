@@ -10,7 +10,7 @@ from consilience.cli.console import echo, note, print_json, print_table
 from consilience.errors import ConsilienceError, readable_count
 
 if TYPE_CHECKING:
-    from consilience.domain import Domain
+    from consilience.domain import Attribute, Domain
 
 app = typer.Typer(help="Draft, show or check a domain file.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -60,9 +60,11 @@ def show(
     rows = []
     for attribute in domain.attributes:
         counted = attribute in domain.counted
-        labels = ", ".join(attribute.labels[:6]) + (", ..." if attribute.size > 6 else "") if counted else "-"
+        labels = _first_labels(attribute) if counted else "-"
         size = f"{attribute.size:,}" if counted else "-"
-        rows.append([attribute.name, attribute.kind, labels, attribute.missing or "-", attribute.unlisted, size])
+        heading = attribute.heading
+        named = attribute.name if heading == attribute.name else f"{attribute.name}: {heading}"
+        rows.append([named, attribute.kind, labels, attribute.missing or "-", attribute.unlisted, size])
     if domain.left_to_review:
         echo(f"DRAFT: {domain.left_to_review}")
     echo(f"{domain.name}: {len(domain.attributes)} attributes, {readable_count(domain.cells)} cells")
@@ -74,6 +76,13 @@ def show(
     if domain.impossible:
         count = len(domain.impossible)
         echo(f"impossible cells: {count} {'rule' if count == 1 else 'rules'}")
+
+
+def _first_labels(attribute: "Attribute") -> str:
+    """The first values of an attribute, each with its label."""
+    words = ((value, attribute.say(value)) for value in attribute.labels[:6])
+    shown = [value if value == label else f"{value} = {label}" for value, label in words]
+    return ", ".join(shown) + (", ..." if attribute.size > 6 else "")
 
 
 @app.command(epilog="Example: consilience domain check data.domain.toml --against data.csv")

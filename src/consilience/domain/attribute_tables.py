@@ -7,6 +7,7 @@ from typing import Any
 
 from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import Declaration, suggestion
+from consilience.domain.wording import Wording
 
 MOST_BINS = 1_000_000
 """An attribute declared by from, to and step has at most this many bins."""
@@ -43,8 +44,9 @@ def attribute_from_declaration(name: str, declared: Declaration) -> Attribute:
         declared.refuse(f"kind {kind!r} is not known; {suggestion(kind, readers)}")
     attribute = readers[kind](name, declared)
     release = declared.flag("release") if "release" in declared else True
+    attribute = replace(attribute, release=release, wording=Wording.read(declared, attribute))
     declared.close()
-    return replace(attribute, release=release)
+    return attribute
 
 
 def _read_categorical(name: str, declared: Declaration) -> Attribute:

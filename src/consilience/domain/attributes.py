@@ -7,7 +7,7 @@ that a rule can name.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.declarations import format_number, is_number, label_text, suggestion
+from consilience.domain.wording import Wording
 from consilience.errors import DeclarationError
 
 DROP = -1
@@ -39,6 +40,9 @@ class Attribute:
     unlisted: str = "drop"
     release: bool = True
     """False of an attribute that is only there for its rules: nothing is measured or published of it."""
+    wording: Wording = field(default=Wording(), compare=False)
+    """How people read it: title, unit, labels of its values. It changes no count, so that attributes that differ in
+    nothing else are equal."""
 
     kind: ClassVar[str] = ""
 
@@ -91,6 +95,40 @@ class Attribute:
             raise DeclarationError(f"attribute {name!r}: 'bounds' must be two numbers, found {len(numbers)}")
         return Continuous(name, None, unlisted, bounds=(numbers[0], numbers[1]))
 
+    def worded(
+        self, *, title: str | None = None, unit: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> "Attribute":
+        """The attribute with a title, a unit and labels of its values, for people; what is None stays as it is.
+
+        >>> race = Attribute.categorical("race", ["1", "2"]).worded(title="Race", labels={"1": "White alone"})
+        >>> race.heading, race.say("1"), race.say("2")
+        ('Race', 'White alone', '2')
+        """
+        now = self.wording
+        pairs = now.labels if labels is None else tuple((str(value), str(label)) for value, label in labels.items())
+        wording = Wording(now.title if title is None else title, now.unit if unit is None else unit, pairs)
+        if pairs:
+            wording.check(self.name, self.nameable)
+        return replace(self, wording=wording)
+
+    @property
+    def heading(self) -> str:
+        """What stands above its values: the title, or else the name, with the unit."""
+        return self.wording.heading(self.name)
+
+    def say(self, value: str) -> str:
+        """The label that people read for a value; the value itself where it has none."""
+        return self.wording.by_value.get(value, value)
+
+    def value_of(self, text: str) -> str:
+        """The value that a text names: by itself, or by its label where no value is called so."""
+        return text if text in self.codes_by_label else self.wording.value_of(self.name, text)
+
+    @property
+    def nameable(self) -> tuple[str, ...]:
+        """What can be asked for by name, and so can have a label."""
+        return self.labels
+
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The label of each code, in order: the values, then what only the missing and unlisted rules name."""
@@ -111,7 +149,8 @@ class Attribute:
         found = self.codes_by_label.get(str(label))
         if found is None:
             raise DeclarationError(
-                f"attribute {self.name!r} has no value {str(label)!r}; {suggestion(str(label), self.labels)}"
+                f"attribute {self.name!r} has no value {str(label)!r}; "
+                + suggestion(str(label), (*self.labels, *self.wording.by_value.values()))
             )
         return found
 
@@ -153,7 +192,8 @@ class Attribute:
         shared: dict[str, Any] = {"kind": self.kind} | self._own_declaration()
         if self.missing is not None:
             shared["missing"] = self.missing
-        return shared | {"unlisted": self.unlisted} | ({} if self.release else {"release": False})
+        shared |= {"unlisted": self.unlisted} | ({} if self.release else {"release": False})
+        return shared | self.wording.to_declaration()
 
     def _own_declaration(self) -> dict[str, Any]:
         return {}
@@ -400,6 +440,13 @@ class Hierarchy(Attribute):
 
     def codes(self, label: str) -> tuple[int, ...]:
         return tuple(self._codes_below.get(str(label), ())) or super().codes(label)
+
+    @property
+    def nameable(self) -> tuple[str, ...]:
+        return self.nodes
+
+    def value_of(self, text: str) -> str:
+        return text if text in self._codes_below else self.wording.value_of(self.name, text)
 
     def _own_declaration(self) -> dict[str, Any]:
         return {"parents": dict(self.parents)}

@@ -19,6 +19,7 @@ from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Nume
 from consilience.domain.declarations import Declaration, is_number, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.source_format import Notation, SourceFormat
+from consilience.domain.wording import WORDS
 from consilience.errors import DeclarationError
 
 
@@ -258,8 +259,15 @@ class Domain:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the whole declaration: equal for equal domains. The order of attributes and values counts."""
-        text = json.dumps(self.to_declaration(), ensure_ascii=True)
+        """A digest of the whole declaration: equal for equal domains. The order of attributes and values counts.
+
+        Titles, units and labels are for people and are no part of it.
+        """
+        declared = self.to_declaration()
+        for table in declared["attributes"].values():
+            for key in WORDS:
+                table.pop(key, None)
+        text = json.dumps(declared, ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_declaration(self) -> dict[str, Any]:
@@ -330,7 +338,8 @@ def _refuse_invisible(domain: Domain, where: str) -> None:
     for attribute in domain.attributes:
         shown = [] if isinstance(attribute, Continuous) else attribute.labels
         parents = [parent for _, parent in attribute.parents] if isinstance(attribute, Hierarchy) else []
-        for text in (domain.name, attribute.name, *shown, *parents):
+        words = attribute.wording.title, attribute.wording.unit, *attribute.wording.by_value.values()
+        for text in (domain.name, attribute.name, *shown, *parents, *words):
             if visible(text) != text:
                 raise DeclarationError(
                     f"{where}: {text!r} holds a control character; write names and labels with letters, digits, signs "
@@ -349,7 +358,7 @@ def _read_rule(domain: Domain, declared: Declaration) -> ImpossibleCells:
         if isinstance(attribute, Numeric) and isinstance(raw, list) and raw and not isinstance(raw[0], str):
             codes.append((name, _codes_between_edges(attribute, declared.numbers(name), declared)))
         else:
-            found = [code for label in declared.labels(name) for code in attribute.codes(label)]
+            found = [code for label in declared.labels(name) for code in attribute.codes(attribute.value_of(label))]
             codes.append((name, tuple(dict.fromkeys(found))))
         if not codes[-1][1]:
             declared.refuse(f"{name!r} lists no values")

@@ -172,10 +172,21 @@ class Query:
         """The query over a domain, ready to compute; unknown attributes and values are refused here."""
         if not all(domain[name].release for name in self.attributes):
             domain.refuse_unreleased(self.attributes, f"the query {self.describe()!r}")
+        query = self.in_values(domain)
         maps = tuple(
-            factor.bind_over([domain[each] for each in factor.attributes_of(name)]) for name, factor in self.factors
+            factor.bind_over([domain[each] for each in factor.attributes_of(name)]) for name, factor in query.factors
         )
-        return BoundQuery(self, domain, Kronecker(maps))
+        return BoundQuery(query, domain, Kronecker(maps))
+
+    def in_values(self, domain: Domain) -> "Query":
+        """The same query with values in place of the labels that people gave them: what is measured and recorded."""
+        if not any(domain[name].wording.labels for name in self.attributes):
+            return self
+        pairs = (
+            (name, factor if isinstance(factor, JointFactor) else factor.in_values(domain[name]))
+            for name, factor in self.factors
+        )
+        return Query(tuple(pairs))
 
     def to_json(self) -> dict[str, Any]:
         """The query as plain data."""
@@ -354,6 +365,19 @@ class BoundQuery:
             factor.labels_over([self.domain[each] for each in factor.attributes_of(name)])
             for name, factor in self.query.factors
         )
+
+    @cached_property
+    def worded_rows(self) -> tuple[tuple[str, ...], ...]:
+        """`row_labels` in the words of titles and labels."""
+        return tuple(
+            factor.worded_over([self.domain[each] for each in factor.attributes_of(name)])
+            for name, factor in self.query.factors
+        )
+
+    @property
+    def axis_headings(self) -> tuple[str, ...]:
+        """What stands above each axis of the answers: titles with units, or names."""
+        return tuple(self.domain[name].heading if name in self.domain else name for name in self.axis_names)
 
     def label_rows(self) -> Iterator[tuple[str, ...]]:
         """The labels of each answer, in the order of the flattened answers."""

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import IO, Any
 
 import numpy as np
@@ -93,6 +94,40 @@ class AnswerTable:
     """Of means: how far each may be off because records count as the middle of their bin."""
     notes: tuple[str, ...] = ()
     """What is to be said of all answers, in sentences."""
+    headings: tuple[str, ...] = ()
+    """The title of each label column with its unit; none where they are called as in `columns`."""
+    worded: tuple[tuple[str, ...], ...] = ()
+    """`axes` in the words of the domain's labels; none where there are no such words."""
+
+    @property
+    def shown_columns(self) -> tuple[str, ...]:
+        """What people read above the columns of labels."""
+        return self.headings or self.columns
+
+    @property
+    def shown_axes(self) -> tuple[tuple[str, ...], ...]:
+        """`axes` as people read them."""
+        return self.worded or self.axes
+
+    @property
+    def shown_labels(self) -> Iterator[tuple[str, ...]]:
+        """`labels` as people read them."""
+        return itertools.product(*self.shown_axes)
+
+    @cached_property
+    def label_columns(self) -> tuple[tuple[str, int, bool], ...]:
+        """The columns of labels in files: name, axis, and whether in words; those with labels have a column more."""
+        found: list[tuple[str, int, bool]] = []
+        for axis, name in enumerate(self.columns):
+            found.append((name, axis, False))
+            if self.shown_axes[axis] != self.axes[axis]:
+                found.append((f"{name}_label", axis, True))
+        return tuple(found)
+
+    def _label_cells(self) -> Iterator[list[str]]:
+        """What stands in the columns of labels of each row of a file."""
+        for values, words in zip(self.labels, self.shown_labels, strict=True):
+            yield [words[axis] if worded else values[axis] for _, axis, worded in self.label_columns]
 
     @property
     def estimates(self) -> NDArray[np.float64]:
@@ -141,8 +176,9 @@ class AnswerTable:
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each answer as a mapping from column names to values; None where nothing was measured."""
         missing, names = self.basis.not_measured, self.basis.names
-        for i, labels in enumerate(self.labels):
-            row: dict[str, Any] = dict(zip(self.columns, labels, strict=True))
+        names_of_labels = [name for name, _, _ in self.label_columns]
+        for i, cells in enumerate(self._label_cells()):
+            row: dict[str, Any] = dict(zip(names_of_labels, cells, strict=True))
             number = int(self.numbers[i]) if self.whole else float(self.numbers[i])
             row["estimate"] = None if missing[i] else number
             if self.guess:
@@ -166,7 +202,8 @@ class AnswerTable:
 
     @property
     def header(self) -> tuple[str, ...]:
-        return (*self.columns, *self.numeric_columns, "basis", *(("note",) if self.has_notes else ()))
+        names = (name for name, _, _ in self.label_columns)
+        return (*names, *self.numeric_columns, "basis", *(("note",) if self.has_notes else ()))
 
     def to_csv(self) -> str:
         """The answers as comma-separated text, numbers in full; of simulated noise the first column says so."""
@@ -175,8 +212,9 @@ class AnswerTable:
         writer = CsvWriter(stream)
         writer.writerow([*heading(private=self.private), *self.header])
         mark = cell(private=self.private)
-        for labels, row in zip(self.labels, self.rows(), strict=True):
-            writer.writerow([*mark, *labels, *(row[name] for name in self.header[len(self.columns) :])])
+        numbers = self.header[len(self.label_columns) :]
+        for labels, row in zip(self._label_cells(), self.rows(), strict=True):
+            writer.writerow([*mark, *labels, *(row[name] for name in numbers)])
         return stream.getvalue()
 
     def to_json(self) -> str:
@@ -260,11 +298,15 @@ def answer_table(
             f"{_said(asked, divisor)}; take the interval of the same query"
         )
     bound = asked.bind(estimate.domain)
-    noisy = [each.values for each in estimate.measurements if each.query == asked] if divisor is None else []
+    noisy = [each.values for each in estimate.measurements if each.query == bound.query] if divisor is None else []
     mean = question.mean_of
     axes = tuple(
         (f"mean of {mean}",) if name == mean else labels
         for name, labels in zip(bound.axis_names, bound.row_labels, strict=True)
+    )
+    worded = tuple(
+        (f"mean of {heading}",) if name == mean else labels
+        for name, heading, labels in zip(bound.axis_names, bound.axis_headings, bound.worded_rows, strict=True)
     )
     table = AnswerTable(
         query=asked,
@@ -274,11 +316,13 @@ def answer_table(
         numbers=_answers(estimate, asked, divisor),
         noisy=noisy[0] if len(noisy) == 1 else None,
         private=estimate.private,
-        basis=estimate.basis(asked, divisor),
+        basis=estimate.basis(bound.query, divisor),
         adds_up=divisor is None and adds_up(bound),
         per=divisor,
         interval=interval,
         guess=guess,
+        headings=bound.axis_headings,
+        worded=worded,
     )
     if mean is None:
         return table

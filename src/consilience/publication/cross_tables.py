@@ -81,6 +81,28 @@ class CrossTable:
     """What the cells stand on, without the totals."""
     notes: tuple[str, ...] = ()
     """What is to be said of all answers, in sentences."""
+    headings: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """`down` and `across` as people read them; empty where that is the same."""
+    header_words: tuple[tuple[str, ...], ...] = ()
+    """`header` in the words of the domain's labels; empty where that is the same."""
+    row_words: tuple[tuple[str, ...], ...] = ()
+    """`row_labels` in the words of the domain's labels; empty where that is the same."""
+
+    @property
+    def shown_down(self) -> tuple[str, ...]:
+        return self.headings[0] or self.down
+
+    @property
+    def shown_across(self) -> tuple[str, ...]:
+        return self.headings[1] or self.across
+
+    @property
+    def shown_header(self) -> tuple[tuple[str, ...], ...]:
+        return self.header_words or self.header
+
+    @property
+    def shown_row_labels(self) -> tuple[tuple[str, ...], ...]:
+        return self.row_words or self.row_labels
 
     @property
     def whole(self) -> bool:
@@ -107,17 +129,21 @@ class CrossTable:
     def to_csv(self) -> str:
         """The table as comma-separated text: numbers in full, but cells with intervals as they are printed.
 
-        Cells that are not measured are marked as they are in print. Of simulated noise the first column says so.
+        Cells that are not measured are marked as they are in print. Of simulated noise the first column says so. What
+        has labels in words has a line or column more for them, after that of its values.
         """
         stream = io.StringIO()
         writer = CsvWriter(stream)
-        for place, labels in enumerate(self.header):
-            last = place == len(self.header) - 1
-            writer.writerow([*heading(private=self.private), *(name if last else "" for name in self.down), *labels])
+        down = (*self.down, *(f"{name}_label" for name in self.down if self.row_words))
+        lines = [*self.header, *self.header_words]
+        for place, labels in enumerate(lines):
+            last = place == len(lines) - 1
+            writer.writerow([*heading(private=self.private), *(name if last else "" for name in down), *labels])
         numbers = [[_in_full(cell, whole=self.whole) for cell in row] for row in self.cells]
         body = numbers if self.interval is None else self.texts()
-        for labels, row in zip(self.row_labels, body, strict=True):
-            writer.writerow([*cell(private=self.private), *labels, *row])
+        words = self.row_words or ((),) * len(self.row_labels)
+        for labels, more, row in zip(self.row_labels, words, body, strict=True):
+            writer.writerow([*cell(private=self.private), *labels, *more, *row])
         return stream.getvalue()
 
     def to_json(self) -> str:
@@ -130,6 +156,7 @@ class CrossTable:
             "across": list(self.across),
             "header": [list(labels) for labels in self.header],
             "row_labels": [list(labels) for labels in self.row_labels],
+            **self._in_words(),
             "total_row": self.total_row,
             "total_column": self.total_column,
             **described_basis(self.basis),
@@ -138,6 +165,17 @@ class CrossTable:
             "cells": cells,
         }
         return json.dumps(document, indent=2, ensure_ascii=False)
+
+    def _in_words(self) -> dict[str, Any]:
+        """Titles and labels by name, where there are any."""
+        words: dict[str, Any] = {}
+        if (self.shown_down, self.shown_across) != (self.down, self.across):
+            words |= {"down_headings": list(self.shown_down), "across_headings": list(self.shown_across)}
+        if self.header_words:
+            words["header_words"] = [list(labels) for labels in self.header_words]
+        if self.row_words:
+            words["row_words"] = [list(labels) for labels in self.row_words]
+        return words
 
 
 def cross_table(
@@ -154,7 +192,8 @@ def cross_table(
     by_query = {each.query: each for each in margins}
     inner = _Block.of(table, down, across)
     total_column, total_row = table.adds_up and bool(across), table.adds_up and bool(down)
-    rows, row_labels = inner.rows(), _combined(table, down)
+    rows, row_labels = inner.rows(), _combined(table.axes, down)
+    row_words = _combined(table.shown_axes, down)
     if total_column:
         sums = inner.summed(1, by_query.get(without(table, across)), table, down)
         rows = [[*row, *more] for row, more in zip(rows, sums.rows(), strict=True)]
@@ -165,11 +204,13 @@ def cross_table(
             last += inner.summed(0, None, table, ()).summed(1, by_query.get(without(table, free)), table, ()).rows()[0]
         rows.append(last)
         row_labels.append((TOTAL, *[""] * (len(down) - 1)))
+        row_words.append(row_labels[-1])
+    header, header_words = (_header(table, axes, across, total=total_column) for axes in (table.axes, table.shown_axes))
     return CrossTable(
         title=table.title,
         down=tuple(table.columns[axis] for axis in down),
         across=tuple(table.columns[axis] for axis in across),
-        header=_header(table, across, total=total_column),
+        header=header,
         row_labels=tuple(row_labels),
         cells=tuple(tuple(row) for row in rows),
         total_row=total_row,
@@ -179,6 +220,12 @@ def cross_table(
         interval=None if table.interval is None else described_interval(table.interval),
         basis=table.basis,
         notes=table.notes,
+        headings=(
+            tuple(table.shown_columns[axis] for axis in down),
+            tuple(table.shown_columns[axis] for axis in across),
+        ),
+        header_words=() if header_words == header else header_words,
+        row_words=() if row_words == row_labels else tuple(row_words),
     )
 
 
@@ -277,15 +324,17 @@ class _Block:
         return Cell(number, low, high, bool(self.wide[i, j]), basis)
 
 
-def _combined(table: AnswerTable, axes: Sequence[int]) -> list[tuple[str, ...]]:
+def _combined(labels: Sequence[tuple[str, ...]], axes: Sequence[int]) -> list[tuple[str, ...]]:
     """The labels of every combination of values, the last attribute varying fastest."""
-    return list(itertools.product(*(table.axes[axis] for axis in axes)))
+    return list(itertools.product(*(labels[axis] for axis in axes)))
 
 
-def _header(table: AnswerTable, across: Sequence[int], *, total: bool) -> tuple[tuple[str, ...], ...]:
+def _header(
+    table: AnswerTable, labels_of: Sequence[tuple[str, ...]], across: Sequence[int], *, total: bool
+) -> tuple[tuple[str, ...], ...]:
     if not across:
         return (("count" if table.per is None else "ratio" if table.question.mean_of is None else "mean",),)
-    by_row = zip(*_combined(table, across), strict=True)
+    by_row = zip(*_combined(labels_of, across), strict=True)
     return tuple((*labels, *([TOTAL if place == 0 else ""] * total)) for place, labels in enumerate(by_row))
 
 

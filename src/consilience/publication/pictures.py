@@ -36,7 +36,7 @@ def draw_margin(margin: Margin, number: int, *, level: float, private: bool) -> 
     return picture(
         chart,
         name=f"margin-{number:02d}",
-        title=str(margin.attribute),
+        title=margin.heading,
         subtitle=counts + bars,
         description=_margin_words(margin, len(shown)),
         private=private,
@@ -75,7 +75,7 @@ def _margin_words(margin: Margin, shown: int) -> str:
     """The picture in words: how many values, the largest and the smallest."""
     most, least = int(np.nanargmax(margin.estimates)), int(np.nanargmin(margin.estimates))
     known = len(margin.labels) - int(margin.basis.not_measured.sum())
-    words = f"Estimated counts of the {known} values of {margin.attribute}. "
+    words = f"Estimated counts of the {known} values of {margin.heading}. "
     if margin.basis.modelled.any():
         words += f"{int(margin.basis.modelled.sum())} of them are modelled, not measured. "
     if known < len(margin.labels):

@@ -173,10 +173,13 @@ class Margin:
     attribute: str | None
     kind: str
     labels: tuple[str, ...]
+    """The values as people read them."""
     estimates: Floats
     """Not a number where nothing was measured."""
     interval: Interval | None
     basis: Basis
+    heading: str = "total"
+    """The attribute's title with its unit, or its name."""
 
     @property
     def uncertain(self) -> NDArray[np.bool_]:
@@ -299,4 +302,5 @@ def _margin(estimate: Estimate, name: str | None, interval: Interval | None) -> 
     if name is None:
         return Margin(None, "total", ("all records",), counts, interval, basis)
     attribute = estimate.domain[name]
-    return Margin(name, attribute.kind, attribute.labels, counts, interval, basis)
+    labels = tuple(attribute.say(label) for label in attribute.labels)
+    return Margin(name, attribute.kind, labels, counts, interval, basis, attribute.heading)

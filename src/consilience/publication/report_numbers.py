@@ -126,7 +126,7 @@ MODELLED = (
 def _margin(margin: Margin, drawn: Picture | None, level: str) -> Markup:
     """The picture and the table of one attribute; words alone where nothing was measured."""
     missing = margin.basis.explain()
-    why = paragraphs(f"{margin.attribute}: {missing}.", class_="note") if missing else None
+    why = paragraphs(f"{margin.heading}: {missing}.", class_="note") if missing else None
     if margin.basis.not_measured.all():
         return element("figure", why)
     return figure(drawn, why, folded("The same as a table", _margin_table(margin, level)))
@@ -143,7 +143,7 @@ def _margin_table(margin: Margin, level: str) -> Markup:
             row.append("–" if math.isnan(low) else f"{count(low)} – {count(high)}")
         row += [margin.basis.names[i], *(["† wide" if margin.uncertain[i] else ""] if flagged else [])]
         rows.append(row)
-    name = margin.attribute or "total"
+    name = margin.heading
     bars = [f"{level} interval"] if margin.interval is not None else []
     header = [name, "estimate", *bars, "basis", *(["note"] if flagged else [])]
     more = len(margin.labels) - len(rows)

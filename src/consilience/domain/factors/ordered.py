@@ -28,6 +28,9 @@ class Prefix(Factor):
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return tuple(f"up to {label}" for label in attribute.labels)
 
+    def worded_rows(self, attribute: Attribute) -> tuple[str, ...]:
+        return tuple(f"up to {attribute.say(label)}" for label in attribute.labels)
+
 
 @dataclass(frozen=True)
 class AllRanges(Factor):
@@ -39,8 +42,13 @@ class AllRanges(Factor):
         return AllRangesMap(attribute.size)
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
-        first, last = AllRangesMap(attribute.size).ends
-        labels = attribute.labels
+        return self._named(attribute.labels)
+
+    def worded_rows(self, attribute: Attribute) -> tuple[str, ...]:
+        return self._named(tuple(attribute.say(label) for label in attribute.labels))
+
+    def _named(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        first, last = AllRangesMap(len(labels)).ends
         return tuple(labels[i] if i == j else f"{labels[i]} to {labels[j]}" for i, j in zip(first, last, strict=True))
 
 

@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Hierarchy
 from consilience.domain.declarations import Declaration, is_number, spell, spell_attribute, spell_end
+from consilience.domain.wording import Wording
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, SumMap
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What every factor is.
+
+
+NO_WORDS = Wording()
 
 
 class Factor(ABC):
@@ -47,6 +51,19 @@ class Factor(ABC):
     def labels_over(self, attributes: Sequence[Attribute]) -> tuple[str, ...]:
         """What each row of `bind_over` answers."""
         return self.row_labels(attributes[0])
+
+    def worded_over(self, attributes: Sequence[Attribute]) -> tuple[str, ...]:
+        """What each row of `bind_over` answers, in the words of the attributes' titles and labels."""
+        plain = len(attributes) > 1 or attributes[0].wording == NO_WORDS
+        return self.labels_over(attributes) if plain else self.worded_rows(attributes[0])
+
+    def worded_rows(self, attribute: Attribute) -> tuple[str, ...]:
+        """`row_labels` in the words of the attribute's title and labels."""
+        return tuple(attribute.say(label) for label in self.row_labels(attribute))
+
+    def in_values(self, attribute: Attribute) -> "Factor":
+        """The factor with values in place of labels that people gave them."""
+        return self
 
     def on_lattice(self, bits: int) -> "Factor | None":
         """The factor rounded to the lattice 2^−bits, for kinds that round themselves; None for the others."""
@@ -123,6 +140,9 @@ class Value(Factor):
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return (self.label,)
 
+    def in_values(self, attribute: Attribute) -> Factor:
+        return Value(attribute.value_of(self.label))
+
     def describe(self, name: str) -> str:
         return f"{spell_attribute(name)}={spell(self.label)}"
 
@@ -150,6 +170,12 @@ class Subset(Factor):
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return ("|".join(self.labels),)
+
+    def worded_rows(self, attribute: Attribute) -> tuple[str, ...]:
+        return ("|".join(attribute.say(label) for label in self.labels),)
+
+    def in_values(self, attribute: Attribute) -> Factor:
+        return Subset(tuple(attribute.value_of(label) for label in self.labels))
 
     def describe(self, name: str) -> str:
         labels = [spell(label) for label in self.labels]
@@ -179,6 +205,14 @@ class Range(Factor):
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return (f"{self.low or ''}..{self.high or ''}",)
+
+    def worded_rows(self, attribute: Attribute) -> tuple[str, ...]:
+        low, high = ("" if end is None else attribute.say(end) for end in (self.low, self.high))
+        return (f"{low}..{high}",)
+
+    def in_values(self, attribute: Attribute) -> Factor:
+        low, high = (None if end is None else attribute.value_of(end) for end in (self.low, self.high))
+        return Range(low, high)
 
     def describe(self, name: str) -> str:
         return f"{spell_attribute(name)}={spell_end(self.low)}..{spell_end(self.high)}"
@@ -234,6 +268,13 @@ class Buckets(Factor):
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return tuple(name for name, _ in self.groups)
 
+    def worded_rows(self, attribute: Attribute) -> tuple[str, ...]:
+        return self.row_labels(attribute)
+
+    def in_values(self, attribute: Attribute) -> Factor:
+        groups = ((name, tuple(attribute.value_of(label) for label in labels)) for name, labels in self.groups)
+        return Buckets(tuple(groups))
+
     def to_json(self) -> dict[str, Any]:
         return {"groups": [{"name": name, "labels": list(labels)} for name, labels in self.groups]}
 
@@ -262,6 +303,9 @@ class Mean(Factor):
 
     def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
         return (f"sum of {attribute.name}",)
+
+    def worded_rows(self, attribute: Attribute) -> tuple[str, ...]:
+        return (f"sum of {attribute.heading}",)
 
 
 @dataclass(frozen=True)
