@@ -14,7 +14,7 @@ disjoint cells share one price that way: parallel composition needs no rule of i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -26,6 +26,7 @@ from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, SumMap
 
 Neighbours = Literal["add-remove", "replace-one"]
+Names = tuple[str, ...]
 
 LARGEST_ENUMERATION = 2_000_000
 """Up to this many numbers are enumerated to find an exact sensitivity; beyond it a bound is given."""
@@ -85,17 +86,16 @@ def _largest_column(queries: Sequence[BoundQuery], norm: int, weights: Sequence[
 
     Only cells whose norms no other cell exceeds in every query matter, attribute by attribute.
     """
-    powers = [weight**norm for weight in weights]
-    groups = _groups(queries)
-    too_many = any(
-        math.prod(queries[0].domain.sizes(group)) > LARGEST_ENUMERATION for group in groups if len(group) > 1
-    )
-    profiles = [] if too_many else [_undominated(_norm_profile(queries, group, norm)) for group in groups]
+    powers, varying = _told_apart(queries, norm, weights)
+    groups = _groups([list(norms) for norms in varying])
+    sizes = {name: queries[0].domain[name].size for group in groups for name in group}
+    too_many = any(math.prod(sizes[name] for name in group) > LARGEST_ENUMERATION for group in groups if len(group) > 1)
+    profiles = [] if too_many else [_undominated(_norm_profile(varying, group, sizes)) for group in groups]
     combinations = math.prod(profile.shape[1] for profile in profiles)
     if too_many or combinations * len(queries) > LARGEST_ENUMERATION:
         bound = sum(
-            power * math.prod(float(each.max()) for each in query.operator.column_norms(norm))
-            for query, power in zip(queries, powers, strict=True)
+            power * math.prod(float(each.max()) for each in norms.values())
+            for norms, power in zip(varying, powers, strict=True)
         )
         return Sensitivity(_root(bound, norm), False)
     sums = np.array(powers)[:, None]
@@ -104,30 +104,53 @@ def _largest_column(queries: Sequence[BoundQuery], norm: int, weights: Sequence[
     return Sensitivity(_root(float(sums.sum(axis=0).max()), norm), True)
 
 
-def _groups(queries: Sequence[BoundQuery]) -> list[tuple[str, ...]]:
-    """The attributes of the queries, those in one group that joint factors tie to each other."""
-    group_of: dict[str, tuple[str, ...]] = {}
-    for names in (names for query in queries for names in query.groups):
+def _told_apart(
+    queries: Sequence[BoundQuery], norm: int, weights: Sequence[float]
+) -> tuple[list[float], list[dict[Names, NDArray[np.float64]]]]:
+    """What each query counts for in every cell alike, and the norms of those factors whose columns differ.
+
+    The columns of identities and totals all have the same norm, so that any number of marginals takes time in
+    proportion to their attributes.
+    """
+    powers, varying = [], []
+    for query, weight in zip(queries, weights, strict=True):
+        power, differing = weight**norm, {}
+        for names, each in zip(query.groups, query.maps, strict=True):
+            norms = each.column_norms(norm)
+            if norms.min() == norms.max():
+                power *= float(norms[0])
+            else:
+                differing[names] = norms
+        powers.append(power)
+        varying.append(differing)
+    return powers, varying
+
+
+def _groups(joint: Iterable[Sequence[Names]]) -> list[Names]:
+    """The attributes of all factors, those in one group that joint factors tie to each other."""
+    group_of: dict[str, Names] = {}
+    for names in (names for each in joint for names in each):
         tied = tuple(dict.fromkeys(each for name in names for each in group_of.get(name, (name,))))
         group_of |= dict.fromkeys(tied, tied)
     return list(dict.fromkeys(group_of.values()))
 
 
-def _norm_profile(queries: Sequence[BoundQuery], group: Sequence[str], norm: int) -> NDArray[np.float64]:
+def _norm_profile(
+    varying: Sequence[Mapping[Names, NDArray[np.float64]]], group: Names, sizes: Mapping[str, int]
+) -> NDArray[np.float64]:
     """For each query (rows) and combination of the group's codes (columns) the norm of what the query has of it.
 
     1 where the query sums over the group.
     """
-    sizes = queries[0].domain.sizes(group)
-    rows = np.ones((len(queries), *sizes))
-    for row, query in zip(rows, queries, strict=True):
-        for names, each in zip(query.groups, query.maps, strict=True):
+    rows = np.ones((len(varying), *(sizes[name] for name in group)))
+    for row, norms in zip(rows, varying, strict=True):
+        for names, each in norms.items():
             if names[0] in group:
-                own = each.column_norms(norm).reshape(query.domain.sizes(names))
+                own = each.reshape([sizes[name] for name in names])
                 kept = [name for name in group if name in names]
-                spread = [size if name in names else 1 for name, size in zip(group, sizes, strict=True)]
+                spread = [sizes[name] if name in names else 1 for name in group]
                 row *= own.transpose([names.index(name) for name in kept]).reshape(spread)
-    return rows.reshape(len(queries), -1)
+    return rows.reshape(len(varying), -1)
 
 
 def _undominated(profile: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -177,7 +178,7 @@ class Measurement:
                 "one of the two is wrong"
             )
 
-    @property
+    @cached_property
     def name(self) -> str:
         """What messages call the measurement: its id, or else what it asks."""
         return repr(self.id or self.asks)
