@@ -22,9 +22,9 @@ from consilience.iterates.chain import ChainProblem, ChainSettings, run_chains
 from consilience.iterates.chain_kernels import OWN
 from consilience.iterates.clustering import initial_centroids
 from consilience.iterates.problems import NoisyGradients, NoisyRounds, cluster_problem, logistic_problem
-from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.own_statistics import RecordFunction
 from consilience.kernels.regions import Region, RegionKind, lattice_points
+from consilience.privacy.cluster_statistics import cluster_sums
 
 STEPS = 30_000
 LARGEST_S1_SECONDS = 0.5

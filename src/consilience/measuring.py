@@ -18,8 +18,7 @@ from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.gate import PricingGate, Progress, zero_measurement
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, run_charged, run_simulated
-from consilience.privacy.pricing import Price
-from consilience.privacy.record_statistics import StatisticsPrice
+from consilience.privacy.pricing import Price, StatisticsPrice
 from consilience.source import Source
 
 

@@ -26,13 +26,15 @@ from consilience.measurements.measurement import Measurement, checksum
 from consilience.privacy.budgets import Budget
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule
-from consilience.privacy.pricing import Price, PricedQuery, price_queries
-from consilience.privacy.record_statistics import (
+from consilience.privacy.pricing import (
     CANNOT_SUM,
+    Price,
+    PricedQuery,
     PricedStatistic,
     RecordStatistic,
     StatisticsPrice,
     exact_sums,
+    price_queries,
     price_statistics,
 )
 from consilience.privacy.reservations import Reservation, RunAccount

@@ -17,7 +17,7 @@ from consilience.measuring import measure
 from consilience.plans import OwnRounds
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.own_statistic import OwnStatistic, own_statistics
+from consilience.privacy.model_statistics import OwnStatistic, own_statistics
 from consilience.source import open_table
 
 DOMAIN = Domain("plane", (Attribute.continuous("x", (0, 10)), Attribute.continuous("y", (-1, 1))))

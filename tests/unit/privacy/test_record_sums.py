@@ -20,8 +20,7 @@ from consilience.privacy.cluster_statistics import cluster_statistics
 from consilience.privacy.gate import DataGate, PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
-from consilience.privacy.pricing import ROUNDING_MARGIN
-from consilience.privacy.record_statistics import price_statistics
+from consilience.privacy.pricing import ROUNDING_MARGIN, price_statistics
 from consilience.source import open_table
 
 DOMAIN = Domain("plane", (Attribute.continuous("x", (-1, 1)), Attribute.continuous("y", (-1, 1), unlisted="drop")))
