@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
 from consilience.estimators.base import check_choice, check_whole
-from consilience.kernels.own_statistics import RecordFunction, code_digest
+from consilience.kernels.record_functions import RecordFunction, code_digest
 from consilience.kernels.regions import REGION_KINDS, RegionKind
 from consilience.plans.base import DescribedPlan, check_share
 from consilience.plans.kmeans import KMeans, asked_names

@@ -14,8 +14,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
-from consilience.kernels.logistic_gradients import gradient_sums
-from consilience.kernels.own_statistics import RecordFunction, own_sums
+from consilience.kernels.record_functions import RecordFunction, gradient_sums, own_sums
 from consilience.kernels.regions import LATTICE_BITS, Bounds, Region, RegionKind, lattice_points
 from consilience.privacy.cluster_statistics import CHUNK, declared_bounds, refuse_other_bounds
 from consilience.privacy.scores import RecordScore
@@ -29,7 +28,7 @@ from consilience.privacy.scores import RecordScore
 #
 #     to the count      1
 #     to the gradient   φ(x, y; θ), the gradient of its logistic loss, clipped to the norm C
-#                       (kernels/logistic_gradients.py).
+#                       (kernels/record_functions.py).
 #
 # φ = −s y (x, 1) with 0 ≤ s ≤ 1, so that its L1 norm is at most R₁ + 1 and its L2 norm at most √(R₂² + 1), R the
 # largest norms in the region. Clipping bounds the one norm by C, and through ‖·‖₂ ≤ ‖·‖₁ ≤ √(d + 1) ‖·‖₂ the other.
@@ -331,7 +330,7 @@ def _add_logistic(
 # A statistic of a record that a user wrote: how many records there are, or the sum of its values over them.
 #
 # A record becomes a point x of the region on the lattice (kernels/regions.py) and adds φ(x, θ), as the user's function
-# has it, clipped to the norm C and cut toward zero to the lattice (kernels/own_statistics.py). Whatever the function
+# has it, clipped to the norm C and cut toward zero to the lattice (kernels/record_functions.py). Whatever the function
 # does, one record adds at most C in that norm. *Adding or removing* a record moves the sum by ‖φ‖ ≤ C, *replacing* one
 # by ‖φ‖ + ‖φ'‖ ≤ 2C; ‖·‖₂ ≤ ‖·‖₁ ≤ √size ‖·‖₂ bounds the other norm. The count moves by 1 either way: a new record may
 # be one that the declaration drops. A record for which the function raises, or gives what is no number, adds zeros.

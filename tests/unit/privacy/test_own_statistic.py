@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
-from consilience.kernels.own_statistics import RecordFunction, code_digest
+from consilience.kernels.record_functions import RecordFunction, code_digest
 from consilience.measuring import measure
 from consilience.plans import OwnRounds
 from consilience.privacy.budgets import budget
