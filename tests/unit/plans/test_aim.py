@@ -14,7 +14,7 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measuring import PricingGate, measure
 from consilience.plans.aim import Aim
-from consilience.plans.running_estimates import RunningEstimate
+from consilience.plans.answering import RunningEstimate
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
