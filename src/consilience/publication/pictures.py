@@ -17,6 +17,8 @@ WIDTH = 215
 LABELS = 125
 """Pixels for labels beside a picture; what is longer is cut short there, and stands in full in the table."""
 MOST_BARS = 24
+MOST_PERIODS = 12
+"""More dates than these are a curve over time."""
 MOST_MOVED = 40
 NUMBERS_UP_TO = 12
 """Heat maps of more attributes than these have no numbers in their cells."""
@@ -26,7 +28,7 @@ def draw_margin(margin: Margin, number: int, *, level: float, private: bool) -> 
     """The counts of one attribute's values with their error bars."""
     rows = _margin_rows(margin)
     shown = rows if len(rows) <= MOST_BARS else _thinned(margin, rows)
-    many = len(rows) > MOST_BARS and margin.kind == "numeric"
+    many = len(rows) > {"numeric": MOST_BARS, "date": MOST_PERIODS}.get(margin.kind, len(rows))
     chart = _curve(shown) if many else _bars(shown)
     bars = f" with {100 * level:g} % intervals" if margin.interval is not None else ""
     counts = "estimated counts" if len(shown) == len(rows) else f"the {len(shown)} largest counts"
@@ -64,8 +66,8 @@ def _margin_rows(margin: Margin) -> list[dict[str, Any]]:
 
 
 def _thinned(margin: Margin, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All bins of a numeric attribute, which become a curve; of others the values with the largest counts."""
-    if margin.kind == "numeric":
+    """All bins of numbers and dates, which become a curve; of others the values with the largest counts."""
+    if margin.kind in ("numeric", "date"):
         return rows
     kept = set(np.argsort(-margin.estimates, kind="stable")[:MOST_BARS].tolist())  # what is no number comes last
     return [row for row in rows if row["place"] in kept]
