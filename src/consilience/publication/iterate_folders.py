@@ -13,13 +13,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from consilience.domain.files import folder_in_place_of
 from consilience.errors import FileFormatError
 from consilience.estimators.clusters import ClusterEstimate, ClusterInterval
 from consilience.estimators.iterates import SavedIterates
 from consilience.estimators.logistic import RegressionEstimate
 from consilience.measurements import MeasurementSet
 from consilience.publication.answers import CsvWriter, cell, heading
+from consilience.publication.bundle import folder_in_place_of
 from consilience.publication.report_page import BLUE, GREEN, GREY, ORANGE, PINK, altair, finished
 
 Saved = TypeVar("Saved", bound=SavedIterates)
