@@ -251,7 +251,7 @@ def intervals(
     progress: Progress | None = None,
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
-    asked = [as_question(each, per) for each in queries]
+    asked = [as_question(each, per).over(estimate.domain) for each in queries]
     check_level(level)
     check_refits(refits)
     for each in asked:
