@@ -7,8 +7,7 @@ from typing import Any
 
 from consilience.domain.attributes import Attribute
 from consilience.domain.dates import Date
-from consilience.domain.declarations import Declaration, suggestion
-from consilience.domain.wording import Wording
+from consilience.domain.declarations import Declaration, Wording, suggestion
 
 MOST_BINS = 1_000_000
 """An attribute declared by from, to and step has at most this many bins."""

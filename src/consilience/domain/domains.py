@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from consilience.domain.attribute_tables import attributes_from_declarations
 from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Numeric
-from consilience.domain.declarations import Declaration, is_number, suggestion, visible
+from consilience.domain.declarations import WORDS, Declaration, is_number, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.source_format import Notation, SourceFormat
-from consilience.domain.wording import WORDS
 from consilience.errors import DeclarationError
 
 
