@@ -73,8 +73,10 @@ def show(
         echo(f"source: {key} = {value!r}")
     for line in domain.public.describe():
         echo(f"public fact: {line}")
-    if domain.impossible:
-        count = len(domain.impossible)
+    for text in domain.constraints:
+        echo(f"constraint: {text}")
+    count = sum(not rule.because for rule in domain.impossible)
+    if count:
         echo(f"impossible cells: {count} {'rule' if count == 1 else 'rules'}")
 
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from consilience.domain.attribute_tables import attributes_from_declarations
 from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Numeric
-from consilience.domain.declarations import WORDS, Declaration, is_number, suggestion, visible
+from consilience.domain.constraints import impossible_products, refuse_contradiction
+from consilience.domain.declarations import WORDS, Declaration, is_number, quoted, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.source_format import Notation, SourceFormat
 from consilience.errors import DeclarationError
@@ -27,6 +28,8 @@ class ImpossibleCells:
     """Cells that cannot occur: those whose value is among `codes` for every attribute named."""
 
     codes: tuple[tuple[str, tuple[int, ...]], ...]
+    because: str = ""
+    """The constraint that says so."""
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -76,6 +79,8 @@ class Domain:
     """The attributes of a draft that nobody has gone through yet."""
     source_format: SourceFormat = field(default_factory=SourceFormat)
     """How the source writes its values: encoding, delimiter, marks of numbers, texts for missing values."""
+    constraints: tuple[str, ...] = ()
+    """Sentences that are true of every record; what they forbid is among `impossible`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -90,6 +95,7 @@ class Domain:
         for attribute in self.attributes:
             if isinstance(attribute, Hierarchy):
                 self._check_levels(attribute)
+        self._add_constraints()
         for rule in self.impossible:
             self._check_rule(rule)
         _check_public_facts(self)
@@ -116,6 +122,17 @@ class Domain:
                     f"attribute {attribute.name!r}: {both[0]!r} is one of its values, and missing_tokens says that it "
                     "stands for a missing one; take it out of one of them, or give the attribute its own missing_tokens"
                 )
+
+    def _add_constraints(self) -> None:
+        """Add the cells that the constraints forbid, where they are not there already, and refuse a contradiction."""
+        known = {rule.because for rule in self.impossible}
+        new = [text for text in dict.fromkeys(self.constraints) if text not in known]
+        cells = {each.name: each for each in self.attributes if not isinstance(each, Continuous)}
+        found = [ImpossibleCells(codes, text) for text in new for codes in impossible_products(text, cells)]
+        object.__setattr__(self, "constraints", tuple(dict.fromkeys(self.constraints)))
+        object.__setattr__(self, "impossible", (*self.impossible, *found))
+        if found:
+            refuse_contradiction(self.name, {name: each.size for name, each in cells.items()}, self.impossible)
 
     def _check_rule(self, rule: ImpossibleCells) -> None:
         if not rule.codes:
@@ -240,7 +257,10 @@ class Domain:
         facts = PublicFacts(self.public.total, margins)
         own = tuple((name, notation) for name, notation in self.source_format.by_attribute if name in kept)
         how = replace(self.source_format, by_attribute=own)
-        return Domain(self.name, tuple(self[name] for name in kept), rules, facts, self.draft, unreviewed, how)
+        said = {rule.because for rule in rules}
+        constraints = tuple(text for text in self.constraints if text in said)
+        attributes = tuple(self[name] for name in kept)
+        return Domain(self.name, attributes, rules, facts, self.draft, unreviewed, how, constraints)
 
     def read_as(
         self,
@@ -293,8 +313,11 @@ class Domain:
         how = self.source_format.to_declaration()
         if how:
             declared["source"] = how
-        if self.impossible:
-            declared["impossible"] = [self._declare_rule(rule) for rule in self.impossible]
+        if self.constraints:
+            declared["constraints"] = list(self.constraints)
+        rules = [self._declare_rule(rule) for rule in self.impossible if not rule.because]
+        if rules:
+            declared["impossible"] = rules
         if self.public:
             declared["public"] = _declare_facts(self.public)
         return declared
@@ -317,8 +340,11 @@ class Domain:
         rules = declared.tables("impossible") if "impossible" in declared else ()
         impossible = tuple(_read_rule(bare, rule) for rule in rules)
         public = _read_facts(declared.table("public")) if "public" in declared else PublicFacts()
+        constraints = list(declared.texts("constraints")) if "constraints" in declared else []
+        for table in declared.tables("determined") if "determined" in declared else ():
+            constraints += _determined(table)
         declared.close()
-        return Domain(name, attributes, impossible, public, draft, unreviewed, how)
+        return Domain(name, attributes, impossible, public, draft, unreviewed, how, tuple(constraints))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":
@@ -373,6 +399,18 @@ def _read_rule(domain: Domain, declared: Declaration) -> ImpossibleCells:
         if not codes[-1][1]:
             declared.refuse(f"{name!r} lists no values")
     return ImpossibleCells(tuple(codes))
+
+
+def _determined(declared: Declaration) -> Iterator[str]:
+    """One `[[determined]]` table as constraints: for each value of one attribute the value of another."""
+    attribute, by, values = declared.text("attribute"), declared.text("by"), declared.table("values")
+    from_value: dict[str, list[str]] = {}
+    for value in values.keys():
+        from_value.setdefault(values.label(value), []).append(value)
+    declared.close()
+    for value, given in from_value.items():
+        listed = ", ".join(map(quoted, given))
+        yield f"if {quoted(by)} in ({listed}) then {quoted(attribute)}={quoted(value)}"
 
 
 def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: Declaration) -> tuple[int, ...]:
