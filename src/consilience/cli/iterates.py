@@ -9,7 +9,7 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import listen, note, progress
-from consilience.cli.measure import before_charge, show_preview
+from consilience.cli.release import before_charge, show_preview
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,6 +19,7 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Categorical, Continuous, Numeric
+from consilience.domain.dates import Date
 from consilience.domain.domains import Domain
 from consilience.domain.source_format import Notation
 from consilience.source.coding import LabelCoder, coder_of
@@ -101,7 +102,11 @@ class ColumnFit:
                 self.complete = False
 
     def _add_labels(self, values: Any, absent: NDArray[np.bool_]) -> None:
-        known = LabelCoder(Categorical(self.attribute.name, "drop", "drop", values=self.attribute.labels))
+        known = (
+            coder_of(replace(self.attribute, missing="drop", unlisted="drop"))
+            if isinstance(self.attribute, Date)
+            else LabelCoder(Categorical(self.attribute.name, "drop", "drop", values=self.attribute.labels))
+        )
         codes = known.codes(values)
         odd = (codes == known.size) & ~absent
         self.unlisted += int(odd.sum())

@@ -88,11 +88,23 @@ class Domain:
             if name in seen:
                 raise DeclarationError(f"domain {self.name!r} declares the attribute {name!r} twice; keep one")
             seen.add(name)
+        for attribute in self.attributes:
+            if isinstance(attribute, Hierarchy):
+                self._check_levels(attribute)
         for rule in self.impossible:
             self._check_rule(rule)
         _check_public_facts(self)
         object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
         self._check_tokens()
+
+    def _check_levels(self, attribute: Hierarchy) -> None:
+        """Refuse a level that is called as an attribute is; the values themselves may be called as their own is."""
+        for level in attribute.level_names:
+            if level in self and (level, level) != (attribute.name, attribute.level_names[-1]):
+                raise DeclarationError(
+                    f"domain {self.name!r}: {level!r} is an attribute, and a level of {attribute.name!r}; call one of "
+                    "them by another name"
+                )
 
     def _check_tokens(self) -> None:
         """Refuse texts that mean both a value and no value, and a notation of no attribute."""
@@ -137,9 +149,8 @@ class Domain:
     def __getitem__(self, name: str) -> Attribute:
         found = self._by_name.get(name)
         if found is None:
-            raise DeclarationError(
-                f"domain {self.name!r} has no attribute {name!r}; {suggestion(str(name), self.names)}"
-            )
+            known = (*self.names, *(level for each in self.attributes for level in each.levels))
+            raise DeclarationError(f"domain {self.name!r} has no attribute {name!r}; {suggestion(str(name), known)}")
         return found
 
     def __contains__(self, name: object) -> bool:

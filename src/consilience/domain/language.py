@@ -2,7 +2,8 @@
 
     query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
     terms      =  term {("and" | ",") term}
-    term       =  attribute  |  function "(" attribute ["," number] ["," "level" number] ")"
+    term       =  attribute  |  level  |  function "(" attribute ["," number] ["," "level" number] ")"
+               |  level "(" attribute ")"
     function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "mean" | "moments" | "total"
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
                |  attribute "in" "(" value {"," value} ")"  |  attribute ">=" low  |  attribute "<=" high
@@ -16,17 +17,18 @@ per another.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from consilience.domain.declarations import HEADS, KEYWORDS, suggestion
+from consilience.domain.declarations import HEADS, KEYWORDS
 from consilience.domain.factors import (
     AllRanges,
     Equal,
     Factor,
     Haar,
     Identity,
+    Level,
     Mean,
     Moments,
     Prefix,
@@ -57,7 +59,7 @@ class _Function:
     takes_level: bool = False
 
 
-_FUNCTIONS = {
+FUNCTIONS = {
     "prefix": _Function(lambda _, __: Prefix()),
     "ranges": _Function(lambda _, __: AllRanges()),
     "haar": _Function(lambda _, __: Haar()),
@@ -92,6 +94,20 @@ def parse(text: str) -> Parsed:
     True
     """
     return _Parser(text).parsed()
+
+
+def together(factors: Sequence[tuple[str, Factor]]) -> tuple[tuple[str, Factor], ...]:
+    """The factors, with a condition on an attribute and the rows of that attribute as one: its rows where it holds."""
+    rows = {name: factor for name, factor in factors if isinstance(factor, Identity | Level)}
+    picks = {name: factor for name, factor in factors if factor.is_condition and name in rows}
+    found: list[tuple[str, Factor]] = []
+    for name, factor in factors:
+        if name in picks and factor == rows[name]:
+            level, within = (factor.level, factor.within) if isinstance(factor, Level) else (None, None)
+            found.append((name, Level(level, picks[name]) if within is None else factor))
+        elif factor != picks.get(name):
+            found.append((name, factor))
+    return tuple(found)
 
 
 class _Parser:
@@ -158,13 +174,13 @@ class _Parser:
         return " ".join(token.text for token in self.run(what))
 
     def parsed(self) -> Parsed:
-        factors = self.query()
+        factors = together(self.query())
         numbers = [name for name, factor in factors if isinstance(factor, Mean | Moments)]
         if self.means and len(numbers) > 1:
             self.refuse(
                 f"the mean of {self.means[0]!r} is asked for beside a sum of {numbers[-1]!r}; ask one at a time"
             )
-        return Parsed(tuple(factors), is_mean=bool(self.means))
+        return Parsed(factors, is_mean=bool(self.means))
 
     def query(self) -> list[tuple[str, Factor]]:
         if not self.tokens:
@@ -251,9 +267,10 @@ class _Parser:
             )
         if any(token.kind == "quoted" for token in tokens) or not self.take("("):
             return word, Identity()
-        if word.lower() not in _FUNCTIONS:
-            self.refuse(f"the function {word!r} is not known; {suggestion(word, _FUNCTIONS)}")
         name = self.words("an attribute")
+        if word.lower() not in FUNCTIONS:
+            self.expect(")")
+            return name, Level(word)
         factor = self.arguments(word.lower())
         self.expect(")")
         if word.lower() == "mean":
@@ -262,7 +279,7 @@ class _Parser:
 
     def arguments(self, word: str) -> Factor:
         """The factor that a function makes of the numbers after its attribute."""
-        function = _FUNCTIONS[word]
+        function = FUNCTIONS[word]
         number = level = None
         while self.take(","):
             text = self.words("a whole number")

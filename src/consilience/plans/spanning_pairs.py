@@ -16,9 +16,8 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.estimators.base import Estimate
 from consilience.estimators.graphical import Graphical
-from consilience.plans.answering import ModelSizes
+from consilience.plans.answering import ModelSizes, RunningEstimate
 from consilience.plans.base import best_selector
-from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import AdditiveUnit
 from consilience.privacy.gate import Gate
 from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain

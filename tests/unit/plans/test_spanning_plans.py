@@ -11,11 +11,10 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.measuring import measure, price
+from consilience.measuring import PricingGate, measure, price
 from consilience.plans.forest import Forest, Independent, Mst, balanced_shares
 from consilience.plans.spanning_pairs import Forest as Components
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

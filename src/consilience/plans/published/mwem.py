@@ -37,13 +37,14 @@ from consilience.estimators.published.multiplicative_weights import (
     FactoredWeights,
     Iterate,
     MultiplicativeWeights,
+    WeightedTable,
     components,
     follow,
     measured_total,
     starting_weights,
 )
 from consilience.measurements import MeasurementSet
-from consilience.plans.answering import AnswersWorkload, ModelSizes
+from consilience.plans.answering import AnswersWorkload, ModelSizes, RunningEstimate
 from consilience.plans.base import (
     PUBLISHED_TOTAL_SHARE,
     DescribedPlan,
@@ -53,12 +54,10 @@ from consilience.plans.base import (
     without_totals,
 )
 from consilience.plans.forest import attribute_importance
-from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.query_scores import QueryError, WorkloadRows
 from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalError, MarginalGain, Selector
-from consilience.solvers.multiplicative_weights import WeightedTable
 
 MWEM_ROUNDS = 10
 """Rounds where the number of records is not public."""
