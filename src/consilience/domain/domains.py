@@ -22,6 +22,9 @@ from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.source_format import Notation, SourceFormat
 from consilience.errors import DeclarationError
 
+QUOTES_DATA = "# NOT PRIVATE:"
+"""How comments of a domain file begin that tell of confidential data: a draft has them, a reviewed file has none."""
+
 
 @dataclass(frozen=True)
 class ImpossibleCells:
@@ -81,6 +84,8 @@ class Domain:
     """How the source writes its values: encoding, delimiter, marks of numbers, texts for missing values."""
     constraints: tuple[str, ...] = ()
     """Sentences that are true of every record; what they forbid is among `impossible`."""
+    quotes_data: bool = False
+    """Its file has comments that tell of the data."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -228,6 +233,8 @@ class Domain:
         marks = ["draft = true"] if self.draft else []
         if self.unreviewed:
             marks.append(f"reviewed = false in {', '.join(map(repr, self.unreviewed))}")
+        if self.quotes_data:
+            marks.append(f"{QUOTES_DATA!r} in its comments")
         return ", and ".join(marks)
 
     def refuse_unreleased(self, names: Iterable[str], asked: str) -> None:
@@ -245,7 +252,7 @@ class Domain:
             raise DeclarationError(
                 f"domain {self.name!r} is a draft that was read off the data, and its values may be confidential: its "
                 f"file still says {self.left_to_review}. Replace what the data happened to hold by what is publicly "
-                "known, then remove these lines"
+                "known, then remove these lines; `consilience domain review` goes through them with you"
             )
 
     def project(self, names: Iterable[str]) -> "Domain":
@@ -258,9 +265,15 @@ class Domain:
         own = tuple((name, notation) for name, notation in self.source_format.by_attribute if name in kept)
         how = replace(self.source_format, by_attribute=own)
         said = {rule.because for rule in rules}
-        constraints = tuple(text for text in self.constraints if text in said)
-        attributes = tuple(self[name] for name in kept)
-        return Domain(self.name, attributes, rules, facts, self.draft, unreviewed, how, constraints)
+        return replace(
+            self,
+            attributes=tuple(self[name] for name in kept),
+            impossible=rules,
+            public=facts,
+            unreviewed=unreviewed,
+            source_format=how,
+            constraints=tuple(text for text in self.constraints if text in said),
+        )
 
     def read_as(
         self,
@@ -352,7 +365,8 @@ class Domain:
         mapping = read_toml(path, what="domain file", hint="draft one with `consilience domain draft`")
         domain = Domain.from_declaration(mapping, where=Path(path).name)
         _refuse_invisible(domain, Path(path).name)
-        return domain
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        return replace(domain, quotes_data=any(line.lstrip().startswith(QUOTES_DATA) for line in lines))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the domain as a TOML file."""
