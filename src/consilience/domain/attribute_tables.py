@@ -107,7 +107,7 @@ def _read_parents(declared: Declaration, folder: Path | None) -> tuple[dict[str,
     """
     named = declared.text("parents")
     if folder is None:
-        declared.refuse(f"'parents' names the file {named!r}, which only a domain file can do; write them out")
+        declared.refuse(f"'parents' names the file {named!r}, as only a domain file can; write them out")
     path = folder / named
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -116,7 +116,7 @@ def _read_parents(declared: Declaration, folder: Path | None) -> tuple[dict[str,
         declared.refuse(f"the file of parents {named!r} cannot be read: {error}")
     if len(rows) < 2 or len(rows[0]) < 2:
         declared.refuse(
-            f"the file of parents {named!r} needs a header and rows of two columns or more: value,parent, or one column "
+            f"the file of parents {named!r} needs a header and rows of two columns or more: value,parent, or a column "
             "for each level, the roots first"
         )
     header, *body = rows
