@@ -12,6 +12,7 @@ as the released counts say there are records.
 from typing import Any
 
 import numpy as np
+from consilience.plans.kmeans import KMeans
 from numpy.typing import NDArray
 
 from benchmarks.problems.clusterings import wcss
@@ -20,7 +21,6 @@ from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.iterates.clustering import lloyd
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
 from consilience.plans.published.privgene import PrivGene
 
