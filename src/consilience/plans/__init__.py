@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from consilience.plans.best_buy import BestBuy, chosen_plan
     from consilience.plans.clusters import AutoClusters
     from consilience.plans.forest import Forest, Independent, Mst
-    from consilience.plans.hdmm import Hdmm
     from consilience.plans.histogram import Histogram
     from consilience.plans.marginals import Direct, Flat, Marginals, Queries
-    from consilience.plans.matrix_mechanism import LowRank, LowRankAsPublished, MatrixMechanism
+    from consilience.plans.matrix_mechanism import Hdmm, LowRank, LowRankAsPublished, MatrixMechanism
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
     from consilience.plans.published.histograms import (
@@ -99,7 +98,7 @@ _HOMES = {
     "Flat": "marginals",
     "Forest": "forest",
     "Fourier": "published.marginals",
-    "Hdmm": "hdmm",
+    "Hdmm": "matrix_mechanism",
     "Histogram": "histogram",
     "HybridClusters": "published.clusters",
     "Independent": "forest",

@@ -179,7 +179,7 @@ FOR_WORKLOADS: Mapping[str, str] = {
     "best-buy": "best_buy.BestBuy",
     "dual-query": "published.dual_query.DualQuery",
     "forest": "forest.Forest",
-    "hdmm": "hdmm.Hdmm",
+    "hdmm": "matrix_mechanism.Hdmm",
     "independent": "forest.Independent",
     "mst": "forest.Mst",
     "mwem": "published.mwem.Mwem",
