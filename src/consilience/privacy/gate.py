@@ -301,12 +301,12 @@ class DataGate(PricedRun):
         counts = self._counted([(rule.attribute,)])[0]
         self._pay()
         # Any ε-private mechanism is ε²/2-zCDP (Bun, Steinke 2016, Prop. 1.4), the rule behind every selector but one.
-        epsilon = math.nextafter(_epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
+        epsilon = math.nextafter(epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
         starts = rule.draw(counts, epsilon=epsilon, neighbours=self._neighbours, noise=self._noise)
         return [int(start) for start in starts]
 
     def _choose(self, score: Score[object], budget: Budget, selector: Selector, places: list[int]) -> int:
-        epsilon = _epsilon_of(budget, selector)
+        epsilon = epsilon_of(budget, selector)
         self._progress("counting", 0, 1)
         if self._scored is None or self._scored[0] is not score:  # mechanisms may draw many times by one score
             self._scored = (score, self._scores(score))
@@ -401,7 +401,7 @@ def as_list(queries: Query | Sequence[Query]) -> list[Query]:
     return [queries] if isinstance(queries, Query) else list(queries)
 
 
-def _epsilon_of(budget: Budget, selector: Selector) -> float:
+def epsilon_of(budget: Budget, selector: Selector) -> float:
     """The ε of a private choice at this price."""
     amount = float(budget.amount)
     return amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)
