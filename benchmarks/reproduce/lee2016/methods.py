@@ -12,7 +12,6 @@ as the released counts say there are records.
 from typing import Any
 
 import numpy as np
-from consilience.plans.kmeans import KMeans
 from numpy.typing import NDArray
 
 from benchmarks.problems.clusterings import wcss
@@ -23,6 +22,7 @@ from consilience.iterates.clustering import lloyd
 from consilience.measuring import measure
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
 from consilience.plans.published.privgene import PrivGene
+from consilience.plans.rounds import KMeans
 
 DPKM = "DP-KMEANS, last iterate"
 MCMC, OURS = "all iterates, chain as published", "all iterates, library's default"
