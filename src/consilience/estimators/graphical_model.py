@@ -160,8 +160,7 @@ class MeasuredModel:
         """
         found: dict[Scope, NDArray[np.bool_]] = {}
         places = places_of(self.domain)
-        for rule in self.domain.impossible:
-            names = self.domain.ordered(rule.attributes)
+        for names in dict.fromkeys(self.domain.ordered(rule.attributes) for rule in self.domain.impossible):
             table = self.domain.project(names).allowed_cells()
             if table is not None:
                 _forbid(found, tuple(places[name] for name in names), table)
