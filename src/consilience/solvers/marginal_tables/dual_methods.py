@@ -18,8 +18,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.marginal_tables.marginal_basis import Vector
+from consilience.solvers.marginal_tables.marginal_basis import IndicatorBasis, Vector
 from consilience.solvers.marginal_tables.problem import (
+    Basis,
     CellCosts,
     KnownMarginal,
     KnownMarginals,
@@ -61,12 +62,14 @@ SETTINGS = NewtonSettings()
 class NormalEquations:
     """A Cholesky factorisation of a matrix plus a diagonal."""
 
-    def __init__(self, matrix: NDArray[np.float64], diagonal: NDArray[np.float64] | float = 0.0) -> None:
+    def __init__(
+        self, matrix: NDArray[np.float64], diagonal: NDArray[np.float64] | float = 0.0, *, least: float = 0.0
+    ) -> None:
         self._matrix = matrix
         places = np.diag_indices_from(matrix)
         matrix[places] += diagonal
         largest = float(np.max(matrix[places], initial=np.finfo(np.float64).tiny))
-        damping = SETTINGS.least_ridge * largest
+        damping = SETTINGS.least_ridge * max(largest, least)
         while True:
             factor = matrix.copy()
             factor[places] += damping
@@ -86,6 +89,58 @@ class NormalEquations:
         solution = right.copy()
         _substitute(self._factor, solution)
         return solution
+
+
+class EliminatedEquations:
+    """The same for a basis of indicators, with the rows of its first marginal eliminated."""
+
+    def __init__(self, basis: IndicatorBasis, diagonal: Vector) -> None:
+        self._basis, self._diagonal = basis, diagonal.copy()
+        self._starts, self._rows, _ = basis.border
+        self._block, self._border, rest = basis.reduced(diagonal)
+        largest = float(diagonal.max())
+        self._block[self._block <= SETTINGS.least_ridge * largest] = np.inf  # duals that no cell feels stay as they are
+        self._rest = NormalEquations(rest, least=largest) if len(rest) else None
+
+    def solve(self, right: Vector, *, refinements: int = SETTINGS.refinements) -> Vector:
+        solution = self._substitute(right)
+        for _ in range(refinements):
+            reached = self._basis.apply(self._diagonal * self._basis.adjoint(solution))
+            solution += self._substitute(right - reached)
+        return solution
+
+    def _substitute(self, right: Vector) -> Vector:
+        solution, first = right.copy(), self._block.size
+        solution[:first] /= self._block
+        if self._rest is not None:
+            border = (self._starts, self._rows, self._border, self._block)
+            _subtract_border(*border, solution[:first], solution[first:])
+            solution[first:] = self._rest.solve(solution[first:], refinements=0)
+            _subtract_from_block(*border, solution[first:], solution[:first])
+        return solution
+
+
+def normal_equations(basis: Basis, diagonal: Vector, slack: Vector | float = 0.0) -> NormalEquations | EliminatedEquations:
+    """Φ D Φᵀ plus a diagonal, factorised; a basis of indicators takes none."""
+    if isinstance(basis, IndicatorBasis):
+        return EliminatedEquations(basis, diagonal)
+    return NormalEquations(basis.gram(diagonal), slack)
+
+
+@numba.njit(nogil=True, cache=True)
+def _subtract_border(starts, rows, border, block, found, right):  # pragma: no cover - compiled
+    for b in range(block.shape[0]):
+        for x in range(starts[b], starts[b + 1]):
+            right[rows[x]] -= border[x] * found[b]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _subtract_from_block(starts, rows, border, block, found, left):  # pragma: no cover - compiled
+    for b in range(block.shape[0]):
+        total = 0.0
+        for x in range(starts[b], starts[b + 1]):
+            total += border[x] * found[rows[x]]
+        left[b] -= total / block[b]
 
 
 def _factorise(matrix: NDArray[np.float64]) -> bool:
@@ -223,7 +278,7 @@ def solve_by_newton(
 def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> NewtonPoint:
     image = problem.basis.adjoint(duals)
     moves, softness = np.empty_like(image), np.empty_like(image)
-    high = np.where(problem.fixed, problem.high, np.inf)
+    high = np.where(problem.fixed | (problem.high <= 0.0), problem.high, np.inf)
     least = best_responses(
         problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, image, moves, softness
     )
@@ -236,7 +291,7 @@ def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradien
     damping = SETTINGS.damping * min(1.0, distance)
     assumed = now.softness.copy()
     assumed[~problem.fixed] += damping * 0.5 / convexity.curvature[~problem.fixed]
-    equations = NormalEquations(problem.basis.gram(assumed))
+    equations = normal_equations(problem.basis, assumed)
     direction = equations.solve(gradient, refinements=0)
     promised = float(gradient @ direction)
     rounding = SETTINGS.accuracy_of_duals * 100.0 * (abs(now.value) + float(np.abs(now.duals) @ np.abs(problem.target)))
@@ -262,7 +317,7 @@ def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
     best, least = moves, problem.misfit(moves)
     if least <= 1e-15 or not softness.any():
         return moves
-    equations = NormalEquations(problem.basis.gram(softness))
+    equations = normal_equations(problem.basis, softness)
     for _ in range(SETTINGS.restorations):
         residual = problem.target - problem.basis.apply(best)
         corrected = best + softness * problem.basis.adjoint(equations.solve(residual))

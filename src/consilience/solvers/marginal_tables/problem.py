@@ -25,6 +25,7 @@ from consilience.kernels.compilation import announce
 from consilience.solvers.fit import SHARED
 from consilience.solvers.marginal_tables.marginal_basis import (
     CellLayout,
+    IndicatorBasis,
     MarginalBasis,
     Vector,
     frequencies_of,
@@ -327,7 +328,7 @@ def _response(a, q, centre, low, high, s):  # pragma: no cover - compiled
 # The problem as the solvers see it: moves of cells, in units of the noise, with independent rows.
 
 
-Basis = MarginalBasis | ProjectedBasis
+Basis = MarginalBasis | IndicatorBasis | ProjectedBasis
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,6 +430,8 @@ def build_problem(
     """
     basis: Basis = known.basis
     target, ceiling = known.coordinates.target, known.ceilings()
+    if left_out is None and _few_share_cells(known):
+        basis, target = IndicatorBasis.of(known.layout, [(each.places, each.values) for each in known.each])
     free = ceiling > 0.0
     if left_out is not None:
         free &= ~left_out
@@ -440,14 +443,22 @@ def build_problem(
     costs = costs.limited_to(free)
     rounding = 4.0 * np.finfo(np.float64).eps * float(np.sum(np.abs(costs.noisy)))
     target = target - basis.apply(costs.noisy)
-    unit = _noise_size(target, costs, free)
     cells = max(int(np.count_nonzero(free)), 1)
+    squares = basis.apply(free.astype(np.float64)) if isinstance(basis, IndicatorBasis) else cells
+    unit = _noise_size(target / np.sqrt(squares), costs, cells)
     loss_unit = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
     loss_unit = loss_unit if loss_unit > 0.0 else 1.0
     costs = costs.scaled(unit, loss_unit)
     low = np.where(free, -costs.noisy if known.floor else -np.inf, 0.0)
     high = np.where(free, ceiling / unit - costs.noisy, 0.0)
     return TableProblem(basis, target / unit, costs, low, high, unit, loss_unit, rounding / unit)
+
+
+def _few_share_cells(known: KnownMarginals) -> bool:
+    """Whether rows that are sums of cells take less work than those that a transform gives."""
+    rows, marginals = known.coordinates.frequencies.size, len(known.each)
+    rest = rows - max(each.values.size for each in known.each)
+    return rows**3 / 3.0 > rest**3 / 3.0 + 8.0 * known.layout.cells * marginals**2
 
 
 def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -460,15 +471,14 @@ def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.sort(pivots[:rank] - 1).astype(np.intp)
 
 
-def _noise_size(target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> float:
-    """The root mean square of r over rows, per √cell: if the marginals are true, the noise of a cell.
+def _noise_size(target: Vector, costs: CellCosts, cells: int) -> float:
+    """The root mean square of r over rows of length 1: if the marginals are true, the noise of a cell.
 
     Negative noisy values reveal noise too, and exact data leave that of rounding.
     """
-    cells = max(int(np.count_nonzero(free)), 1)
     largest = float(np.abs(costs.noisy).max(initial=0.0))
     largest_target = float(np.abs(target).max(initial=0.0))
     missing = largest_target * float(np.sqrt(np.mean((target / largest_target) ** 2))) if largest_target > 0.0 else 0.0
     negative = float(np.sum(np.maximum(-costs.noisy, 0.0) / cells))
-    size = max(missing / np.sqrt(cells), negative, SHARED.unnoticed * largest)
+    size = max(missing, negative, SHARED.unnoticed * largest)
     return size if size > 0.0 else 1.0
