@@ -26,6 +26,7 @@ from consilience.solvers.marginal_tables.problem import (
     KnownMarginals,
     TableProblem,
     best_responses,
+    response,
     sum_of_least_costs,
 )
 
@@ -48,8 +49,8 @@ class NewtonSettings(NamedTuple):
     damping: float = 1e-4
     """How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one
     noise."""
-    sufficient_rise: float = 1e-4
-    """The share of the promised rise that a step must achieve (Armijo)."""
+    flat_enough: float = 0.3
+    """A step ends where g falls at most this steeply beyond it, in units of its first slope."""
     restorations: int = 4
     """How often moves are corrected by their misfit."""
     same_slope_of_group: float = 1e-12
@@ -66,13 +67,13 @@ class NormalEquations:
         self, matrix: NDArray[np.float64], diagonal: NDArray[np.float64] | float = 0.0, *, least: float = 0.0
     ) -> None:
         self._matrix = matrix
-        places = np.diag_indices_from(matrix)
-        matrix[places] += diagonal
-        largest = float(np.max(matrix[places], initial=np.finfo(np.float64).tiny))
+        step = len(matrix) + 1
+        matrix.reshape(-1)[::step] += diagonal
+        largest = float(matrix.reshape(-1)[::step].max(initial=np.finfo(np.float64).tiny))
         damping = SETTINGS.least_ridge * max(largest, least)
         while True:
             factor = matrix.copy()
-            factor[places] += damping
+            factor.reshape(-1)[::step] += damping
             if _factorise(factor):
                 self._factor = factor
                 return
@@ -120,7 +121,10 @@ class EliminatedEquations:
         return solution
 
 
-def normal_equations(basis: Basis, diagonal: Vector, slack: Vector | float = 0.0) -> NormalEquations | EliminatedEquations:
+Factored = NormalEquations | EliminatedEquations
+
+
+def normal_equations(basis: Basis, diagonal: Vector, slack: Vector | float = 0.0) -> Factored:
     """Φ D Φᵀ plus a diagonal, factorised; a basis of indicators takes none."""
     if isinstance(basis, IndicatorBasis):
         return EliminatedEquations(basis, diagonal)
@@ -237,12 +241,12 @@ class Convexity:
 
 @dataclass(frozen=True, eq=False)
 class NewtonPoint:
-    """Moves that are the best responses to duals, their softness dδ/ds, g, and by how much they miss the marginals."""
+    """Best responses to duals λ, their softness dδ/ds, Φᵀλ, and by how much they miss the marginals."""
 
     duals: Vector
     moves: Vector
     softness: Vector
-    value: float
+    image: Vector
     misfit: float = np.inf
     steps: int = 0
 
@@ -278,11 +282,14 @@ def solve_by_newton(
 def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> NewtonPoint:
     image = problem.basis.adjoint(duals)
     moves, softness = np.empty_like(image), np.empty_like(image)
+    best_responses(*_costs(problem, convexity), image, moves, softness)
+    return NewtonPoint(duals, moves, softness, image)
+
+
+def _costs(problem: TableProblem, convexity: Convexity) -> tuple[Vector, Vector, Vector, Vector, Vector]:
+    """Slopes, curvatures, centres and limits; what the marginals around a cell allow it need not be asked again."""
     high = np.where(problem.fixed | (problem.high <= 0.0), problem.high, np.inf)
-    least = best_responses(
-        problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, image, moves, softness
-    )
-    return NewtonPoint(duals, moves, softness, float(problem.target @ duals + least))
+    return problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high
 
 
 def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradient: Vector) -> NewtonPoint | None:
@@ -293,15 +300,43 @@ def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradien
     assumed[~problem.fixed] += damping * 0.5 / convexity.curvature[~problem.fixed]
     equations = normal_equations(problem.basis, assumed)
     direction = equations.solve(gradient, refinements=0)
-    promised = float(gradient @ direction)
-    rounding = SETTINGS.accuracy_of_duals * 100.0 * (abs(now.value) + float(np.abs(now.duals) @ np.abs(problem.target)))
-    length = 1.0
-    while length > 1e-9:
-        ahead = _respond(problem, convexity, now.duals + length * direction)
-        if ahead.value >= now.value + SETTINGS.sufficient_rise * length * promised - rounding:
-            return ahead
-        length *= 0.5
-    return None
+    image = problem.basis.adjoint(direction)
+    rounding = SETTINGS.accuracy_of_duals * float(np.abs(direction) @ np.abs(problem.target))
+    gain = float(problem.target @ direction)
+    length = step_length(*_costs(problem, convexity), now.image, image, gain, rounding)
+    return _respond(problem, convexity, now.duals + length * direction) if length > 0.0 else None
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def step_length(a, q, centre, low, high, s, ds, gain, rounding):  # pragma: no cover - compiled
+    """How far g rises along a direction with image ds and rᵀdλ = `gain`, at most 1; 0 where it does not.
+
+    The slope of g there is rᵀdλ − Σ ds δ(s + t ds); it falls, and where it vanishes is found by false position.
+    """
+    first = _slope_along(a, q, centre, low, high, s, ds, gain, 0.0)
+    last = _slope_along(a, q, centre, low, high, s, ds, gain, 1.0)
+    if abs(first) <= rounding or last >= -SETTINGS.flat_enough * first:
+        return 1.0 if first > -rounding else 0.0
+    begin, end, above, below = 0.0, 1.0, first, last
+    for _ in range(60):
+        t = begin + (end - begin) * above / (above - below)
+        slope = _slope_along(a, q, centre, low, high, s, ds, gain, t)
+        if abs(slope) <= SETTINGS.flat_enough * first:
+            return t
+        if slope > 0.0:
+            begin, above, below = t, slope, 0.5 * below
+        else:
+            end, below, above = t, slope, 0.5 * above
+    return begin
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _slope_along(a, q, centre, low, high, s, ds, gain, t):  # pragma: no cover - compiled
+    total = gain
+    for i in range(s.shape[0]):
+        move, _ = response(a[i], q[i], centre[i], low[i], high[i], s[i] + t * ds[i])
+        total -= ds[i] * move
+    return total
 
 
 # ----------------------------------------------------------------------------------------------------------------------

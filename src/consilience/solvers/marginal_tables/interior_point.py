@@ -1,7 +1,8 @@
 """A primal–dual interior point for tables with known marginals, in the few dimensions of the dual.
 
-Mehrotra's predictor–corrector method (1992) on the split costs of `cell_kernels`. Each iteration solves two systems
-with the p × p matrix ΦDΦᵀ, which `MarginalBasis.gram` reads off one transform; all else is one pass over the cells.
+Mehrotra's predictor–corrector method (1992) on costs that are split into parts. Each iteration solves two systems with
+the p × p matrix ΦDΦᵀ, which `MarginalBasis.gram` reads off one transform and of which `IndicatorBasis` leaves a smaller
+one; all else is one pass over the cells.
 The steps are exact where the parts are far from their ends and degrade at the very end, where ΦDΦᵀ becomes singular:
 the best iterate is kept, and the iteration ends when nothing has become better for a while.
 """
@@ -42,7 +43,7 @@ from consilience.solvers.marginal_tables.problem import TableProblem
 #     v by dv = D_v (s + ds + a + 2q·m + κ_v / v − κ_m / m) = −dm,  D_v = 1 / (2q + z_v / v + z_m / m),
 #     z by κ / p − z (1 + dp / p), and likewise the others,
 #
-# so dx = (D_p + D_v) ds + e, and ds = Φᵀdλ solves Φ(D_p + D_v)Φᵀ dλ = b − Φx − Φe. Everything but dλ is local to a cell.
+# so dx = (D_p + D_v) ds + e, and ds = Φᵀdλ solves Φ(D_p + D_v)Φᵀ dλ = b − Φx − Φe. All but dλ is local to a cell.
 # The predictor aims at κ = 0; the corrector at κ = centre − (what the predictor overlooked: dp·dz_p and the like).
 #
 # A part that a cell does not have stands at 1 with multiplier 1 and has D = 0, so that all cells take the same way
@@ -193,8 +194,6 @@ class TableInteriorPointSettings(InteriorPointSettings):
     """A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
     parted: float = 10.0
     """By what factor a part and its multiplier must differ to show whether the part is 0 in every optimum."""
-    nearest: float = 1.0 - 1e-6
-    """The share of the way to the nearest bound that a step may go when nearly all of the gap is closed."""
     largest_scaling: float = 1e150
     """Parts this many times larger than their multipliers have nowhere to go; their squares would not be numbers."""
 
@@ -256,7 +255,7 @@ def solve_by_interior_point(
     room = _Room.of(costs)
     slack = np.zeros(problem.basis.rows) if slack is None else slack
     best = None
-    bound, duals, steps, idle, least = -np.inf, state.duals, 0, 0, np.full(2, np.inf)
+    bound, duals, steps, idle, least = -np.inf, state.duals, 0, 0, (np.inf, np.inf)
     while True:
         products = predictor_terms(costs, state.parts, state.image, room.terms, room.scaling, room.shift)
         here = _Candidate.of(problem, _moves(problem, costs, state.parts), state.duals, slack)
@@ -265,16 +264,17 @@ def solve_by_interior_point(
             bound, duals = lower, state.duals.copy()
         best = here if best is None or here.merit(bound) < best.merit(bound) else best
         merit = best.merit(bound)
-        progress = np.array([merit, products])
-        idle = 0 if np.any(progress < 0.9 * least) else idle + 1
-        least = np.minimum(least, progress)
+        idle = 0 if merit < 0.9 * least[0] or products < 0.9 * least[1] else idle + 1
+        least = min(least[0], merit), min(least[1], products)
         contradiction = bound > problem.worst and not slack.any()
         lost = merit < 1e-6 and here.merit(bound) > 100.0 * max(merit, tolerance)
         left = 0.0 if slack.any() else products / here.unit
         solved = max(merit, left) <= tolerance and (slack.any() or _are_parted(costs, state.parts))
         if solved or idle >= SETTINGS.patience or lost or contradiction or steps == max_steps:
             break
-        to_the_end = max(SETTINGS.to_the_end, min(1.0 - max(merit, left), SETTINGS.nearest))
+        # Nearly all the way where little is left, but not beyond the tolerance, where rounding takes over.
+        short = max(left, merit, 0.1 * tolerance / left if left > 0.0 else 1.0)
+        to_the_end = max(SETTINGS.to_the_end, 1.0 - short)
         if not _step(problem, costs, state, room, products, here.residual, slack, to_the_end):
             break
         steps += 1
@@ -305,8 +305,10 @@ class _Candidate:
         misfit = float(np.abs(residual).max(initial=0.0)) / problem.largest_target
         missed = 0.5 * float(slack @ duals**2)
         objective = problem.costs.of_moves(moves) + missed
-        missed_by_nothing = 0.5 * float(np.sum(problem.target[slack > 0.0] ** 2 / slack[slack > 0.0]))
-        unit = max(problem.costs.gap_unit(objective), 1e-9 * missed_by_nothing)
+        unit = problem.costs.gap_unit(objective)
+        if slack.any():
+            missed_by_nothing = 0.5 * float(np.sum(problem.target[slack > 0.0] ** 2 / slack[slack > 0.0]))
+            unit = max(unit, 1e-9 * missed_by_nothing)
         return _Candidate(moves, objective, missed, residual, misfit, abs(float(duals @ residual)), unit)
 
     def merit(self, bound: float) -> float:
@@ -349,13 +351,13 @@ def _step(
         return False
     centre = products / room.count
     equations = normal_equations(basis, scaling, slack)
-    predicted = basis.adjoint(equations.solve(residual - basis.apply(shift)))
+    predicted = basis.adjoint(equations.solve(residual - basis.apply(shift), refinements=1))
     primal, dual, in_primal, in_dual, in_both = predicted_products(costs, parts, image, predicted, terms)
     ahead = (products + primal * in_primal + dual * in_dual + primal * dual * in_both) / room.count
     centre *= _centring(ahead / centre if centre > 0.0 else 0.0, min(primal, dual))
     corrector_shift(costs, parts, image, terms, centre, shift)
-    change = equations.solve(residual - basis.apply(shift))
-    if not np.all(np.isfinite(change)):
+    change = equations.solve(residual - basis.apply(shift), refinements=1)
+    if not np.isfinite(change).all():
         return False
     primal, dual = corrector_directions(costs, parts, image, basis.adjoint(change), terms, centre, room.by)
     primal, dual = min(1.0, to_the_end * primal), min(1.0, to_the_end * dual)

@@ -122,6 +122,12 @@ class CellLayout:
     def cells(self) -> int:
         return math.prod(self.shape)
 
+    @cached_property
+    def numbers(self) -> list[NDArray[np.int64]]:
+        """What each value of each axis adds to the flat number of a cell."""
+        strides = [math.prod(self.sizes[place + 1 :]) for place in range(len(self.sizes))]
+        return [np.arange(size) * stride for size, stride in zip(self.sizes, strides, strict=True)]
+
     def flat(self, table: NDArray[Kind]) -> NDArray[Kind]:
         """The cells of a table as a vector in this order, a copy."""
         ones = [axis for axis in range(len(self.shape)) if axis not in self.axes]
@@ -147,19 +153,27 @@ class CellLayout:
         return marginal.reshape([size if place in places else 1 for place, size in enumerate(self.sizes)])
 
 
-def hartley(values: Vector) -> Vector:
-    """The coordinates Σ_i values_i cas θ_u(i) of a small array, for every frequency u of its axes."""
-    spectrum: Any = scipy.fft.fftn(values) if values.ndim else values
-    return np.asarray(spectrum.real - spectrum.imag, dtype=np.float64)
+def hartley(arrays: Sequence[Vector]) -> list[Vector]:
+    """For each of some small arrays, the coordinates Σ_i values_i cas θ_u(i) for every frequency u of its axes, flat.
+
+    Arrays of the same shape are transformed together.
+    """
+    found: list[Any] = [None] * len(arrays)
+    for shape in {values.shape for values in arrays}:
+        chosen = [place for place, values in enumerate(arrays) if values.shape == shape]
+        together = np.stack([arrays[place] for place in chosen])
+        spectrum: Any = scipy.fft.fftn(together, axes=range(1, together.ndim)) if shape else together
+        for place, values in zip(chosen, (spectrum.real - spectrum.imag).reshape(len(chosen), -1), strict=True):
+            found[place] = values
+    return found
 
 
 def frequencies_of(layout: CellLayout, places: Sequence[int]) -> NDArray[np.int64]:
     """The flat numbers of the frequencies that the marginal at these places fixes, in the order of its cells."""
-    flat = np.zeros((1,) * len(layout.sizes), dtype=np.int64)
+    flat = np.zeros(1, dtype=np.int64)
     for place in places:
-        stride = math.prod(layout.sizes[place + 1 :])
-        flat = flat + layout.spread(np.arange(layout.sizes[place], dtype=np.int64) * stride, (place,))
-    return flat.reshape(-1)
+        flat = np.add.outer(flat, layout.numbers[place]).reshape(-1)
+    return flat
 
 
 class MarginalBasis:

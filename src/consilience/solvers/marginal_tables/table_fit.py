@@ -334,7 +334,7 @@ def _fitted(known: KnownMarginals, costs: CellCosts, tolerance: float, memory_li
 
 def predicted_table_bytes(cells: int, rows: int) -> int:
     """The memory of an interior point over so many cells and independent marginal values."""
-    return 8 * (28 * cells + 5 * rows * rows)
+    return 8 * (42 * cells + 5 * rows * rows)
 
 
 def _by_iteration(known: KnownMarginals, costs: CellCosts, tolerance: float, memory_limit: int) -> _Fitted:
