@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from consilience.domain.attributes import Attribute
-from consilience.domain.declarations import Declaration, suggestion
-from consilience.domain.wording import Wording
+from consilience.domain.dates import Date
+from consilience.domain.declarations import Declaration, Wording, suggestion
 
 MOST_BINS = 1_000_000
 """An attribute declared by from, to and step has at most this many bins."""
@@ -39,6 +39,7 @@ def attribute_from_declaration(name: str, declared: Declaration) -> Attribute:
         "numeric": _read_numeric,
         "hierarchy": _read_hierarchy,
         "continuous": _read_continuous,
+        "date": lambda name, declared: Date.read(name, declared, _read_rules(declared, "drop")),
     }
     if kind not in readers:
         declared.refuse(f"kind {kind!r} is not known; {suggestion(kind, readers)}")
@@ -86,9 +87,9 @@ def _even_edges(declared: Declaration) -> tuple[float, ...]:
 
 def _read_hierarchy(name: str, declared: Declaration) -> Attribute:
     parents = declared.table("parents")
-    return Attribute.hierarchy(
-        name, {child: parents.label(child) for child in parents.keys()}, **_read_rules(declared, "drop")
-    )
+    levels = declared.labels("levels") if "levels" in declared else ()
+    above = {child: parents.label(child) for child in parents.keys()}
+    return Attribute.hierarchy(name, above, levels=levels, **_read_rules(declared, "drop"))
 
 
 def _read_continuous(name: str, declared: Declaration) -> Attribute:

@@ -279,7 +279,7 @@ class Fitting:
         rows = self._rows(oracle.layout)
         first = self._centre(oracle.layout) if start is None else self._carried(oracle.layout, start)
         if self._stop == "least-risk" and not to_the_end:
-            return self._least_risk(oracle, rows, first, report)
+            return self._least_risk(oracle, rows, first, report, from_centre=start is None)
         max_steps, time_limit = self.settings.max_steps, self.settings.time_limit
         return self._described(self._converge(oracle, rows, self._costs, first, report, max_steps, time_limit))
 
@@ -342,7 +342,9 @@ class Fitting:
         stats = {"objective": fit.objective, "gap": fit.gap, **fit.stats}
         return np.array(fit.potentials), Status.NOISE_LEVEL if noisy else fit.status, stats
 
-    def _least_risk(self, oracle: MarginalOracle, rows: MeasuredRows, first: Array, report: Report | None) -> Found:
+    def _least_risk(
+        self, oracle: MarginalOracle, rows: MeasuredRows, first: Array, report: Report | None, *, from_centre: bool
+    ) -> Found:
         reason = self._reason_against_least_risk()
         if reason is not None:
             raise DeclarationError(f'stop="least-risk" cannot be used, because {reason}; choose another stop')
@@ -359,6 +361,7 @@ class Fitting:
             costs.observed,
             laplace,
             start=first,
+            moved_start=(lambda nudge: self._centre(oracle.layout, nudge)) if from_centre else None,
             most=most,
             max_steps=min(settings.max_steps, MOST_RISK_STEPS),
             time_limit=settings.time_limit,
@@ -413,11 +416,18 @@ class Fitting:
         risk = risk_of_optimum(fit, rows.apply(found.marginals), twin, self._costs.observed, laplace)
         return fit.full if math.isnan(risk) else risk < fit.risk
 
-    def _centre(self, layout: TableLayout) -> Array:
-        """Where the search begins: independent attributes where it ends early, else the uniform distribution."""
+    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+        """Where the search begins: independent attributes where it ends early, else the uniform distribution.
+
+        With a nudge it is where the search would begin if the rows were moved by it.
+        """
         if self._stop == "converged":
             return np.zeros(layout.size)
-        return independent_potentials(layout, self._shares)
+        if nudge is None:
+            return independent_potentials(layout, self._shares)
+        moved = np.zeros(sum(each.size for each in self.problem.weights))
+        moved[self._order] = nudge
+        return independent_potentials(layout, one_way_shares(self.problem.noisy_products(moved)))
 
     @cached_property
     def _shares(self) -> Mapping[int, Array]:

@@ -158,10 +158,10 @@ def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None 
     ['measured', 'modelled', 'not measured', 'not measured']
     """
     found = Evidence.of(measured)
-    above = found.basis(_as_query(query))
+    above = found.basis(_as_query(query).over(measured.domain))
     if per is None:
         return above
-    below = found.basis(_as_query(per))
+    below = found.basis(_as_query(per).over(measured.domain))
     return Basis(
         np.maximum(above.codes, below.codes),
         tuple(dict.fromkeys((*above.unmeasured, *below.unmeasured))),
