@@ -25,6 +25,8 @@ def estimate_command(
         bool,
         typer.Option("--add-ledgers", help="Merge files that several ledgers paid for; what they spent is added up."),
     ] = False,
+    public_records: options.PublicFile = None,
+    public_name: options.PublicName = None,
     allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
@@ -46,8 +48,9 @@ def estimate_command(
         check_refits(refits)
     first, *others = map(MeasurementSet.load, measurements)
     measured = first.merge(*others, ledgers="add" if add_ledgers else "one")
+    public = options.public_records_of(public_records, public_name, measured.domain)
     with progress() as show:
-        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
+        fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=show)
         publish(fitted, out, interval=level if interval else None, refits=refits, overwrite=overwrite, progress=show)
     show_estimate(fitted, out, json=json, verbose=verbose)
 
@@ -61,9 +64,8 @@ def _details(fitted: "Estimate") -> list[str]:
 
 def show_estimate(fitted: "Estimate", out: Path, *, json: bool, verbose: bool) -> None:
     """Print what was fitted, what it has no basis for, and where it lies; details of the fit if it is not well."""
-    from consilience.measurements.basis import columns_basis
 
-    basis, total = columns_basis(fitted.measurements), fitted.basis("total").worst
+    basis, total = fitted.columns_basis, fitted.basis("total").worst
     if json:
         print_json(
             {
@@ -81,6 +83,8 @@ def show_estimate(fitted: "Estimate", out: Path, *, json: bool, verbose: bool) -
     echo(f"fitted by {fitted.method['method']}, status: {fitted.status.value}")
     for line in _details(fitted) if verbose or not fitted.status.on_purpose else ():
         echo(line)
+    if "public_check" in fitted.stats:
+        echo(str(fitted.stats["public_check"]))
     if basis.not_measured:
         echo(f"not measured, and not published: {', '.join(basis.not_measured)}")
     if len(basis.linked) > 1:

@@ -25,6 +25,8 @@ def release_command(
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    public_records: options.PublicFile = None,
+    public_name: options.PublicName = None,
     *,
     charge: options.Charged,
     allow_misfit: options.AllowMisfit = False,
@@ -39,8 +41,9 @@ def release_command(
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
     asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
+    public = options.public_records_of(public_records, public_name, asked.domain)
     if dry_run:
-        asked.check(method)
+        asked.check(method, public)
         show_preview(asked.priced, json=json)
         return
     if out is None:
@@ -50,6 +53,7 @@ def release_command(
         made = asked.release(
             out,
             method=method,
+            public=public,
             allow_misfit=allow_misfit,
             interval=level if interval else None,
             refits=refits,
@@ -60,8 +64,7 @@ def release_command(
     show_estimate(made.estimate, out, json=json, verbose=verbose)
     if not json:
         from consilience.domain.declarations import spell_attribute
-        from consilience.measurements.basis import columns_basis
 
-        known = columns_basis(made.estimate.measurements).columns.items()
+        known = made.estimate.columns_basis.columns.items()
         first = next((f"by {spell_attribute(name)}" for name, basis in known if basis != "not measured"), "total")
         echo(f'ask it: consilience answer {out} "{first}"')
