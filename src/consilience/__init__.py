@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from consilience import estimators, plans
     from consilience.curation import check_domain, draft_domain
-    from consilience.domain import Attribute, Domain, Query, Workload, factors
+    from consilience.domain import Attribute, Date, Domain, Query, Workload, factors
     from consilience.errors import ConsilienceError
     from consilience.estimators import Estimate, estimate
     from consilience.evaluation import evaluate
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Attribute": "consilience.domain",
     "ConsilienceError": "consilience.errors",
+    "Date": "consilience.domain",
     "DiscreteGaussian": "consilience.measurements",
     "DiscreteLaplace": "consilience.measurements",
     "Domain": "consilience.domain",
@@ -87,6 +88,7 @@ _HOMES = {
 __all__ = [
     "Attribute",
     "ConsilienceError",
+    "Date",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Domain",

@@ -102,6 +102,10 @@ class Request:
     take_over: bool = False
     convert: bool = False
 
+    def __post_init__(self) -> None:
+        if self.workload is not None:
+            object.__setattr__(self, "workload", self.workload.over(self.domain))
+
     @cached_property
     def chosen(self) -> Plan:
         """The plan that was asked for, or the one that suits the workload."""

@@ -30,7 +30,6 @@ from consilience.estimators.published.learning import Learning
 from consilience.estimators.published.local_squares import LocalSquares
 from consilience.estimators.published.multiplicative_weights import FactoredWeights, MultiplicativeWeights
 from consilience.estimators.published.uniform import Uniform
-from consilience.estimators.refits import estimator_of, noisy_answers, refit, simulated
 from consilience.estimators.residual import Residual
 from consilience.estimators.reweighted import PublicRecords, Reweighted
 from consilience.estimators.table import Table
@@ -49,6 +48,7 @@ from consilience.measurements import (
 from consilience.measuring import measure
 from consilience.plans import DualQuery as DualQueryPlan
 from consilience.plans import Fourier as FourierPlan
+from consilience.publication.drawn_errors import estimator_of, noisy_answers, refit, simulated
 from consilience.solvers.fit import Status
 from consilience.source import open_table
 

@@ -31,7 +31,7 @@ from consilience.privacy.ledger import Ledger
 from consilience.privacy.reservations import Owner
 from consilience.publication import write_bundle, write_synthetic
 from consilience.publication.bundle import save_model
-from consilience.publication.clusters import publish_clusters
+from consilience.publication.iterate_folders import CLUSTERS
 from consilience.source import open_table
 
 FOLDER = Path(__file__).parent
@@ -229,7 +229,7 @@ FEW_STEPS = Iterates(steps=200, chains=2)
 def write_clusters(path: Path) -> None:
     source = open_table(str(FOLDER / "data" / "points.csv"), POINTS)
     measured = measure(source, KMeans(2, attributes=("x", "y"), rounds=2), epsilon=5.0, simulate=0)
-    publish_clusters(cluster(measured, FEW_STEPS), measured, path, pictures=False)
+    CLUSTERS.publish(cluster(measured, FEW_STEPS), measured, path, pictures=False)
 
 
 def write_regression(path: Path) -> None:

@@ -146,8 +146,11 @@ class Fitting(ABC, Generic[Made]):
     def _origin(self, layout: TableLayout) -> Array:
         """Where a search that goes to the optimum begins."""
 
-    def _centre(self, layout: TableLayout) -> Array:
-        """Where a search that ends early begins, and so what its answers are drawn to."""
+    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+        """Where a search that ends early begins, and so what its answers are drawn to.
+
+        With a nudge it is where the search would begin if the rows were moved by it.
+        """
         return self._origin(layout)
 
     def _marginals_of_centre(self, oracle: Oracle) -> Array | None:
@@ -300,7 +303,7 @@ class Fitting(ABC, Generic[Made]):
         begin = self._origin if self._stop == "converged" else self._centre
         first = begin(oracle.layout) if start is None else self._carried(oracle.layout, start)
         if self._stop == "least-risk" and not to_the_end:
-            return self._least_risk(oracle, rows, first, report)
+            return self._least_risk(oracle, rows, first, report, from_centre=start is None)
         max_steps, time_limit = self.settings.max_steps, self.settings.time_limit
         return self._described(self._converge(oracle, rows, self._costs, first, report, max_steps, time_limit))
 
@@ -363,7 +366,9 @@ class Fitting(ABC, Generic[Made]):
         stats = {"objective": fit.objective, "gap": fit.gap, **fit.stats}
         return np.array(fit.potentials), Status.NOISE_LEVEL if noisy else fit.status, stats
 
-    def _least_risk(self, oracle: Oracle, rows: MeasuredRows, first: Array, report: Report | None) -> Found:
+    def _least_risk(
+        self, oracle: Oracle, rows: MeasuredRows, first: Array, report: Report | None, *, from_centre: bool
+    ) -> Found:
         reason = self._reason_against_least_risk()
         if reason is not None:
             raise DeclarationError(f'stop="least-risk" cannot be used, because {reason}; choose another stop')
@@ -380,6 +385,7 @@ class Fitting(ABC, Generic[Made]):
             costs.observed,
             laplace,
             start=first,
+            moved_start=(lambda nudge: self._centre(oracle.layout, nudge)) if from_centre else None,
             most=most,
             max_steps=min(settings.max_steps, MOST_RISK_STEPS),
             time_limit=settings.time_limit,
@@ -463,9 +469,15 @@ class ModelFitting(Fitting[GraphicalEstimate]):
             return np.zeros(layout.size)
         return carried(self.problem.domain, self.prior.scopes, self.prior.potentials, layout)
 
-    def _centre(self, layout: TableLayout) -> Array:
+    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
         """The prior, or else independent attributes."""
-        return self._origin(layout) if self.prior else independent_potentials(layout, self._shares)
+        if self.prior is not None:
+            return self._origin(layout)
+        if nudge is None:
+            return independent_potentials(layout, self._shares)
+        moved = np.zeros(sum(each.size for each in self.problem.weights))
+        moved[self._order] = nudge
+        return independent_potentials(layout, one_way_shares(self.problem.noisy_products(moved)))
 
     def _marginals_of_centre(self, oracle: Oracle) -> Array | None:
         if self.problem.allowed or self.prior is not None:

@@ -161,8 +161,7 @@ class MeasuredModel:
         """
         found: dict[Scope, NDArray[np.bool_]] = {}
         places = places_of(self.domain)
-        for rule in self.domain.impossible:
-            names = self.domain.ordered(rule.attributes)
+        for names in dict.fromkeys(self.domain.ordered(rule.attributes) for rule in self.domain.impossible):
             table = self.domain.project(names).allowed_cells()
             if table is not None:
                 _forbid(found, tuple(places[name] for name in names), table)
@@ -238,12 +237,16 @@ class MeasuredModel:
                 found += [] if told is None else [(each.measurement.clipped, told)]
         return found
 
-    def noisy_products(self) -> list[NoisyProduct]:
-        """The noisy answers that no clipping or withholding has changed, as products over attributes."""
-        facts = len(self.table.other_facts)
+    def noisy_products(self, moved: Array | None = None) -> list[NoisyProduct]:
+        """The noisy answers that no clipping or withholding has changed, as products over attributes.
+
+        `moved` is by how much all answers, those of facts first, are taken to be others, in units of their rows.
+        """
+        facts, ends = len(self.table.other_facts), np.cumsum([each.size for each in self.weights])
+        moves = [0.0] * len(self.noisy) if moved is None else np.split(moved, ends[:-1])[facts:]
         return [
-            NoisyProduct(query.axes, query.maps, each.values, noise_variance(each.measurement))
-            for query, each in zip(self.queries[facts:], self.noisy, strict=True)
+            NoisyProduct(query.axes, query.maps, each.values + move / each.weights, noise_variance(each.measurement))
+            for query, each, move in zip(self.queries[facts:], self.noisy, moves, strict=True)
             if query.axes and each.measurement.censored is None and not each.measurement.clipped and not query.is_joint
         ]
 

@@ -171,10 +171,10 @@ def basis(
     >>> [basis(measured, text).worst for text in ("by a", "by a, c", "by d", "by a, d")]
     ['measured', 'modelled', 'not measured', 'not measured']
     """
-    above = _with_public(measured, _as_query(query), public)
+    above = _with_public(measured, _as_query(query).over(measured.domain), public)
     if per is None:
         return above
-    below = _with_public(measured, _as_query(per), public)
+    below = _with_public(measured, _as_query(per).over(measured.domain), public)
     return Basis(
         np.maximum(above.codes, below.codes),
         tuple(dict.fromkeys((*above.unmeasured, *below.unmeasured))),

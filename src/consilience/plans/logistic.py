@@ -1,7 +1,7 @@
 """Logistic regression in rounds of noisy gradients, each record's clipped (Song et al. 2013; Abadi et al. 2016).
 
 Round t = 1 … T measures, with the coefficients θ_{t−1} of the round before, how many records there are and the sum of
-the gradients of their losses, each clipped (privacy/gradient_statistic.py proves the sensitivities), and takes the step
+the gradients of their losses, each clipped (privacy/model_statistics.py proves the sensitivities), and takes the step
 
     θ_t = θ_{t−1} − step · gradient / n̂,      n̂ = the mean of the noisy counts so far,
 
@@ -30,7 +30,7 @@ from consilience.plans.kmeans import asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import declared_bounds
 from consilience.privacy.gate import Gate
-from consilience.privacy.gradient_statistic import gradient_statistics, largest_gradient
+from consilience.privacy.model_statistics import gradient_statistics, largest_gradient
 
 LOGISTIC_ROUNDS = 20
 LOGISTIC_STEP = 4.0

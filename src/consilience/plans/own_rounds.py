@@ -1,7 +1,7 @@
 """Rounds of a private algorithm of one's own: noisy sums of a user's statistic, and a rule that says where they lead.
 
 Round t = 1 … T measures, with the θ_{t−1} of the round before, how many records there are and the sum over them of
-φ(x, θ_{t−1}), clipped (privacy/own_statistic.py), and takes θ_t = step(θ_{t−1}, number of records, sums). The rounds
+φ(x, θ_{t−1}), clipped (privacy/model_statistics.py), and takes θ_t = step(θ_{t−1}, number of records, sums). The rounds
 share the budget equally; within a round the count gets `count_share` of it. Measurements keep θ_{t−1} with every
 answer, so that all rounds can be used afterwards (estimators/own_records.py), not only the last.
 """
@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
 from consilience.estimators.base import check_choice, check_whole
-from consilience.kernels.own_statistics import RecordFunction, code_digest
+from consilience.kernels.record_functions import RecordFunction, code_digest
 from consilience.kernels.regions import REGION_KINDS, RegionKind
 from consilience.plans.base import DescribedPlan, check_share
 from consilience.plans.kmeans import KMeans, asked_names
 from consilience.privacy.gate import Gate
-from consilience.privacy.own_statistic import own_statistics
+from consilience.privacy.model_statistics import own_statistics
 
 Step = Callable[[NDArray[np.float64], float, NDArray[np.float64]], ArrayLike]
 """The next θ, from this one, the noisy number of records (at least 1) and the noisy sums."""

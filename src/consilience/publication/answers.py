@@ -290,7 +290,7 @@ def answer_table(
     number or has as many; where that is not above zero, the ratio is not a number. Means divide by themselves, and say
     how far the middle of bins may put them off.
     """
-    question = as_question(query, per)
+    question = as_question(query, per).over(estimate.domain)
     asked, divisor = question.query, question.per
     if interval is not None and (interval.query, interval.per) != (asked, divisor):
         raise DeclarationError(

@@ -29,7 +29,7 @@ lies outside.
 law of L·noise itself is used, exactly for Gaussian noise and by drawing noise for other laws (`linear_errors`).
 
 *What is covered.* Answers that measurements determine are covered whatever the data. Of modelled ones the model is part
-of the answer: its errors, as `model_errors` draws them, are added to those of the refits, and the interval is never
+of the answer: its errors, as `drawn_errors` has them, are added to those of the refits, and the interval is never
 narrower than without them. What is not measured, or public alone, has no interval (`measurements.basis`).
 """
 
@@ -48,11 +48,10 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError, TooLarge, readable_bytes
 from consilience.estimators.base import Estimate, Progress, check_level, check_whole
-from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName
-from consilience.publication.model_errors import ModelErrors, linear_errors, unbiased
+from consilience.publication.drawn_errors import ModelErrors, Refits, linear_errors, unbiased
 
 # ----------------------------------------------------------------------------------------------------------------------
 # What is asked of an estimate, however it was said, and ratios of answers.
@@ -256,7 +255,7 @@ def intervals(
     progress: Progress | None = None,
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
-    asked = [as_question(each, per) for each in queries]
+    asked = [as_question(each, per).over(estimate.domain) for each in queries]
     check_level(level)
     check_refits(refits)
     for each in asked:

@@ -23,9 +23,8 @@ from consilience.measurements import Measurement, PrivacyStatement
 from consilience.publication import report_numbers
 from consilience.publication.bundle import Bundle, add_to_bundle, open_bundle
 from consilience.publication.intervals import check_refits
-from consilience.publication.pictures import draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_facts import ReportFacts, Settings, gather
-from consilience.publication.report_numbers import count
+from consilience.publication.report_numbers import count, draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_page import (
     Content,
     Markup,

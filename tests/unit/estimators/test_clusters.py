@@ -21,7 +21,7 @@ from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet
 from consilience.measuring import measure
 from consilience.plans.kmeans import KMeans
-from consilience.publication.clusters import centroid_table
+from consilience.publication.iterate_folders import centroid_table
 from consilience.source import open_table
 
 BOUNDS = ((0.0, 100.0), (-50.0, 50.0))

@@ -15,7 +15,6 @@ from consilience.errors import ConsilienceError, DeclarationError, FileFormatErr
 from consilience.estimators import Graphical, estimate, restore
 from consilience.estimators.base import SavedModel
 from consilience.estimators.choose import judged
-from consilience.estimators.refits import estimator_of, refit
 from consilience.estimators.reweighted import PublicRecords, RecordOracle, Reweighted, largest_by_noise, public_check
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet
@@ -23,6 +22,7 @@ from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import MarginalOracle
 from consilience.models.tables import TableLayout
 from consilience.publication import interval
+from consilience.publication.drawn_errors import estimator_of, refit
 from consilience.solvers.fit import Status
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 4, "c": 2}, name="people")

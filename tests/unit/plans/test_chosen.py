@@ -11,14 +11,13 @@ from consilience.domain.domains import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators import estimate
-from consilience.measuring import measure, price
+from consilience.measuring import PricingGate, measure, price
 from consilience.plans import Direct, plan_from_text
 from consilience.plans.best_buy import BestBuy, chosen_plan
 from consilience.plans.forest import Independent
 from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.publication import synthesize
 from consilience.source import open_table
 

@@ -133,7 +133,7 @@ class RetracedFit:
     def _search(self, effort: float, least_steps: int = 0) -> tuple[Search, tuple[float, ...]]:
         """The search that has gone this far, and the lengths of its steps."""
         judged = np.zeros(self.observed.size, dtype=np.bool_)
-        search = Search(self.oracle, self.rows, self.observed, judged, self.start, [])
+        search = Search(self.oracle, self.rows, self.observed, judged, [self.start], [])
         lengths = []
         while search.steps < self.max_steps and not search.stuck:
             before, few = search.weight, search.steps < least_steps

@@ -10,12 +10,11 @@ import pytest
 import consilience as cs
 from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells
-from consilience.estimators.refits import estimator_of
 from consilience.kernels.rng import generator
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication import model_errors
+from consilience.publication import drawn_errors
+from consilience.publication.drawn_errors import ModelErrors, drawn_tables, estimator_of
 from consilience.publication.intervals import MODELLED, UNKNOWN, interval, intervals
-from consilience.publication.model_errors import ModelErrors, drawn_tables
 
 NOISE = cs.Gaussian(10.0)
 FLAGS = Domain.from_sizes(dict.fromkeys("abcde", 2), name="flags")
@@ -85,7 +84,7 @@ def test_drawn_tables_keep_the_measured_margins_and_are_never_negative():
 
 
 def test_where_the_models_error_cannot_be_said_there_is_a_number_and_no_interval(monkeypatch):
-    monkeypatch.setattr(model_errors, "LARGEST_TABLE", 4)
+    monkeypatch.setattr(drawn_errors, "LARGEST_TABLE", 4)
     estimate = cs.estimate(pairs_of(hidden_groups()), method="graphical")
     found = interval(estimate, "by a, b, c", refits=20)
     assert np.isfinite(found.estimates).all()
@@ -183,7 +182,7 @@ def test_least_squares_in_place_of_an_estimate_are_those_of_dense_algebra():
     scale = np.concatenate([np.full(each.values.size, each.noise.variance**-0.5) for each in measurements])
     values = np.concatenate([np.ravel(each.values) for each in measurements])
     cells = np.linalg.pinv(rows * scale[:, None]) @ (values * scale)
-    found = model_errors.unbiased(cs.estimate(measured, method="residual"))
+    found = drawn_errors.unbiased(cs.estimate(measured, method="residual"))
     assert found is not None
     for text in ("by a, b", "by b", "total", "a=1..2 by b"):
         query = Query.parse(text)
@@ -219,7 +218,7 @@ def test_where_least_squares_are_not_to_be_had_a_smooth_estimate_has_the_interva
     alone = Measurement(Query.parse("a=0 by c, d"), np.array([900.0, 1400.0, 700.0, 2000.0]), law)
     estimate = cs.estimate(replace(measured, measurements=(*measured.measurements, alone)), method="graphical")
     assert estimate.smooths
-    assert model_errors.unbiased(estimate) is None
+    assert drawn_errors.unbiased(estimate) is None
     found, reach = interval(estimate, "a=0 by c, d", refits=20), 1.959964 * 800.0
     np.testing.assert_allclose(found.high, np.maximum(found.estimates, alone.values + reach), rtol=1e-5)
     np.testing.assert_allclose(found.low, np.minimum(found.estimates, np.maximum(alone.values - reach, 0.0)), rtol=1e-5)

@@ -12,7 +12,7 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
 from consilience.kernels.regions import Region, lattice_points
 from consilience.plans.published.privgene import largest_difference
-from consilience.privacy.record_losses import LOSS_BITS, RecordLosses
+from consilience.privacy.model_statistics import LOSS_BITS, RecordLosses
 
 BOUNDS = ((-1.0, 1.0), (0.0, 4.0))
 LABELLED = (*BOUNDS, (0.0, 1.0))

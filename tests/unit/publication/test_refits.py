@@ -7,9 +7,9 @@ from consilience.domain import Domain, Query
 from consilience.estimators import Graphical
 from consilience.estimators.base import Estimate
 from consilience.estimators.graphical_model import GraphicalEstimate
-from consilience.estimators.refits import Refits, noisy_answers, refit, simulated
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
+from consilience.publication.drawn_errors import Refits, noisy_answers, refit, simulated
 from consilience.solvers.fit import Status
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 4, "c": 3})
