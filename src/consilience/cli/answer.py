@@ -46,10 +46,10 @@ def print_answers(table: "AnswerTable | CrossTable") -> None:
 def print_long_table(table: "AnswerTable") -> None:
     """A row for each answer, then a legend where there are marks."""
     names = table.numeric_columns
-    decimals = 0 if table.whole else 4 if table.per is not None else 1
+    decimals = table.decimals
     rows = []
     for place, (labels, row) in enumerate(zip(table.shown_labels, table.rows(), strict=True)):
-        shown = [_number(row[name], 1 if name == "noisy" else decimals) for name in names]
+        shown = [_number(row[name], 1 if name == "noisy" else decimals, table.beyond) for name in names]
         if table.interval is not None:
             shown[0] += "*" if table.uncertain[place] else " "
         rows.append([*labels, row["basis"], *shown])
@@ -99,10 +99,10 @@ def _width(texts: Sequence[str]) -> int:
     return max(len(text) for text in texts) + SPACE_BETWEEN
 
 
-def _number(value: float | None, decimals: int) -> str:
+def _number(value: float | None, decimals: int, beyond: tuple[str, str]) -> str:
     if value is None or math.isnan(value):
         return "–"
-    return f"{value:,.{decimals}f}" if math.isfinite(value) else "∞"
+    return f"{value:,.{decimals}f}" if math.isfinite(value) else beyond[value > 0.0]
 
 
 def _print_legend(basis: "Basis", *, wide: bool, guess: bool, marked: bool = False, notes: Sequence[str] = ()) -> None:
@@ -145,7 +145,7 @@ def answer_command(
 ) -> None:
     """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
     from consilience.domain.files import write_atomically
-    from consilience.publication.intervals import as_question
+    from consilience.publication.questions import as_question
     from consilience.publication.release import answers
 
     form = _form(csv=csv, json=json, out=out)

@@ -116,6 +116,15 @@ class Basis:
     def measured(self) -> Marks:
         return self.codes == MEASURED
 
+    def worse(self, other: "Basis", places: NDArray[np.intp] | slice = slice(None)) -> "Basis":
+        """What answers stand on that are made of two: the worse of this one and the other one at its place."""
+        return Basis(
+            np.maximum(self.codes, other.codes[places]),
+            tuple(dict.fromkeys((*self.unmeasured, *other.unmeasured))),
+            tuple(dict.fromkeys((*self.too_fine, *other.too_fine))),
+            max(self.asked, other.asked, key=len),
+        )
+
     def why(self) -> str:
         """Why answers are not measured, in one sentence; empty where all are measured or modelled.
 
@@ -159,15 +168,7 @@ def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None 
     """
     found = Evidence.of(measured)
     above = found.basis(_as_query(query))
-    if per is None:
-        return above
-    below = found.basis(_as_query(per))
-    return Basis(
-        np.maximum(above.codes, below.codes),
-        tuple(dict.fromkeys((*above.unmeasured, *below.unmeasured))),
-        tuple(dict.fromkeys((*above.too_fine, *below.too_fine))),
-        max(above.asked, below.asked, key=len),
-    )
+    return above if per is None else above.worse(found.basis(_as_query(per)))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from consilience.domain.queries import BoundQuery, Query, Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.measurements.basis import Basis
-from consilience.publication.intervals import Interval, as_question, check_divisor, ratio
+from consilience.publication.intervals import Interval
+from consilience.publication.questions import BoundQuestion, Quantiles, as_question, ratio
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Comma-separated text has no place for a privacy statement: of simulated noise its first column says so.
@@ -66,9 +67,9 @@ SHOWN_ROWS = 60
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnswerTable:
-    """The answers to one query: a row for each, with its labels."""
+    """The answers to one question: a row for each, with its labels."""
 
-    query: Query
+    question: Question
     columns: tuple[str, ...]
     """The attribute of each label column."""
     axes: tuple[tuple[str, ...], ...]
@@ -83,21 +84,21 @@ class AnswerTable:
     """What each answer stands on."""
     adds_up: bool = False
     """Each record that the query is about lies in one answer, so that sums of answers are counts again."""
-    per: Query | None = None
-    """What the answers are divided by; None where they are counts."""
     interval: Interval | None = None
     whole: bool = False
     """The estimates were rounded to whole numbers."""
     guess: bool = False
     """What the account assumes of answers that were not measured is shown, as guesses."""
-    within_bins: NDArray[np.float64] | None = None
-    """Of means: how far each may be off because records count as the middle of their bin."""
+    remarks: tuple[str, ...] = ()
+    """What is to be said of each answer by itself; none where there is nothing of that kind."""
     notes: tuple[str, ...] = ()
     """What is to be said of all answers, in sentences."""
     headings: tuple[str, ...] = ()
     """The title of each label column with its unit; none where they are called as in `columns`."""
     worded: tuple[tuple[str, ...], ...] = ()
     """`axes` in the words of the domain's labels; none where there are no such words."""
+    beyond: tuple[str, str] = ("−∞", "∞")
+    """What people read for a number below, or above, all that can be told."""
 
     @property
     def shown_columns(self) -> tuple[str, ...]:
@@ -153,8 +154,19 @@ class AnswerTable:
         return np.zeros(len(self), dtype=np.bool_) if self.interval is None else self.interval.uncertain
 
     @property
-    def question(self) -> Question:
-        return Question(self.query, self.per)
+    def query(self) -> Query:
+        return self.question.query
+
+    @property
+    def per(self) -> Query | None:
+        """What the answers are divided by; None where they are counts."""
+        return self.question.per
+
+    @property
+    def decimals(self) -> int:
+        """How many people read: none of whole numbers, one of counts and quantiles, four of ratios."""
+        is_ratio = self.per is not None or self.question.word == "per"
+        return 0 if self.whole else 4 if is_ratio else 1
 
     @property
     def title(self) -> str:
@@ -164,14 +176,13 @@ class AnswerTable:
     def note(self, place: int) -> str:
         """What there is to say against one answer; empty where there is nothing."""
         words = [WIDE] if self.uncertain[place] else []
-        if self.within_bins is not None and math.isfinite(self.within_bins[place]):
-            words.append(f"bins: ± {self.within_bins[place]:.3g}")
+        words += [self.remarks[place]] if self.remarks and self.remarks[place] else []
         return "; ".join(words)
 
     @property
     def has_notes(self) -> bool:
         """True where each answer has a place for what there is to say against it."""
-        return self.interval is not None or self.within_bins is not None
+        return self.interval is not None or bool(self.remarks)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each answer as a mapping from column names to values; None where nothing was measured."""
@@ -222,9 +233,9 @@ class AnswerTable:
 
         `basis` is that of the worst answer; where some were not measured, `why` and what to measure next time follow.
         """
-        mean = self.question.mean_of is not None
-        document: dict[str, Any] = {"query": self.title if mean else self.query.describe()}
-        if self.per is not None and not mean:
+        shares = self.question == Question(self.query, self.per) and self.question.mean_of is None
+        document: dict[str, Any] = {"query": self.query.describe() if shares else self.title}
+        if self.per is not None and shares:
             document["per"] = self.per.describe()
         document["private"] = self.private
         document |= described_basis(self.basis)
@@ -291,43 +302,33 @@ def answer_table(
     how far the middle of bins may put them off.
     """
     question = as_question(query, per)
-    asked, divisor = question.query, question.per
-    if interval is not None and (interval.query, interval.per) != (asked, divisor):
+    if interval is not None and interval.question != question:
         raise DeclarationError(
-            f"the interval is of {_said(interval.query, interval.per)}, and the answers are to "
-            f"{_said(asked, divisor)}; take the interval of the same query"
+            f"the interval is of {interval.question.describe()!r}, and the answers are to "
+            f"{question.describe()!r}; take the interval of the same query"
         )
-    bound = asked.bind(estimate.domain)
-    noisy = [each.values for each in estimate.measurements if each.query == bound.query] if divisor is None else []
-    mean = question.mean_of
-    axes = tuple(
-        (f"mean of {mean}",) if name == mean else labels
-        for name, labels in zip(bound.axis_names, bound.row_labels, strict=True)
-    )
-    worded = tuple(
-        (f"mean of {heading}",) if name == mean else labels
-        for name, heading, labels in zip(bound.axis_names, bound.axis_headings, bound.worded_rows, strict=True)
-    )
+    asked = BoundQuestion(question, estimate.domain)
+    bound = asked.sides[0].bound
+    noisy = [each.values for each in estimate.measurements if each.query == bound.query] if asked.is_plain else []
+    axes = asked.axes
     table = AnswerTable(
-        query=asked,
-        columns=bound.axis_names,
-        axes=axes,
-        labels=tuple(itertools.product(*axes)),
-        numbers=_answers(estimate, asked, divisor),
+        question=question,
+        columns=axes.names,
+        axes=axes.labels,
+        labels=tuple(itertools.product(*axes.labels)),
+        numbers=asked.answers(estimate),
         noisy=noisy[0] if len(noisy) == 1 else None,
         private=estimate.private,
-        basis=estimate.basis(bound.query, divisor),
-        adds_up=divisor is None and adds_up(bound),
-        per=divisor,
+        basis=asked.basis(estimate),
+        adds_up=asked.is_plain and adds_up(bound),
         interval=interval,
         guess=guess,
-        headings=bound.axis_headings,
-        worded=worded,
+        headings=axes.headings,
+        worded=axes.worded,
+        beyond=asked.beyond,
     )
-    if mean is None:
-        return table
-    within_bins, notes = bins_of_mean(estimate, question)
-    return replace(table, within_bins=within_bins, notes=notes)
+    remarks, notes = _said_of_bins(estimate, asked, table)
+    return replace(table, remarks=remarks, notes=notes)
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
@@ -347,7 +348,45 @@ def outward(low: float, high: float) -> tuple[float, float]:
     )
 
 
-def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+Said = tuple[tuple[str, ...], tuple[str, ...]]
+"""A remark for each answer, and notes on all of them."""
+
+
+def _said_of_bins(estimate: Estimate, asked: BoundQuestion, table: AnswerTable) -> Said:
+    """What is to be said of means and quantiles because records are known by their bins alone."""
+    found: list[Said] = []
+    for side in asked.sides:
+        if side.question.mean_of is not None:
+            found.append(_bins_of_mean(estimate, side.question))
+        elif side.quantiles is not None:
+            found.append(_bins_of_quantiles(side.quantiles, table))
+    remarks = found[0][0] if len(asked.sides) == 1 and found else ()
+    notes = dict.fromkeys(note for _, each in found for note in each)
+    return remarks, () if table.basis.not_measured.all() else tuple(notes)
+
+
+def _bins_of_quantiles(quantiles: Quantiles, table: AnswerTable) -> Said:
+    """In which bin each quantile lies, and that records are taken to lie evenly there."""
+    name, bins, attribute = quantiles.name, quantiles.attribute.bins, quantiles.attribute
+    remarks: list[str] = []
+    for value, missing in zip(table.numbers, table.basis.not_measured, strict=True):
+        at = min(max(int(np.searchsorted(quantiles.edges, value)) - 1, 0), len(bins) - 1)
+        known = not missing and not math.isnan(value)
+        end = ", which is open-ended" * math.isinf(value)
+        remarks.append(f"in the bin {bins[at]}{end}" if known else "")
+    notes = [
+        f"Records are taken to lie evenly within their bin of {name}. Error bars are of the quantile of the true "
+        "counts by bins, read off in the same way; that of the records themselves lies in the same bin."
+    ]
+    if attribute.clips:
+        notes.append(
+            f"The first and the last bin of {name} are open-ended, for they also hold what lies beyond them "
+            '(unlisted = "clip"): a quantile in one of them has no number.'
+        )
+    return tuple(remarks), tuple(notes)
+
+
+def _bins_of_mean(estimate: Estimate, question: Question) -> Said:
     """How far a mean may be off because each record counts as the middle of its bin, and what is to be said of that.
 
     A record lies at most half a bin's width from the middle: Σ half width × count / Σ count. Of bins that also hold
@@ -366,8 +405,7 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
         np.where(estimate.basis(each, per).not_measured, np.nan, ratio(above, below))
         for each, above in zip(weighed, (wide, open_ended), strict=True)
     )
-    if estimate.basis(question.query, per).not_measured.all():
-        return off, ()
+    remarks = tuple(f"bins: ± {each:.3g}" if math.isfinite(each) else "" for each in off)
     notes = [
         f"Each record counts as the middle of its bin of {name}: whatever the noise, a mean may be off by up to "
         f"{_span(off)}, which error bars do not hold. The sum is {Mean().describe(name)}."
@@ -378,7 +416,7 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
             f'(unlisted = "clip"). Up to {_span(100 * share)} % of the records are in these bins, and nothing limits'
             " how far their values lie outside: the mean may be off by that share of the distance, on top of the above."
         )
-    return off, tuple(notes)
+    return remarks, tuple(notes)
 
 
 def _weighed(query: Query, name: str, entries: NDArray[np.float64]) -> Query:
@@ -407,18 +445,6 @@ def adds_up(bound: BoundQuery) -> bool:
     )
 
 
-def _answers(estimate: Estimate, asked: Query, divisor: Query | None) -> NDArray[np.float64]:
-    if divisor is None:
-        return estimate.answer(asked).ravel()
-    check_divisor(estimate, asked, divisor)
-    above, below = (each.ravel() for each in estimate.answers([asked, divisor]))
-    return ratio(above, below)
-
-
 def _plain(value: Any) -> Any:
     """The value, or None for a ratio to nothing: JSON has no word for it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _said(query: Query, per: Query | None) -> str:
-    return repr(Question(query, per).describe())

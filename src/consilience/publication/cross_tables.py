@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.factors import Identity
-from consilience.domain.queries import Query
+from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError
 from consilience.measurements.basis import BASES, Basis, BasisName
 from consilience.publication.answers import (
@@ -87,6 +87,8 @@ class CrossTable:
     """`header` in the words of the domain's labels; empty where that is the same."""
     row_words: tuple[tuple[str, ...], ...] = ()
     """`row_labels` in the words of the domain's labels; empty where that is the same."""
+    beyond: tuple[str, str] = ("−∞", "∞")
+    """What people read for a number below, or above, all that can be told."""
 
     @property
     def shown_down(self) -> tuple[str, ...]:
@@ -121,10 +123,28 @@ class CrossTable:
 
         Modelled ones are marked ~, those not measured are a dash, or a guess where guesses were asked for.
         """
-        decimals = self.decimals
         bars = [cell for row in self.cells for cell in row if cell.low is not None and math.isfinite(cell.estimate)]
-        symmetric = all(_is_symmetric(cell, decimals) for cell in bars)
-        return tuple(tuple(_text(cell, decimals, symmetric=symmetric) for cell in row) for row in self.cells)
+        symmetric = all(_is_symmetric(cell, self.decimals) for cell in bars)
+        return tuple(tuple(self._text(cell, symmetric=symmetric) for cell in row) for row in self.cells)
+
+    def _text(self, cell: Cell, *, symmetric: bool) -> str:
+        decimals = self.decimals
+        if cell.guess is not None:
+            return f"{GUESS}{cell.guess:,.{decimals}f}"
+        if math.isnan(cell.estimate):
+            return MISSING
+        text = ABOUT * (cell.basis == "modelled") + self._number(cell.estimate)
+        if cell.low is not None and cell.high is not None:
+            low, high = _ends(cell, decimals)
+            between = " to " if low < 0 else "–"
+            if symmetric:
+                text += f" ± {high - round(cell.estimate, decimals):,.{decimals}f}"
+            else:
+                text += f" ({self._number(low)}{between}{self._number(high)})"
+        return text + (MARK if cell.wide else "")
+
+    def _number(self, number: float) -> str:
+        return f"{number:,.{self.decimals}f}" if math.isfinite(number) else self.beyond[number > 0.0]
 
     def to_csv(self) -> str:
         """The table as comma-separated text: numbers in full, but cells with intervals as they are printed.
@@ -215,7 +235,7 @@ def cross_table(
         cells=tuple(tuple(row) for row in rows),
         total_row=total_row,
         total_column=total_column,
-        decimals=0 if table.whole else 1 if table.per is None else 4,
+        decimals=table.decimals,
         private=table.private,
         interval=None if table.interval is None else described_interval(table.interval),
         basis=table.basis,
@@ -226,6 +246,7 @@ def cross_table(
         ),
         header_words=() if header_words == header else header_words,
         row_words=() if row_words == row_labels else tuple(row_words),
+        beyond=table.beyond,
     )
 
 
@@ -333,9 +354,18 @@ def _header(
     table: AnswerTable, labels_of: Sequence[tuple[str, ...]], across: Sequence[int], *, total: bool
 ) -> tuple[tuple[str, ...], ...]:
     if not across:
-        return (("count" if table.per is None else "ratio" if table.question.mean_of is None else "mean",),)
+        return ((_what(table.question),),)
     by_row = zip(*_combined(labels_of, across), strict=True)
     return tuple((*labels, *([TOTAL if place == 0 else ""] * total)) for place, labels in enumerate(by_row))
+
+
+def _what(question: Question) -> str:
+    """What the numbers are, for a table with nothing across."""
+    if question.word:
+        return "difference" if question.word == "minus" else "ratio"
+    if question.quantiles_of is not None:
+        return "median" if question.shares == (0.5,) else "quantile"
+    return "count" if question.per is None else "ratio" if question.mean_of is None else "mean"
 
 
 def _ends(cell: Cell, decimals: int) -> tuple[float, float]:
@@ -347,23 +377,7 @@ def _ends(cell: Cell, decimals: int) -> tuple[float, float]:
 def _is_symmetric(cell: Cell, decimals: int) -> bool:
     low, high = _ends(cell, decimals)
     middle = round(cell.estimate, decimals)
-    return abs((high - middle) - (middle - low)) < 10.0**-decimals / 2
-
-
-def _text(cell: Cell, decimals: int, *, symmetric: bool) -> str:
-    if cell.guess is not None:
-        return f"{GUESS}{cell.guess:,.{decimals}f}"
-    if not math.isfinite(cell.estimate):
-        return MISSING
-    text = f"{ABOUT * (cell.basis == 'modelled')}{cell.estimate:,.{decimals}f}"
-    if cell.low is not None and cell.high is not None:
-        low, high = _ends(cell, decimals)
-        between = " to " if low < 0 else "–"
-        if symmetric:
-            text += f" ± {high - round(cell.estimate, decimals):,.{decimals}f}"
-        else:
-            text += f" ({low:,.{decimals}f}{between}{high:,.{decimals}f})"
-    return text + (MARK if cell.wide else "")
+    return math.isfinite(high - low) and abs((high - middle) - (middle - low)) < 10.0**-decimals / 2
 
 
 def _in_full(cell: Cell, *, whole: bool) -> float | str:

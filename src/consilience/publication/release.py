@@ -15,7 +15,8 @@ from consilience.publication import synthetic
 from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
 from consilience.publication.bundle import Bundle, Finding, open_bundle
 from consilience.publication.cross_tables import CrossTable, cross_table, margin_queries
-from consilience.publication.intervals import Interval, as_question, interval, intervals
+from consilience.publication.intervals import Interval, interval, intervals
+from consilience.publication.questions import as_question
 from consilience.publication.whole_numbers import whole_answers
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Domain, Query
 from consilience.domain.factors import Buckets
+from consilience.domain.queries import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, MeasurementSet
@@ -35,7 +36,7 @@ def with_bars(fitted: Estimate, query: Query | str, below: float = 3.0, above: f
     asked = Query.parse(query) if isinstance(query, str) else query
     found = fitted.answer(asked).ravel()
     return answer_table(
-        fitted, asked, Interval(asked, None, 0.95, found, found - below, found + above, "measured", "refits", 9, ())
+        fitted, asked, Interval(Question(asked), 0.95, found, found - below, found + above, "measured", "refits", 9, ())
     )
 
 
