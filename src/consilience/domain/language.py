@@ -1,6 +1,7 @@
 """The query language of the command line: `age=25..34 and sex=Female by marital`.
 
-    question   =  ["top" number "of"] query [("minus" | "per") query]
+    question   =  ["top" number "of"] answer ["minus" answer]
+    answer     =  query ["per" query]
     query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
     terms      =  term {("and" | ",") term}
     term       =  attribute  |  function "(" attribute ["," number] ["," "level" number] ")"
@@ -91,9 +92,10 @@ class Parsed:
     quantiles_of: str | None = None
     shares: tuple[float, ...] = ()
     """The quantiles asked for, 0.5 for the median."""
-    word: str = ""
-    """How the answers are compared with the `other` ones: "minus" or "per"."""
-    other: "Parsed | None" = None
+    per: "Parsed | None" = None
+    """What the answers are divided by."""
+    minus: "Parsed | None" = None
+    """What is taken from the answers, or from their ratio."""
     top: int | None = None
     """So many of the largest answers are asked for."""
 
@@ -177,16 +179,18 @@ class _Parser:
         if not self.tokens:
             self.refuse('it is empty; for the number of records ask for "total"')
         top = self.top()
-        found = self.side()
-        if self.peek("minus", "per"):
-            word = self.tokens[self.at].text
-            self.at += 1
-            found = replace(found, word=word, other=self.side())
-            if self.peek("minus", "per"):
-                self.refuse("only two answers are compared at a time; leave the third away")
+        found = replace(self.answer(), top=top)
+        if self.take("minus"):
+            found = replace(found, minus=self.answer())
         if self.at < len(self.tokens):
-            self.refuse(f"{self.found()} was not expected there")
-        return replace(found, top=top)
+            more = self.peek("minus", "per")
+            self.refuse("only two answers are compared at a time" if more else f"{self.found()} was not expected there")
+        return found
+
+    def answer(self) -> Parsed:
+        """A query, and the one that it is divided by."""
+        found = self.side()
+        return replace(found, per=self.side()) if self.take("per") else found
 
     def top(self) -> int | None:
         """The number of `top 5 of`, which stands before everything else."""

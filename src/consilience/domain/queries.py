@@ -256,7 +256,17 @@ class Question:
         ['age, sex', 'age']
         """
         parsed = parse(text)
-        return replace(_compared(_side(parsed), parsed), top=parsed.top)
+        found = _answer(parsed)
+        if parsed.minus is not None:
+            sides = found, _answer(parsed.minus)
+            for each in sides:
+                if each.other is not None:
+                    raise DeclarationError(
+                        f"{each.describe()!r} is a ratio of what is no count by itself, and in {text!r} another answer "
+                        "is taken from it; ask for each ratio by itself"
+                    )
+            found = replace(sides[0], word="minus", other=sides[1])
+        return replace(found, top=parsed.top)
 
     @property
     def parts(self) -> tuple[Query, ...]:
@@ -303,19 +313,16 @@ class Question:
         return text.replace(word, f"{function}{word.removeprefix('sum').removesuffix(')')}{arguments})", 1)
 
 
-def _side(parsed: Parsed) -> Question:
+def _answer(parsed: Parsed) -> Question:
+    """A query, a mean or a quantile, divided by another where that is said; one query per another is their ratio."""
     query = Query(parsed.factors)
-    return Question(query, mean_divisor(query) if parsed.is_mean else None, parsed.quantiles_of, parsed.shares)
-
-
-def _compared(found: Question, parsed: Parsed) -> Question:
-    """The question with what it is compared with; one query per another is their ratio."""
-    if parsed.other is None:
+    found = Question(query, mean_divisor(query) if parsed.is_mean else None, parsed.quantiles_of, parsed.shares)
+    if parsed.per is None:
         return found
-    other = _side(parsed.other)
-    if parsed.word == "per" and all(each == Question(each.query) for each in (found, other)):
+    other = _answer(parsed.per)
+    if all(each == Question(each.query) for each in (found, other)):
         return Question(found.query, other.query)
-    return replace(found, word=parsed.word, other=other)
+    return replace(found, word="per", other=other)
 
 
 def mean_divisor(query: Query) -> Query | None:

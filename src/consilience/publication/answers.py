@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
-from consilience.domain.declarations import guarded
+from consilience.domain.declarations import format_number, guarded
 from consilience.domain.factors import Identity, Matrix, Mean
 from consilience.domain.queries import BoundQuery, Query, Question
 from consilience.errors import DeclarationError
@@ -60,7 +60,50 @@ def is_marked(start: bytes) -> bool:
 # Answers as people read them: labels, the estimate with its error bars, what it stands on, the noisy measurement.
 
 
+@dataclass(frozen=True)
+class Style:
+    """How numbers are written for people."""
+
+    decimals: int = 1
+    percent: bool = False
+    """As 9.9 %, where the number is 0.099."""
+    beyond: tuple[str, str] = ("−∞", "∞")
+    """What stands for a number below, or above, all that can be told."""
+
+    @staticmethod
+    def of(asked: BoundQuestion, *, percent: bool = False) -> "Style":
+        """One decimal of counts and percentages, four of ratios, and of means and quantiles a hundredth of a bin."""
+        decimals, beyond = 1, Style.beyond
+        if not percent and (asked.question.word == "per" or asked.question.per is not None):
+            decimals = 4
+        for side in asked.sides if asked.question.word != "per" else ():
+            attribute = asked.domain[side.of_numbers] if side.of_numbers is not None else None
+            if isinstance(attribute, Numeric):
+                decimals = min(max(math.ceil(2.0 - math.log10(np.diff(attribute.edges).min())), 0), 9)
+                if attribute.clips and side.quantiles is not None and len(asked.sides) == 1:
+                    below, above = (format_number(edge) for edge in (attribute.edges[1], attribute.edges[-2]))
+                    beyond = f"under {below}", f"{above}+"
+        return Style(decimals, percent, beyond)
+
+    def shown(self, number: float) -> float:
+        """The number in the units that are written, rounded."""
+        return round(100.0 * number if self.percent else number, self.decimals)
+
+    def text(self, number: float | None) -> str:
+        """
+        >>> Style(1, percent=True).text(0.09876), Style(0).text(1234.0), Style().text(None)
+        ('9.9 %', '1,234', '–')
+        """
+        if number is None or math.isnan(number):
+            return MISSING
+        if math.isinf(number):
+            return self.beyond[number > 0.0]
+        return f"{self.shown(number):,.{self.decimals}f}" + " %" * self.percent
+
+
+MISSING = "–"
 WIDE = "interval wider than the answer"
+NO_DIFFERENCE = "not told apart from no difference: the interval holds 0"
 SHOWN_ROWS = 60
 """How many lines of a table a Python prompt shows."""
 
@@ -97,8 +140,7 @@ class AnswerTable:
     """The title of each label column with its unit; none where they are called as in `columns`."""
     worded: tuple[tuple[str, ...], ...] = ()
     """`axes` in the words of the domain's labels; none where there are no such words."""
-    beyond: tuple[str, str] = ("−∞", "∞")
-    """What people read for a number below, or above, all that can be told."""
+    style: Style = field(default=Style())
 
     @property
     def shown_columns(self) -> tuple[str, ...]:
@@ -163,19 +205,18 @@ class AnswerTable:
         return self.question.per
 
     @property
-    def decimals(self) -> int:
-        """How many people read: none of whole numbers, one of counts and quantiles, four of ratios."""
-        is_ratio = self.per is not None or self.question.word == "per"
-        return 0 if self.whole else 4 if is_ratio else 1
-
-    @property
     def title(self) -> str:
         """The question as a person would type it."""
         return self.question.describe()
 
+    @property
+    def doubt(self) -> str:
+        """What is to be said of uncertain answers."""
+        return NO_DIFFERENCE if self.question.word == "minus" else WIDE
+
     def note(self, place: int) -> str:
         """What there is to say against one answer; empty where there is nothing."""
-        words = [WIDE] if self.uncertain[place] else []
+        words = [self.doubt] if self.uncertain[place] else []
         words += [self.remarks[place]] if self.remarks and self.remarks[place] else []
         return "; ".join(words)
 
@@ -293,13 +334,14 @@ def answer_table(
     per: Query | str | None = None,
     *,
     guess: bool = False,
+    percent: bool = False,
 ) -> AnswerTable:
     """The estimate's answers to a query, with labels and with what each stands on; no number for what has no basis.
 
     `guess` adds what the account assumes of answers that were not measured, in a column of its own. `interval` adds
     error bars: what `intervals` found for this query. `per` divides the answers by those to another query, which is one
-    number or has as many; where that is not above zero, the ratio is not a number. Means divide by themselves, and say
-    how far the middle of bins may put them off.
+    number, has as many, or lists some of the same attributes; where that is not above zero, the ratio is not a number.
+    Means divide by themselves, and say how far the middle of bins may put them off. `percent` writes shares as 9.9 %.
     """
     question = as_question(query, per)
     if interval is not None and interval.question != question:
@@ -320,12 +362,12 @@ def answer_table(
         noisy=noisy[0] if len(noisy) == 1 else None,
         private=estimate.private,
         basis=asked.basis(estimate),
-        adds_up=asked.is_plain and adds_up(bound),
+        adds_up=(asked.is_plain or percent) and adds_up(bound),
         interval=interval,
         guess=guess,
         headings=axes.headings,
         worded=axes.worded,
-        beyond=asked.beyond,
+        style=Style.of(asked, percent=percent),
     )
     remarks, notes = _said_of_bins(estimate, asked, table)
     return replace(table, remarks=remarks, notes=notes)
@@ -333,7 +375,7 @@ def answer_table(
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
     """The table with these whole numbers in place of its estimates."""
-    return replace(table, numbers=answers.astype(np.float64), whole=True)
+    return replace(table, numbers=answers.astype(np.float64), whole=True, style=Style(0))
 
 
 def outward(low: float, high: float) -> tuple[float, float]:

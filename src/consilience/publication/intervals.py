@@ -30,8 +30,8 @@ law of L·noise itself is used, exactly for Gaussian noise and by drawing noise 
 
 *Quantiles.* D(x), the records below x less those that should be, is a sum of counts for every x (`questions`). The
 interval of a quantile holds the x of which that of D(x) holds 0: as often as these hold their sums, whatever the shape
-of the counts. Of a difference or a ratio with a quantile in it each draw of the noise gives one value, from the counts
-that the draw says might be true; the interval leaves the same share of them on either side.
+of the counts. Of a difference or a ratio with a quantile in it each draw of the noise gives one value, from the sums
+that the draw says might be true, and the interval reaches as far to either side as a share `level` of them.
 
 *What is covered.* Answers that measurements determine are covered whatever the data. Of modelled ones the model is part
 of the answer: its errors, as `model_errors` draws them, are added to those of the refits, and the interval is never
@@ -184,8 +184,11 @@ class Interval:
 
     @property
     def uncertain(self) -> NDArray[np.bool_]:
-        """Where the interval is wider than the answer itself."""
-        return self.high - self.low > np.abs(self.estimates)
+        """Where the interval is wider than the answer itself; of differences, where it holds 0."""
+        if self.question.word == "minus":
+            return (self.low <= 0.0) & (self.high >= 0.0)
+        with np.errstate(invalid="ignore"):
+            return self.high - self.low > np.abs(self.estimates)
 
 
 def interval(
@@ -422,7 +425,7 @@ def _described(
 ) -> Interval:
     """The interval with its notes; no numbers for what was not measured."""
     center, stands_on = asked.answers(estimate), asked.basis(estimate)
-    low, high = _ends(asked, level, found)
+    low, high = _ends(asked, level, center, found)
     unknown = stands_on.modelled & np.isnan(high) & ~np.isnan(center)
     notes = [
         SPENDS_NOTHING,
@@ -435,7 +438,7 @@ def _described(
     return Interval(asked.question, level, center, low, high, stands_on.worst, found[0].how, refits, tuple(notes))
 
 
-def _ends(asked: BoundQuestion, level: float, found: Sequence[_Bounds]) -> Ends:
+def _ends(asked: BoundQuestion, level: float, center: Array, found: Sequence[_Bounds]) -> Ends:
     """The ends of the answers, from those of the pieces."""
     if not asked.has_quantiles:
         return found[0].low, found[0].high
@@ -443,11 +446,10 @@ def _ends(asked: BoundQuestion, level: float, found: Sequence[_Bounds]) -> Ends:
         ends = quantiles.first_from(found[0].high), quantiles.last_up_to(found[0].low)
         return quantiles.opened(ends[0]), quantiles.opened(ends[1])
     each = [_values(side, bounds.might_be) for side, bounds in zip(asked.sides, found, strict=True)]
-    compared = asked.compared(each[0], each[1])
-    place = max(math.floor((1.0 - level) / 2.0 * (len(compared) + 1)), 1) - 1
-    low = np.sort(np.where(np.isnan(compared), -np.inf, compared), axis=0)[place]
-    high = np.sort(np.where(np.isnan(compared), np.inf, compared), axis=0)[-1 - place]
-    return low, high
+    with np.errstate(invalid="ignore"):
+        width = _quantile_of_errors(asked.compared(each[0], each[1]) - center, level)
+        low, high = center - width, center + width
+    return np.where(np.isinf(width), -np.inf, low), np.where(np.isinf(width), np.inf, high)
 
 
 def _values(side: Side, might_be: Array) -> Array:

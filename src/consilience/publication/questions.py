@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
-from consilience.domain.declarations import format_number
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query, Question
 from consilience.errors import DeclarationError
@@ -127,9 +126,11 @@ class Axes:
             if len(labels) > 1:
                 continue
             at = other.names.index(name) if name in other.names else None
-            there = ("all", "all") if at is None else (other.labels[at][0], other.worded[at][0])
-            if there[0] != labels[0] and (at is None or len(other.labels[at]) == 1):
-                found = found.relabelled(name, [f"{labels[0]} {sign} {there[0]}"], [f"{worded[0]} {sign} {there[1]}"])
+            there = (("all",), ("all",)) if at is None else (other.labels[at], other.worded[at])
+            if there[0] != labels and len(there[0]) == 1:
+                pairs = zip((*labels, *worded), (*there[0], *there[1]), strict=True)
+                value, word = (f"{here} {sign} {away}" for here, away in pairs)
+                found = found.relabelled(name, [value], [word])
         return found
 
 
@@ -198,7 +199,7 @@ class Quantiles:
     def _as_curves(self, values: Array) -> Array:
         return values.reshape(*values.shape[:-1], -1, len(self.points))
 
-    def _in_order(self, found: Array) -> Array:
+    def _in_order(self, found: NDArray[Any]) -> NDArray[Any]:
         """What was found for each group and share, in the order of the answers."""
         shape = list(self.bound.shape)
         rest = [size for axis, size in enumerate(shape) if axis != self._axis]
@@ -287,6 +288,11 @@ class Side:
         return Axes.of(self.bound).places_in(there, (query.describe(), per.describe()))
 
     @property
+    def of_numbers(self) -> str | None:
+        """The attribute in whose numbers the answers are: that of a mean or of quantiles."""
+        return self.question.mean_of or self.question.quantiles_of
+
+    @property
     def number(self) -> int:
         """How many queries it is made of."""
         return len(self.question.bare.parts)
@@ -369,15 +375,6 @@ class BoundQuestion:
         right = right[..., self.places]
         with np.errstate(invalid="ignore"):
             return left - right if self.question.word == "minus" else ratio(left, right)
-
-    @property
-    def beyond(self) -> tuple[str, str]:
-        """What people read for numbers below and above all that can be told: a quantile in an open-ended bin."""
-        quantiles = self.sides[0].quantiles
-        if quantiles is None or len(self.sides) > 1 or not quantiles.attribute.clips:
-            return "−∞", "∞"
-        below, above = quantiles.attribute.edges[1], quantiles.attribute.edges[-2]
-        return f"under {format_number(below)}", f"{format_number(above)}+"
 
     def answers(self, estimate: Estimate) -> Array:
         """The answers of an estimate, flat; not finite where a quantile lies in a bin without an end."""

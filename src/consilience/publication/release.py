@@ -14,7 +14,7 @@ from consilience.publication import report as reports
 from consilience.publication import synthetic
 from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
 from consilience.publication.bundle import Bundle, Finding, open_bundle
-from consilience.publication.cross_tables import CrossTable, cross_table, margin_queries
+from consilience.publication.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
 from consilience.publication.intervals import Interval, interval, intervals
 from consilience.publication.questions import as_question
 from consilience.publication.whole_numbers import whole_answers
@@ -51,6 +51,7 @@ def answer(
     integers: bool = False,
     cross: bool = False,
     columns: Sequence[str] | None = None,
+    percent: Percent | None = None,
     guess: bool = False,
     progress: Progress | None = None,
 ) -> AnswerTable | CrossTable:
@@ -58,7 +59,8 @@ def answer(
 
     `interval` is the level of error bars, such as 0.95. `per` divides the answers by those to another query. `integers`
     gives whole numbers that add up. `cross` gives a cross-table with totals, and `columns` says what goes across in it.
-    `guess` adds what the account assumes where nothing was measured.
+    `percent` gives shares of each row, of each column, or of the total, where the last attribute, or `columns`, go
+    across. `guess` adds what the account assumes where nothing was measured.
 
     >>> import consilience as cs
     >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
@@ -80,6 +82,7 @@ def answer(
         integers=integers,
         cross=cross,
         columns=columns,
+        percent=percent,
         guess=guess,
         progress=progress,
     ).tables[0]
@@ -96,6 +99,7 @@ def answers(
     integers: bool = False,
     cross: bool = False,
     columns: Sequence[str] | None = None,
+    percent: Percent | None = None,
     guess: bool = False,
     progress: Progress | None = None,
 ) -> Answers:
@@ -105,11 +109,13 @@ def answers(
     """
     if per is not None and integers:
         raise DeclarationError("ratios are no whole numbers; choose one of per= and integers=True")
-    if columns and not cross:
+    if percent is not None and (per is not None or integers):
+        raise DeclarationError("percent= says what answers are shares of; leave per= and integers= away")
+    if columns and not cross and percent is None:
         raise DeclarationError("columns= says what goes across in a cross-table; add cross=True")
     estimate = source.estimate if isinstance(source, Bundle) else source
     questions = [as_question(each, per) for each in queries]
-    asked = _Asked(estimate, questions, tuple(columns) if columns else None, integers, cross, guess)
+    asked = _Asked(estimate, questions, tuple(columns) if columns else None, percent, integers, cross, guess)
     asked.check()
     bars = {} if interval is None else asked.error_bars(interval, refits, seed, progress)
     return Answers(tuple(asked.form(table, bars) for table in asked.plain), asked.unanswered)
@@ -122,6 +128,7 @@ class _Asked:
     estimate: Estimate
     questions: list[Question]
     columns: tuple[str, ...] | None
+    percent: Percent | None
     integers: bool
     cross: bool
     guess: bool
@@ -133,7 +140,7 @@ class _Asked:
         tables = []
         for each in self.questions:
             try:
-                tables.append(answer_table(self.estimate, each, guess=self.guess))
+                tables.append(self._table(each))
             except TooLarge as error:
                 if len(self.questions) == 1:
                     raise
@@ -144,6 +151,13 @@ class _Asked:
         logger.info("whole numbers: %s", whole.note)
         return [in_whole_numbers(*pair) for pair in zip(tables, whole.answers, strict=True)]
 
+    def _table(self, question: Question) -> AnswerTable:
+        table = answer_table(self.estimate, question, guess=self.guess)
+        if self.percent is None:
+            return table
+        shares = share_of(table, self.percent, columns=self.columns)
+        return answer_table(self.estimate, shares, guess=self.guess, percent=True)
+
     def check(self) -> None:
         """Refuse what cannot be answered or printed, before error bars take their time."""
         for table in self.plain:
@@ -151,14 +165,15 @@ class _Asked:
 
     def margins(self, table: AnswerTable) -> list[Question]:
         """What the totals of a cross-table ask for."""
-        return [Question(query) for query in margin_queries(table, columns=self.columns)] if self.cross else []
+        return list(margin_queries(table, columns=self.columns)) if self.cross else []
 
     def form(self, table: AnswerTable, bars: dict[Question, Interval]) -> AnswerTable | CrossTable:
         """The table with its error bars as it is to be shown."""
         table = replace(table, interval=bars.get(table.question))
         if not self.cross:
             return table
-        margins = [answer_table(self.estimate, each, bars.get(each)) for each in self.margins(table)]
+        percent = table.style.percent
+        margins = [answer_table(self.estimate, each, bars.get(each), percent=percent) for each in self.margins(table)]
         return cross_table(table, columns=self.columns, margins=margins)
 
     def error_bars(self, level: float, refits: int, seed: int, progress: Progress | None) -> dict[Question, Interval]:

@@ -197,6 +197,6 @@ def test_means_are_means_in_every_form_and_say_how_far_bins_put_them_off(bundle:
     assert 8.5 < float(row["estimate"]) < 82.0
     assert "bins: ±" in row["note"]
     document = json.loads(ask(bundle, "mean(age) by sex", "--cross", *FEW, "--json").stdout)
-    assert document["title"] == "mean(age), sex"
+    assert document["title"] == "mean(age) by sex"
     assert "middle of its bin" in document["notes"][0]
     assert (document["total_row"], document["total_column"]) == (False, False)
