@@ -97,7 +97,7 @@ class Style:
         if number is None or math.isnan(number):
             return MISSING
         if math.isinf(number):
-            return self.beyond[number > 0.0]
+            return self.beyond[int(number > 0.0)]
         return f"{self.shown(number):,.{self.decimals}f}" + " %" * self.percent
 
 
