@@ -45,17 +45,21 @@ def print_answers(table: "AnswerTable | CrossTable") -> None:
 
 def print_long_table(table: "AnswerTable") -> None:
     """A row for each answer, then a legend where there are marks."""
-    from consilience.publication.answers import Style
+    from consilience.publication.answers import Style, likely
 
     names = table.numeric_columns
     noisy = Style()
     rows = []
     for place, (labels, row) in enumerate(zip(table.shown_labels, table.rows(), strict=True)):
-        shown = [(noisy if name == "noisy" else table.style).text(row[name]) for name in names]
+        written = {"noisy": noisy.text, "sure": likely, "among": likely}
+        shown = [written.get(name, table.style.text)(row[name]) for name in names]
         if table.interval is not None:
-            shown[0] += "*" if table.uncertain[place] else " "
+            shown[names.index("estimate")] += "*" if table.uncertain[place] else " "
         rows.append([*labels, row["basis"], *shown])
-    print_table((*table.shown_columns, "basis", *names), rows, numeric=len(names), title=table.title)
+    told = {"sure": "sure of its place", "among": f"one of the top {table.question.top}"}
+    told |= {} if table.change is None else {"estimate": "change"}
+    heads = [told.get(name, name) for name in names]
+    print_table((*table.shown_columns, "basis", *heads), rows, numeric=len(names), title=table.title)
     doubt = table.doubt if table.uncertain.any() else ""
     _print_legend(table.basis, doubt=doubt, guess=table.guess, notes=table.notes)
 
@@ -150,7 +154,6 @@ def answer_command(
     out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
 ) -> None:
     """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
-    from consilience.domain.files import write_atomically
     from consilience.publication.questions import as_question
     from consilience.publication.release import answers
 
@@ -173,7 +176,18 @@ def answer_command(
             guess=guess,
             progress=show,
         )
-    if not estimate.private:
+    _write(found, form, out, private=estimate.private)
+    for query, why in found.unanswered.items():
+        note(f"no answer to {query!r}: {why}")
+    if found.unanswered:
+        raise typer.Exit(1)
+
+
+def _write(found: "Answers", form: str | None, out: Path | None, *, private: bool) -> None:
+    """Print the tables, or write them to a file."""
+    from consilience.domain.files import write_atomically
+
+    if not private:
         note("NOT PRIVATE: these numbers come from simulated noise")
     if form is None:
         for table in found.tables:
@@ -184,10 +198,32 @@ def answer_command(
     else:
         write_atomically(out, _text(found, form).encode())
         note(f"wrote {out}")
-    for query, why in found.unanswered.items():
-        note(f"no answer to {query!r}: {why}")
-    if found.unanswered:
-        raise typer.Exit(1)
+
+
+COMPARE_EXAMPLE = 'Example: consilience compare release-2023 release-2024 "by district" "median(age) by sex"'
+
+
+def compare_command(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="The earlier release bundle, or measurement file.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The later one, of the same series.")],
+    queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help='Such as "by district" or "total".')],
+    level: options.Level = 0.95,
+    refits: options.Refits = 200,
+    seed: Annotated[int, typer.Option("--seed", help="A public seed of the repetitions.")] = 0,
+    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated text.")] = False,
+    json: options.AsJson = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
+) -> None:
+    """What changed between two releases of one series, told apart from noise. Spends nothing."""
+    from consilience.publication.release import Answers, compare
+
+    form = _form(csv=csv, json=json, out=out)
+    listen()
+    pair = [open_estimate(path) for path in (before, after)]
+    names = before.name, after.name
+    with progress() as show:
+        tables = compare(pair[0], pair[1], queries, level=level, refits=refits, seed=seed, names=names, progress=show)
+    _write(Answers(tuple(tables), {}), form, out, private=all(each.private for each in pair))
 
 
 def open_estimate(path: Path) -> "Estimate":

@@ -141,6 +141,10 @@ class AnswerTable:
     worded: tuple[tuple[str, ...], ...] = ()
     """`axes` in the words of the domain's labels; none where there are no such words."""
     style: Style = field(default=Style())
+    order: "Order | None" = None
+    """Of the largest answers: how sure the order is."""
+    change: "Change | None" = None
+    """Of the difference between two releases: what it is the difference of."""
 
     @property
     def shown_columns(self) -> tuple[str, ...]:
@@ -207,6 +211,8 @@ class AnswerTable:
     @property
     def title(self) -> str:
         """The question as a person would type it."""
+        if self.change is not None:
+            return f"{self.question.bare.describe()}: {self.change.names[1]} minus {self.change.names[0]}"
         return self.question.describe()
 
     @property
@@ -232,6 +238,8 @@ class AnswerTable:
         for i, cells in enumerate(self._label_cells()):
             row: dict[str, Any] = dict(zip(names_of_labels, cells, strict=True))
             number = int(self.numbers[i]) if self.whole else float(self.numbers[i])
+            if self.change is not None:
+                row |= zip(("before", "after"), self.change.row(i), strict=True)
             row["estimate"] = None if missing[i] else number
             if self.guess:
                 row["guess"] = number if missing[i] else None
@@ -241,6 +249,8 @@ class AnswerTable:
                 row["low"], row["high"] = (None if math.isnan(end) else end for end in ends)
             if self.noisy is not None:
                 row["noisy"] = float(self.noisy[i])
+            if self.order is not None:
+                row["sure"], row["among"] = float(self.order.places[i]), float(self.order.among[i])
             row["basis"] = names[i]
             if self.has_notes:
                 row["note"] = self.note(i)
@@ -250,7 +260,10 @@ class AnswerTable:
     def numeric_columns(self) -> tuple[str, ...]:
         """The columns of numbers."""
         bars = () if self.interval is None else ("low", "high")
-        return ("estimate", *(("guess",) * self.guess), *bars, *(() if self.noisy is None else ("noisy",)))
+        noisy = () if self.noisy is None else ("noisy",)
+        sure = () if self.order is None else ("sure", "among")
+        sides = () if self.change is None else ("before", "after")
+        return (*sides, "estimate", *(("guess",) * self.guess), *bars, *noisy, *sure)
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -278,6 +291,10 @@ class AnswerTable:
         document: dict[str, Any] = {"query": self.query.describe() if shares else self.title}
         if self.per is not None and shares:
             document["per"] = self.per.describe()
+        if self.change is not None:
+            document |= {"query": self.question.bare.describe()} | dict(
+                zip(("before", "after"), self.change.names, strict=True)
+            )
         document["private"] = self.private
         document |= described_basis(self.basis)
         if self.interval is not None:
@@ -376,6 +393,89 @@ def answer_table(
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
     """The table with these whole numbers in place of its estimates."""
     return replace(table, numbers=answers.astype(np.float64), whole=True, style=Style(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What a change between two releases is the difference of."""
+
+    names: tuple[str, str]
+    """The earlier and the later release."""
+    answers: tuple[NDArray[np.float64], NDArray[np.float64]]
+    """Their answers; not a number where one of them did not measure."""
+
+    def row(self, place: int) -> tuple[float | None, float | None]:
+        before, after = (float(each[place]) for each in self.answers)
+        return None if math.isnan(before) else before, None if math.isnan(after) else after
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """How sure the order of the largest answers is: in which share of the draws of the noise it is the true one."""
+
+    places: NDArray[np.float64]
+    """For each answer the share in which it stands at its place."""
+    among: NDArray[np.float64]
+    """The share in which it is one of the largest at all."""
+    together: float
+    """The share in which they are the largest, in whatever order."""
+
+
+LIKELY = ((0.99, "as good as certain"), (0.9, "very likely"), (2 / 3, "likely"), (1 / 3, "open"), (0.0, "unlikely"))
+
+
+def likely(share: float) -> str:
+    """A share of the draws in words; a few hundred draws tell no more than "over 99 %".
+
+    >>> likely(0.931), likely(1.0), likely(0.4)
+    ('93 %, very likely', 'over 99 %, as good as certain', '40 %, open')
+    """
+    word = next(word for least, word in LIKELY if share >= least)
+    return f"{'over 99' if share >= 0.995 else f'{100 * share:.0f}'} %, {word}"
+
+
+def in_order(table: AnswerTable) -> AnswerTable:
+    """The largest answers, so many as the question asks for, with how sure their order is where there are intervals.
+
+    With the draws θ of what the truth might be, place i is sure in the share of draws in which θ of the answer there
+    is the i-th largest. Answers that are not measured, or that are no numbers, have no place.
+    """
+    known = np.flatnonzero(~np.isnan(table.estimates))
+    every = known[np.argsort(-table.numbers[known], kind="stable")]
+    chosen = every[: table.question.top]
+    listed = [axis for axis, labels in enumerate(table.axes) if len(labels) > 1] or list(range(len(table.axes)))
+    shown, values = (
+        [", ".join(each[axis] for axis in listed) for each in labels] for labels in (table.shown_labels, table.labels)
+    )
+    interval, order, notes = table.interval, None, table.notes
+    draws = None if interval is None else interval.might_be
+    if interval is not None:
+        ends = [each[chosen] for each in (interval.estimates, interval.low, interval.high)]
+        interval = replace(interval, estimates=ends[0], low=ends[1], high=ends[2])
+    if draws is not None and chosen.size:
+        places = np.argsort(np.argsort(-draws[:, every], axis=1), axis=1)[:, : chosen.size]
+        among = places < chosen.size
+        together = float(among.all(axis=1).mean())
+        order = Order((places == np.arange(chosen.size)).mean(axis=0), among.mean(axis=0), together)
+        last = f" The next one is {shown[every[chosen.size]]}." if every.size > chosen.size else ""
+        notes = (*notes, f"That these are the {chosen.size} largest, in whatever order: {likely(together)}.{last}")
+    basis = table.basis
+    return replace(
+        table,
+        columns=(", ".join(table.columns[axis] for axis in listed),),
+        headings=(", ".join(table.shown_columns[axis] for axis in listed),),
+        axes=(tuple(values[place] for place in chosen),),
+        worded=(tuple(shown[place] for place in chosen),),
+        labels=tuple((values[place],) for place in chosen),
+        numbers=table.numbers[chosen],
+        noisy=None if table.noisy is None else np.ravel(table.noisy)[chosen],
+        basis=Basis(basis.codes[chosen], basis.unmeasured, basis.too_fine, basis.asked),
+        remarks=tuple(table.remarks[place] for place in chosen) if table.remarks else (),
+        interval=interval,
+        order=order,
+        notes=notes,
+        adds_up=False,
+    )
 
 
 def outward(low: float, high: float) -> tuple[float, float]:

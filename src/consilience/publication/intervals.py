@@ -43,7 +43,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -172,6 +172,8 @@ class Interval:
     refits: int
     notes: tuple[str, ...]
     """What a reader should know, in sentences."""
+    might_be: Array | None = field(default=None, repr=False)
+    """Of the largest answers: what each draw of the noise says that the truth might be."""
 
     @property
     def query(self) -> Query:
@@ -435,7 +437,19 @@ def _described(
     notes += [ADAPTIVE] * _is_adaptive(estimate)
     low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in (low, high))
     center, low, high = (np.where(stands_on.not_measured, np.nan, each) for each in (center, low, high))
-    return Interval(asked.question, level, center, low, high, stands_on.worst, found[0].how, refits, tuple(notes))
+    might_be = None if asked.question.top is None else _might_be(asked, found)
+    how = found[0].how
+    return Interval(asked.question, level, center, low, high, stands_on.worst, how, refits, tuple(notes), might_be)
+
+
+def _might_be(asked: BoundQuestion, found: Sequence[_Bounds]) -> Array | None:
+    """What each draw of the noise says that the answers might be; None where nothing was drawn."""
+    if any(not bounds.might_be.size for bounds in found):
+        return None
+    if not asked.has_quantiles:
+        return found[0].might_be
+    each = [_values(side, bounds.might_be) for side, bounds in zip(asked.sides, found, strict=True)]
+    return each[0] if len(each) == 1 else asked.compared(each[0], each[1])
 
 
 def _ends(asked: BoundQuestion, level: float, center: Array, found: Sequence[_Bounds]) -> Ends:
@@ -445,9 +459,11 @@ def _ends(asked: BoundQuestion, level: float, center: Array, found: Sequence[_Bo
     if len(found) == 1 and (quantiles := asked.sides[0].quantiles) is not None:
         ends = quantiles.first_from(found[0].high), quantiles.last_up_to(found[0].low)
         return quantiles.opened(ends[0]), quantiles.opened(ends[1])
-    each = [_values(side, bounds.might_be) for side, bounds in zip(asked.sides, found, strict=True)]
+    might_be = _might_be(asked, found)
+    if might_be is None:
+        return np.full(center.shape, np.nan), np.full(center.shape, np.nan)
     with np.errstate(invalid="ignore"):
-        width = _quantile_of_errors(asked.compared(each[0], each[1]) - center, level)
+        width = _quantile_of_errors(might_be - center, level)
         low, high = center - width, center + width
     return np.where(np.isinf(width), -np.inf, low), np.where(np.isinf(width), np.inf, high)
 

@@ -16,7 +16,7 @@ A bin that also holds what lies beyond it has no edge there: a quantile in it is
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -351,7 +351,7 @@ class BoundQuestion:
     @property
     def is_plain(self) -> bool:
         """Whether the answers are those to one query."""
-        return self.question.bare == self.question == Question(self.question.query)
+        return replace(self.question, top=None) == Question(self.question.query)
 
     @property
     def has_quantiles(self) -> bool:

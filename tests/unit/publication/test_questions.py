@@ -157,7 +157,8 @@ def test_twice_the_noise_makes_intervals_of_quantiles_twice_as_wide() -> None:
     widths = []
     for scale in (2.0, 4.0):
         estimate = cs.estimate(measured(("age", "sex"), law=cs.Laplace(scale)), method="table")
-        found = intervals(estimate, ["median(age) by sex", "median(age) where sex=F minus median(age) where sex=M"])
+        texts = ["median(age) by sex", "median(age) where sex=F minus median(age) where sex=M"]
+        found = intervals(estimate, texts, refits=60)
         widths.append([np.median(each.high - each.low) for each in found])
     np.testing.assert_allclose(np.divide(*widths[::-1]), 2.0, rtol=0.3)
 
@@ -179,3 +180,96 @@ def test_intervals_of_quantiles_and_differences_hold_the_truth_and_half_of_them_
     rate, by_half = (np.mean(list(itertools.chain(*each))) for each in (held, half))
     assert 0.92 < rate < 0.98
     assert by_half < 0.85
+
+
+def test_the_largest_are_in_order_and_their_order_is_as_sure_as_the_draws_say(noisy) -> None:
+    table = cs.answer(noisy, "top 2 of age", refits=60)
+    counts = noisy.answer("by age")
+    assert [row["age"] for row in table.rows()] == [AGE.labels[place] for place in np.argsort(-counts)[:2]]
+    draws = interval(noisy, "top 2 of age", refits=60).might_be
+    first, second = np.argsort(-counts)[:2]
+    by_hand = np.mean([np.argsort(-draw)[0] == first for draw in draws])
+    assert table.order.places[0] == pytest.approx(by_hand)
+    assert table.order.together == pytest.approx(
+        np.mean([set(np.argsort(-draw)[:2]) == {first, second} for draw in draws])
+    )
+    assert "largest, in whatever order" in table.notes[-1]
+    assert {"low", "high", "sure", "among"} <= set(table.header)
+
+
+def test_a_tie_is_open_and_a_clear_lead_is_as_good_as_certain() -> None:
+    close = np.zeros(DOMAIN.shape)
+    close[:5, 0, 0] = [500.0, 500.0, 400.0, 10.0, 0.0]
+    table = cs.answer(cs.estimate(measured(("age",), law=cs.Laplace(5.0), truth=close)), "top 3 of age", refits=200)
+    assert 0.3 < table.order.places[0] < 0.99
+    assert table.order.places[2] > 0.99
+    assert table.order.together > 0.99
+
+
+@pytest.mark.slow
+def test_orders_are_right_as_often_as_they_say() -> None:
+    said, right = [], []
+    for seed in range(150):
+        truth = np.zeros(DOMAIN.shape)
+        truth[:5, 0, 0] = np.random.default_rng(10_000 + seed).integers(100, 160, 5)
+        fitted = cs.estimate(measured(("age",), law=cs.Laplace(8.0), truth=truth, seed=seed), method="table")
+        table = cs.answer(fitted, "top 3 of age", refits=60, seed=seed)
+        said.append(table.order.places)
+        wanted = np.argsort(-truth[:, 0, 0])[:3]
+        right.append([row["age"] == AGE.labels[place] for row, place in zip(table.rows(), wanted, strict=True)])
+    assert np.mean(said) == pytest.approx(np.mean(right), abs=0.07)
+    surely = np.ravel(said) > 0.9
+    assert np.ravel(right)[surely].mean() > 0.85
+    assert np.ravel(right)[np.ravel(said) < 0.5].mean() < 0.65
+
+
+def series(*growth: float, seed: int = 0, scale: float = 5.0) -> list[cs.Estimate]:
+    return [
+        cs.estimate(measured(("age", "sex"), law=cs.Laplace(scale), truth=TRUTH * each, seed=seed + 50 * place))
+        for place, each in enumerate(growth)
+    ]
+
+
+def test_changes_are_told_apart_from_noise() -> None:
+    (same,) = cs.compare(*series(1.0, 1.0), ["sex=F by age"], refits=60)
+    assert not any(row["note"] in ("rose", "fell") for row in same.rows())
+    (fell,) = cs.compare(*series(1.0, 0.5), ["sex=F by age"], refits=60, names=("2023", "2024"))
+    assert [row["note"] for row in fell.rows()] == ["fell"] * 5
+    assert fell.title == "sex=F by age: 2024 minus 2023"
+    first = next(fell.rows())
+    assert first["estimate"] == pytest.approx(first["after"] - first["before"])
+    document = json.loads(fell.to_json())
+    assert (document["before"], document["after"]) == ("2023", "2024")
+
+
+def test_a_change_between_independent_releases_has_the_widths_added_in_squares() -> None:
+    pair = series(1.0, 1.0)
+    (table,) = cs.compare(*pair, ["by age"], refits=60)
+    was, now = (interval(each, "by age", refits=60, seed=place) for place, each in enumerate(pair))
+    np.testing.assert_allclose(
+        table.interval.high - table.estimates, np.hypot(now.high - now.estimates, was.estimates - was.low)
+    )
+
+
+def test_what_is_no_series_is_not_compared() -> None:
+    one, two = series(1.0, 1.0)
+    with pytest.raises(DeclarationError, match="hold the same noisy values"):
+        cs.compare(one, one, ["by age"])
+    with pytest.raises(DeclarationError, match="within one release"):
+        cs.compare(one, two, ["top 2 of age"])
+    other = cs.MeasurementSet.from_marginals(Domain.from_sizes({"age": 2}), {"age": [4.0, 5.0]}, noise=cs.Laplace(1.0))
+    with pytest.raises(DeclarationError, match="the same in both"):
+        cs.compare(one, cs.estimate(other), ["by age"])
+
+
+@pytest.mark.slow
+def test_intervals_of_changes_hold_them() -> None:
+    held = []
+    for seed in range(100):
+        tables = cs.compare(*series(1.0, 0.9, seed=seed, scale=20.0), ["by age", "median(age) by sex"], refits=39)
+        for table, text in zip(tables, ["by age", "median(age) by sex"], strict=True):
+            asked = BoundQuestion(Question.parse(text), DOMAIN)
+            query = asked.parts[0].bind(DOMAIN)
+            before, after = (asked.made([query.answer_full(TRUTH * each).ravel()]) for each in (1.0, 0.9))
+            held += ((table.interval.low <= after - before) & (after - before <= table.interval.high)).tolist()
+    assert 0.92 < np.mean(held) < 0.98
