@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from consilience.measuring import measure
     from consilience.privacy.ledger import Ledger
     from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
-    from consilience.publication.release import answer
+    from consilience.publication.release import answer, compare
     from consilience.publication.report import report
     from consilience.source import open_table
 
@@ -65,6 +65,7 @@ _HOMES = {
     "answer": "consilience.publication.release",
     "check": "consilience.file_checks",
     "check_domain": "consilience.curation",
+    "compare": "consilience.publication.release",
     "draft_domain": "consilience.curation",
     "estimate": "consilience.estimators",
     "estimators": "",
@@ -104,6 +105,7 @@ __all__ = [
     "answer",
     "check",
     "check_domain",
+    "compare",
     "draft_domain",
     "estimate",
     "estimators",

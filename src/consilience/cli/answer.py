@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate
     from consilience.measurements.basis import Basis
     from consilience.publication import AnswerTable, CrossTable
+    from consilience.publication.cross_tables import Percent
     from consilience.publication.release import Answers
 
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 # Answers on a terminal: long tables and cross-tables, with marks and a legend.
 
 
-MARK_LEGEND = "* the interval is wider than the answer"
 MODELLED_LEGEND = "~ modelled: no measurement determines it; the model fills in from what was measured in parts"
 GUESS_LEGEND = "– {}. With --guess you see what the account assumes instead."
 GUESSED_LEGEND = "guess: {}. The account only assumes that values are equally frequent, or attributes independent."
@@ -45,16 +45,23 @@ def print_answers(table: "AnswerTable | CrossTable") -> None:
 
 def print_long_table(table: "AnswerTable") -> None:
     """A row for each answer, then a legend where there are marks."""
+    from consilience.publication.answers import Style, likely
+
     names = table.numeric_columns
-    decimals = 0 if table.whole else 4 if table.per is not None else 1
+    noisy = Style()
     rows = []
     for place, (labels, row) in enumerate(zip(table.shown_labels, table.rows(), strict=True)):
-        shown = [_number(row[name], 1 if name == "noisy" else decimals) for name in names]
+        written = {"noisy": noisy.text, "sure": likely, "among": likely}
+        shown = [written.get(name, table.style.text)(row[name]) for name in names]
         if table.interval is not None:
-            shown[0] += "*" if table.uncertain[place] else " "
+            shown[names.index("estimate")] += "*" if table.uncertain[place] else " "
         rows.append([*labels, row["basis"], *shown])
-    print_table((*table.shown_columns, "basis", *names), rows, numeric=len(names), title=table.title)
-    _print_legend(table.basis, wide=bool(table.uncertain.any()), guess=table.guess, notes=table.notes)
+    told = {"sure": "sure of its place", "among": f"one of the top {table.question.top}"}
+    told |= {} if table.change is None else {"estimate": "change"}
+    heads = [told.get(name, name) for name in names]
+    print_table((*table.shown_columns, "basis", *heads), rows, numeric=len(names), title=table.title)
+    doubt = table.doubt if table.uncertain.any() else ""
+    _print_legend(table.basis, doubt=doubt, guess=table.guess, notes=table.notes)
 
 
 def print_cross_table(table: "CrossTable") -> None:
@@ -71,7 +78,8 @@ def print_cross_table(table: "CrossTable") -> None:
         rows = [[*labels, *(row[k] for k in part)] for labels, row in pairs]
         print_table((*table.shown_down, *(heads[k] for k in part)), rows, numeric=len(part), title=title)
     guessed = any(cell.guess is not None for row in table.cells for cell in row)
-    _print_legend(table.basis, wide=table.any_wide, guess=guessed, marked=table.any_modelled, notes=table.notes)
+    doubt = table.doubt if table.any_wide else ""
+    _print_legend(table.basis, doubt=doubt, guess=guessed, marked=table.any_modelled, notes=table.notes)
 
 
 def parts(widths: Sequence[int], room: float) -> list[list[int]]:
@@ -99,14 +107,8 @@ def _width(texts: Sequence[str]) -> int:
     return max(len(text) for text in texts) + SPACE_BETWEEN
 
 
-def _number(value: float | None, decimals: int) -> str:
-    if value is None or math.isnan(value):
-        return "–"
-    return f"{value:,.{decimals}f}" if math.isfinite(value) else "∞"
-
-
-def _print_legend(basis: "Basis", *, wide: bool, guess: bool, marked: bool = False, notes: Sequence[str] = ()) -> None:
-    lines = [MARK_LEGEND] * wide + [MODELLED_LEGEND] * marked + list(notes)
+def _print_legend(basis: "Basis", *, doubt: str, guess: bool, marked: bool = False, notes: Sequence[str] = ()) -> None:
+    lines = [f"* {doubt}"] * bool(doubt) + [MODELLED_LEGEND] * marked + list(notes)
     if basis.explain():
         lines.append((GUESSED_LEGEND if guess else GUESS_LEGEND).format(basis.explain()))
     if lines:
@@ -132,9 +134,17 @@ def answer_command(
     ] = None,
     integers: Annotated[bool, typer.Option("--integers", help="Whole numbers that add up.")] = False,
     cross: Annotated[bool, typer.Option("--cross", help="Cross-tables with totals, as people print them.")] = False,
+    percent: Annotated[
+        str | None,
+        typer.Option("--percent", metavar="OF", help="Shares of each row, of each column, or of the total: 9.9 %."),
+    ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option("--columns", metavar="ATTR", help="With --cross: what goes across; repeatable. Else the last."),
+        typer.Option(
+            "--columns",
+            metavar="ATTR",
+            help="With --cross or --percent: what goes across; repeatable. Else the last.",
+        ),
     ] = None,
     guess: Annotated[
         bool, typer.Option("--guess", help="Show what the account assumes where nothing was measured, marked as guess.")
@@ -144,12 +154,11 @@ def answer_command(
     out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
 ) -> None:
     """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
-    from consilience.domain.files import write_atomically
-    from consilience.publication.intervals import as_question
+    from consilience.publication.questions import as_question
     from consilience.publication.release import answers
 
     form = _form(csv=csv, json=json, out=out)
-    _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns)
+    _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns, percent=percent)
     listen()
     parsed = [as_question(query, per) for query in queries]
     estimate = open_estimate(source)
@@ -163,10 +172,22 @@ def answer_command(
             integers=integers,
             cross=cross,
             columns=columns,
+            percent=cast("Percent | None", percent),
             guess=guess,
             progress=show,
         )
-    if not estimate.private:
+    _write(found, form, out, private=estimate.private)
+    for query, why in found.unanswered.items():
+        note(f"no answer to {query!r}: {why}")
+    if found.unanswered:
+        raise typer.Exit(1)
+
+
+def _write(found: "Answers", form: str | None, out: Path | None, *, private: bool) -> None:
+    """Print the tables, or write them to a file."""
+    from consilience.domain.files import write_atomically
+
+    if not private:
         note("NOT PRIVATE: these numbers come from simulated noise")
     if form is None:
         for table in found.tables:
@@ -177,10 +198,32 @@ def answer_command(
     else:
         write_atomically(out, _text(found, form).encode())
         note(f"wrote {out}")
-    for query, why in found.unanswered.items():
-        note(f"no answer to {query!r}: {why}")
-    if found.unanswered:
-        raise typer.Exit(1)
+
+
+COMPARE_EXAMPLE = 'Example: consilience compare release-2023 release-2024 "by district" "median(age) by sex"'
+
+
+def compare_command(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="The earlier release bundle, or measurement file.")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="The later one, of the same series.")],
+    queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help='Such as "by district" or "total".')],
+    level: options.Level = 0.95,
+    refits: options.Refits = 200,
+    seed: Annotated[int, typer.Option("--seed", help="A public seed of the repetitions.")] = 0,
+    csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated text.")] = False,
+    json: options.AsJson = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
+) -> None:
+    """What changed between two releases of one series, told apart from noise. Spends nothing."""
+    from consilience.publication.release import Answers, compare
+
+    form = _form(csv=csv, json=json, out=out)
+    listen()
+    pair = [open_estimate(path) for path in (before, after)]
+    names = before.name, after.name
+    with progress() as show:
+        tables = compare(pair[0], pair[1], queries, level=level, refits=refits, seed=seed, names=names, progress=show)
+    _write(Answers(tuple(tables), {}), form, out, private=all(each.private for each in pair))
 
 
 def open_estimate(path: Path) -> "Estimate":
@@ -213,11 +256,21 @@ def _form(*, csv: bool, json: bool, out: Path | None) -> str | None:
     return form
 
 
-def _refuse_contradictions(*, per: str | None, integers: bool, cross: bool, columns: list[str] | None) -> None:
+def _refuse_contradictions(
+    *, per: str | None, integers: bool, cross: bool, columns: list[str] | None, percent: str | None
+) -> None:
+    if percent is not None and percent not in ("row", "column", "total"):
+        raise typer.BadParameter("choose row, column or total", param_hint="--percent")
+    if percent is not None and (per is not None or integers):
+        raise typer.BadParameter(
+            "it says what answers are shares of; leave --per and --integers away", param_hint="--percent"
+        )
     if per is not None and integers:
         raise typer.BadParameter("ratios are no whole numbers; choose one of --per and --integers")
-    if columns and not cross:
-        raise typer.BadParameter("it says what goes across in a cross-table; add --cross", param_hint="--columns")
+    if columns and not cross and percent is None:
+        raise typer.BadParameter(
+            "it says what goes across in a cross-table; add --cross, or --percent", param_hint="--columns"
+        )
 
 
 def _text(found: "Answers", form: str) -> str:

@@ -184,7 +184,7 @@ def _kind(value: object) -> str:
 # How attributes and values are spelled: in the query language, on terminals, and in CSV files.
 
 
-KEYWORDS = ("by", "and", "where", "in")
+KEYWORDS = ("by", "and", "where", "in", "per", "minus")
 HEADS = ("total", "count")
 """Words that ask for the number of records where a query starts with them."""
 

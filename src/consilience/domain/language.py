@@ -1,9 +1,12 @@
 """The query language of the command line: `age=25..34 and sex=Female by marital`.
 
+    question   =  ["top" number "of"] answer ["minus" answer]
+    answer     =  query ["per" query]
     query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
     terms      =  term {("and" | ",") term}
     term       =  attribute  |  level  |  function "(" attribute ["," number] ["," "level" number] ")"
                |  level "(" attribute ")"
+               |  "median" "(" attribute ")"  |  "quantile" "(" attribute "," share {"," share} ")"
     function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "mean" | "moments" | "total"
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
                |  attribute "in" "(" value {"," value} ")"  |  attribute ">=" low  |  attribute "<=" high
@@ -12,13 +15,13 @@
 Words may contain spaces; quotes make anything a word, also `by`, `and` and `..`, and a quote inside quotes is written
 twice. Whether attributes and values exist is checked when the query meets a domain.
 
-All of it is linear but `mean`, which divides a sum by a count: a text is a `Question` of `domain/queries.py`, one query
-per another.
+A query is linear. Means, quantiles, differences, ratios and the largest of several are made of the answers to queries:
+a text is a `Question` of `domain/queries.py`.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NoReturn
 
 from consilience.domain.declarations import HEADS, KEYWORDS
@@ -45,6 +48,7 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')"""
     r"""|(?P<operator>>=|<=|!=|==|[=<>(),|])|(?P<word>(?:[^\s=<>(),|"'!]|!(?!=))+))"""
 )
+_DECIMAL = re.compile(r"[0-9]*\.?[0-9]+")
 LONGEST_SHOWN = 200
 """Letters of a query that messages show."""
 _COMPARISONS = ("=", "==", ">=", "<=", "<", ">", "!=", "in")
@@ -57,6 +61,7 @@ class _Function:
     make: Callable[[int | None, int | None], Factor]
     takes_number: bool = False
     takes_level: bool = False
+    takes_shares: bool = False
 
 
 FUNCTIONS = {
@@ -68,6 +73,8 @@ FUNCTIONS = {
     "mean": _Function(lambda _, __: Mean()),
     "moments": _Function(lambda number, _: Moments(2 if number is None else number), takes_number=True),
     "total": _Function(lambda _, __: Total()),
+    "median": _Function(lambda _, __: Identity()),
+    "quantile": _Function(lambda _, __: Identity(), takes_shares=True),
 }
 
 
@@ -79,10 +86,20 @@ class _Token:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a text asks for: a factor for each attribute it names, and whether the sum among them is to be a mean."""
+    """What a text asks for: a factor for each attribute it names, and what is to be made of the answers."""
 
     factors: tuple[tuple[str, Factor], ...]
     is_mean: bool = False
+    """The sum among them is to be a mean."""
+    quantiles_of: str | None = None
+    shares: tuple[float, ...] = ()
+    """The quantiles asked for, 0.5 for the median."""
+    per: "Parsed | None" = None
+    """What the answers are divided by."""
+    minus: "Parsed | None" = None
+    """What is taken from the answers, or from their ratio."""
+    top: int | None = None
+    """So many of the largest answers are asked for."""
 
 
 def parse(text: str) -> Parsed:
@@ -208,33 +225,63 @@ class _Parser(TextParser):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.means: list[str] = []
+        self.quantiles: list[tuple[str, tuple[float, ...]]] = []
 
     def parsed(self) -> Parsed:
-        factors = together(self.query())
-        numbers = [name for name, factor in factors if isinstance(factor, Mean | Moments)]
-        if self.means and len(numbers) > 1:
-            self.refuse(
-                f"the mean of {self.means[0]!r} is asked for beside a sum of {numbers[-1]!r}; ask one at a time"
-            )
-        return Parsed(factors, is_mean=bool(self.means))
-
-    def query(self) -> list[tuple[str, Factor]]:
         if not self.tokens:
             self.refuse('it is empty; for the number of records ask for "total"')
+        top = self.top()
+        found = replace(self.answer(), top=top)
+        if self.take("minus"):
+            found = replace(found, minus=self.answer())
+        if self.at < len(self.tokens):
+            more = self.peek("minus", "per")
+            self.refuse("only two answers are compared at a time" if more else f"{self.found()} was not expected there")
+        return found
+
+    def answer(self) -> Parsed:
+        """A query, and the one that it is divided by."""
+        found = self.side()
+        return replace(found, per=self.side()) if self.take("per") else found
+
+    def top(self) -> int | None:
+        """The number of `top 5 of`, which stands before everything else."""
+        texts = [token.text.lower() for token in self.tokens[:3] if token.kind == "word"]
+        if len(texts) < 3 or texts[0] != "top" or texts[2] != "of":
+            return None
+        self.at = 3
+        number = self.whole_number(texts[1])
+        return number if number > 0 else self.refuse("'top 0' asks for nothing; ask for the first one at least")
+
+    def side(self) -> Parsed:
+        """A query, and what is to be made of its answers."""
+        self.means, self.quantiles = [], []
+        factors = together(self.query())
+        sums = [name for name, factor in factors if isinstance(factor, Mean | Moments)]
+        if self.means and len(sums) > 1:
+            self.refuse(f"the mean of {self.means[0]!r} is asked for beside a sum of {sums[-1]!r}; ask one at a time")
+        if len(self.quantiles) + len(sums) > 1 and self.quantiles:
+            others = [name for name, _ in self.quantiles[1:]] + sums
+            self.refuse(
+                f"a quantile of {self.quantiles[0][0]!r} is asked for beside one, or a sum, of {others[-1]!r}; ask one "
+                "at a time"
+            )
+        name, shares = self.quantiles[0] if self.quantiles else (None, ())
+        return Parsed(tuple(factors), bool(self.means), name, shares)
+
+    def query(self) -> list[tuple[str, Factor]]:
         factors = self.head()
         if self.take("where") or self.at_condition():
             factors += self.conditions()
         if self.take("by"):
             factors += self.terms()
-        if self.at < len(self.tokens):
-            self.refuse(f"{self.found()} was not expected there")
         return factors
 
     def head(self) -> list[tuple[str, Factor]]:
         """What comes before conditions: the word total, attributes and functions, or nothing."""
-        first, follows = self.tokens[0], self.tokens[1:2]
+        first, follows = self.tokens[self.at : self.at + 1], self.tokens[self.at + 1 : self.at + 2]
         alone = not follows or (follows[0].kind == "keyword" and follows[0].text != "in")
-        if alone and first.kind == "word" and first.text.lower() in HEADS:
+        if alone and first and first[0].kind == "word" and first[0].text.lower() in HEADS:
             self.at += 1
             return []
         if self.peek("where", "by") or self.at_condition():
@@ -277,6 +324,12 @@ class _Parser(TextParser):
     def term(self) -> tuple[str, Factor]:
         tokens = self.run("an attribute")
         word = " ".join(token.text for token in tokens)
+        if word.lower().startswith("count distinct") or (word.lower() in ("count", "distinct") and self.peek("(")):
+            self.refuse(
+                "how many different values occur is no question for noisy counts: one record more can add a value, a "
+                "value with few records cannot be told from one with none, and the domain lists all that may occur; "
+                "ask for their counts with error bars, and see which are above zero"
+            )
         if self.peek(*_COMPARISONS):
             self.refuse(
                 f"the condition on {word!r} comes too late; write 'where' before conditions and 'by' after them"
@@ -289,25 +342,37 @@ class _Parser(TextParser):
         if word.lower() not in FUNCTIONS:
             self.expect(")")
             return name, Level(word)
-        factor = self.arguments(word.lower())
+        factor = self.arguments(word.lower(), name)
         self.expect(")")
         if word.lower() == "mean":
             self.means.append(name)
         return name, factor
 
-    def arguments(self, word: str) -> Factor:
+    def arguments(self, word: str, name: str) -> Factor:
         """The factor that a function makes of the numbers after its attribute."""
         function = FUNCTIONS[word]
         number = level = None
+        shares: list[float] = [0.5] * (word == "median")
         while self.take(","):
             text = self.words("a whole number")
             if function.takes_level and level is None and text.lower().startswith("level "):
                 level = self.whole_number(text[len("level ") :])
             elif function.takes_number and number is None and level is None:
                 number = self.whole_number(text)
+            elif function.takes_shares:
+                shares.append(self.share(text))
             else:
                 self.refuse(f"{word}({self.text_of(function)}) does not take {text!r}")
+        if function.takes_shares and not shares:
+            self.refuse(f"{word}({name}) says not which one; write quantile({name}, 0.9), or median({name})")
+        if shares:
+            self.quantiles.append((name, tuple(shares)))
         return function.make(number, level)
+
+    def share(self, text: str) -> float:
+        if not _DECIMAL.fullmatch(text) or not 0.0 < float(text) < 1.0:
+            self.refuse(f"a quantile is for a number between 0 and 1, such as 0.9, found {text!r}")
+        return float(text)
 
     @staticmethod
     def text_of(function: _Function) -> str:

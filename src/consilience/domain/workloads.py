@@ -27,7 +27,7 @@ class Workload:
     queries: tuple[Query, ...]
     weights: tuple[float, ...]
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """What was made of texts that are no queries by themselves: means."""
+    """What was made of texts that are no queries by themselves, such as means."""
 
     def __post_init__(self) -> None:
         if len(self.queries) != len(self.weights):
@@ -47,13 +47,8 @@ class Workload:
         given = [1.0] * len(asked) if weights is None else list(weights)
         if len(given) != len(asked):
             raise DeclarationError(f"{len(asked)} queries were given {len(given)} weights; give one for each")
-        pairs = [
-            (query, weight)
-            for each, weight in zip(asked, given, strict=True)
-            for query in (each.query, each.per)
-            if query is not None
-        ]
-        notes = tuple(_mean_in_words(each) for each in asked if each.per is not None)
+        pairs = [(query, weight) for each, weight in zip(asked, given, strict=True) for query in each.parts]
+        notes = tuple(_parts_in_words(each) for each in asked if each != Question(each.query))
         return Workload(tuple(query for query, _ in pairs), tuple(weight for _, weight in pairs), notes)
 
     @staticmethod
@@ -108,11 +103,14 @@ class Workload:
         return Workload.from_json(mapping, where=Path(path).name)
 
 
-def _mean_in_words(question: Question) -> str:
-    per = "" if question.per is None else question.per.describe()
+def _parts_in_words(question: Question) -> str:
+    if question.mean_of is None or question.per is None:
+        tables = ", and ".join(query.describe() for query in question.parts)
+        return f"{question.describe()} stands for what it is made of: {tables}."
     return (
         f"{question.describe()} is a mean, and stands for the two tables that it divides: {question.query.describe()}, "
-        f"and {per}. In earlier versions it was the sum alone, which is {question.query.describe()} now."
+        f"and {question.per.describe()}. In earlier versions it was the sum alone, which is "
+        f"{question.query.describe()} now."
     )
 
 

@@ -126,6 +126,15 @@ class Basis:
     def measured(self) -> Marks:
         return self.codes == MEASURED
 
+    def worse(self, other: "Basis", places: NDArray[np.intp] | slice = slice(None)) -> "Basis":
+        """What answers stand on that are made of two: the worse of this one and the other one at its place."""
+        return Basis(
+            np.maximum(self.codes, other.codes[places]),
+            tuple(dict.fromkeys((*self.unmeasured, *other.unmeasured))),
+            tuple(dict.fromkeys((*self.too_fine, *other.too_fine))),
+            max(self.asked, other.asked, key=len),
+        )
+
     def why(self) -> str:
         """Why answers are not measured, in one sentence; empty where all are measured or modelled.
 
@@ -174,13 +183,7 @@ def basis(
     above = _with_public(measured, _as_query(query).over(measured.domain), public)
     if per is None:
         return above
-    below = _with_public(measured, _as_query(per).over(measured.domain), public)
-    return Basis(
-        np.maximum(above.codes, below.codes),
-        tuple(dict.fromkeys((*above.unmeasured, *below.unmeasured))),
-        tuple(dict.fromkeys((*above.too_fine, *below.too_fine))),
-        max(above.asked, below.asked, key=len),
-    )
+    return above.worse(_with_public(measured, _as_query(per).over(measured.domain), public))
 
 
 def _with_public(measured: MeasurementSet, query: Query, public: Scopes) -> Basis:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, Any
 
@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
-from consilience.domain.declarations import guarded
+from consilience.domain.declarations import format_number, guarded
 from consilience.domain.factors import Identity, Matrix, Mean
 from consilience.domain.queries import BoundQuery, Query, Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.measurements.basis import Basis
-from consilience.publication.intervals import Interval, as_question, check_divisor, ratio
+from consilience.publication.intervals import Interval
+from consilience.publication.questions import BoundQuestion, Quantiles, as_question, ratio
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Comma-separated text has no place for a privacy statement: of simulated noise its first column says so.
@@ -59,16 +60,59 @@ def is_marked(start: bytes) -> bool:
 # Answers as people read them: labels, the estimate with its error bars, what it stands on, the noisy measurement.
 
 
+@dataclass(frozen=True)
+class Style:
+    """How numbers are written for people."""
+
+    decimals: int = 1
+    percent: bool = False
+    """As 9.9 %, where the number is 0.099."""
+    beyond: tuple[str, str] = ("−∞", "∞")
+    """What stands for a number below, or above, all that can be told."""
+
+    @staticmethod
+    def of(asked: BoundQuestion, *, percent: bool = False) -> "Style":
+        """One decimal of counts and percentages, four of ratios, and of means and quantiles a hundredth of a bin."""
+        decimals, beyond = 1, Style.beyond
+        if not percent and (asked.question.word == "per" or asked.question.per is not None):
+            decimals = 4
+        for side in asked.sides if asked.question.word != "per" else ():
+            attribute = asked.domain[side.of_numbers] if side.of_numbers is not None else None
+            if isinstance(attribute, Numeric):
+                decimals = min(max(math.ceil(2.0 - math.log10(np.diff(attribute.edges).min())), 0), 9)
+                if attribute.clips and side.quantiles is not None and len(asked.sides) == 1:
+                    below, above = (format_number(edge) for edge in (attribute.edges[1], attribute.edges[-2]))
+                    beyond = f"under {below}", f"{above}+"
+        return Style(decimals, percent, beyond)
+
+    def shown(self, number: float) -> float:
+        """The number in the units that are written, rounded."""
+        return round(100.0 * number if self.percent else number, self.decimals)
+
+    def text(self, number: float | None) -> str:
+        """
+        >>> Style(1, percent=True).text(0.09876), Style(0).text(1234.0), Style().text(None)
+        ('9.9 %', '1,234', '–')
+        """
+        if number is None or math.isnan(number):
+            return MISSING
+        if math.isinf(number):
+            return self.beyond[int(number > 0.0)]
+        return f"{self.shown(number):,.{self.decimals}f}" + " %" * self.percent
+
+
+MISSING = "–"
 WIDE = "interval wider than the answer"
+NO_DIFFERENCE = "not told apart from no difference: the interval holds 0"
 SHOWN_ROWS = 60
 """How many lines of a table a Python prompt shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnswerTable:
-    """The answers to one query: a row for each, with its labels."""
+    """The answers to one question: a row for each, with its labels."""
 
-    query: Query
+    question: Question
     columns: tuple[str, ...]
     """The attribute of each label column."""
     axes: tuple[tuple[str, ...], ...]
@@ -83,21 +127,24 @@ class AnswerTable:
     """What each answer stands on."""
     adds_up: bool = False
     """Each record that the query is about lies in one answer, so that sums of answers are counts again."""
-    per: Query | None = None
-    """What the answers are divided by; None where they are counts."""
     interval: Interval | None = None
     whole: bool = False
     """The estimates were rounded to whole numbers."""
     guess: bool = False
     """What the account assumes of answers that were not measured is shown, as guesses."""
-    within_bins: NDArray[np.float64] | None = None
-    """Of means: how far each may be off because records count as the middle of their bin."""
+    remarks: tuple[str, ...] = ()
+    """What is to be said of each answer by itself; none where there is nothing of that kind."""
     notes: tuple[str, ...] = ()
     """What is to be said of all answers, in sentences."""
     headings: tuple[str, ...] = ()
     """The title of each label column with its unit; none where they are called as in `columns`."""
     worded: tuple[tuple[str, ...], ...] = ()
     """`axes` in the words of the domain's labels; none where there are no such words."""
+    style: Style = field(default=Style())
+    order: "Order | None" = None
+    """Of the largest answers: how sure the order is."""
+    change: "Change | None" = None
+    """Of the difference between two releases: what it is the difference of."""
 
     @property
     def shown_columns(self) -> tuple[str, ...]:
@@ -153,25 +200,36 @@ class AnswerTable:
         return np.zeros(len(self), dtype=np.bool_) if self.interval is None else self.interval.uncertain
 
     @property
-    def question(self) -> Question:
-        return Question(self.query, self.per)
+    def query(self) -> Query:
+        return self.question.query
+
+    @property
+    def per(self) -> Query | None:
+        """What the answers are divided by; None where they are counts."""
+        return self.question.per
 
     @property
     def title(self) -> str:
         """The question as a person would type it."""
+        if self.change is not None:
+            return f"{self.question.bare.describe()}: {self.change.names[1]} minus {self.change.names[0]}"
         return self.question.describe()
+
+    @property
+    def doubt(self) -> str:
+        """What is to be said of uncertain answers."""
+        return NO_DIFFERENCE if self.question.word == "minus" else WIDE
 
     def note(self, place: int) -> str:
         """What there is to say against one answer; empty where there is nothing."""
-        words = [WIDE] if self.uncertain[place] else []
-        if self.within_bins is not None and math.isfinite(self.within_bins[place]):
-            words.append(f"bins: ± {self.within_bins[place]:.3g}")
+        words = [self.doubt] if self.uncertain[place] else []
+        words += [self.remarks[place]] if self.remarks and self.remarks[place] else []
         return "; ".join(words)
 
     @property
     def has_notes(self) -> bool:
         """True where each answer has a place for what there is to say against it."""
-        return self.interval is not None or self.within_bins is not None
+        return self.interval is not None or bool(self.remarks)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each answer as a mapping from column names to values; None where nothing was measured."""
@@ -180,6 +238,8 @@ class AnswerTable:
         for i, cells in enumerate(self._label_cells()):
             row: dict[str, Any] = dict(zip(names_of_labels, cells, strict=True))
             number = int(self.numbers[i]) if self.whole else float(self.numbers[i])
+            if self.change is not None:
+                row |= zip(("before", "after"), self.change.row(i), strict=True)
             row["estimate"] = None if missing[i] else number
             if self.guess:
                 row["guess"] = number if missing[i] else None
@@ -189,6 +249,8 @@ class AnswerTable:
                 row["low"], row["high"] = (None if math.isnan(end) else end for end in ends)
             if self.noisy is not None:
                 row["noisy"] = float(self.noisy[i])
+            if self.order is not None:
+                row["sure"], row["among"] = float(self.order.places[i]), float(self.order.among[i])
             row["basis"] = names[i]
             if self.has_notes:
                 row["note"] = self.note(i)
@@ -198,7 +260,10 @@ class AnswerTable:
     def numeric_columns(self) -> tuple[str, ...]:
         """The columns of numbers."""
         bars = () if self.interval is None else ("low", "high")
-        return ("estimate", *(("guess",) * self.guess), *bars, *(() if self.noisy is None else ("noisy",)))
+        noisy = () if self.noisy is None else ("noisy",)
+        sure = () if self.order is None else ("sure", "among")
+        sides = () if self.change is None else ("before", "after")
+        return (*sides, "estimate", *(("guess",) * self.guess), *bars, *noisy, *sure)
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -222,10 +287,14 @@ class AnswerTable:
 
         `basis` is that of the worst answer; where some were not measured, `why` and what to measure next time follow.
         """
-        mean = self.question.mean_of is not None
-        document: dict[str, Any] = {"query": self.title if mean else self.query.describe()}
-        if self.per is not None and not mean:
+        shares = self.question == Question(self.query, self.per) and self.question.mean_of is None
+        document: dict[str, Any] = {"query": self.query.describe() if shares else self.title}
+        if self.per is not None and shares:
             document["per"] = self.per.describe()
+        if self.change is not None:
+            document |= {"query": self.question.bare.describe()} | dict(
+                zip(("before", "after"), self.change.names, strict=True)
+            )
         document["private"] = self.private
         document |= described_basis(self.basis)
         if self.interval is not None:
@@ -282,60 +351,133 @@ def answer_table(
     per: Query | str | None = None,
     *,
     guess: bool = False,
+    percent: bool = False,
 ) -> AnswerTable:
     """The estimate's answers to a query, with labels and with what each stands on; no number for what has no basis.
 
     `guess` adds what the account assumes of answers that were not measured, in a column of its own. `interval` adds
     error bars: what `intervals` found for this query. `per` divides the answers by those to another query, which is one
-    number or has as many; where that is not above zero, the ratio is not a number. Means divide by themselves, and say
-    how far the middle of bins may put them off.
+    number, has as many, or lists some of the same attributes; where that is not above zero, the ratio is not a number.
+    Means divide by themselves, and say how far the middle of bins may put them off. `percent` writes shares as 9.9 %.
     """
     question = as_question(query, per).over(estimate.domain)
-    asked, divisor = question.query, question.per
-    if interval is not None and (interval.query, interval.per) != (asked, divisor):
+    if interval is not None and interval.question != question:
         raise DeclarationError(
-            f"the interval is of {_said(interval.query, interval.per)}, and the answers are to "
-            f"{_said(asked, divisor)}; take the interval of the same query"
+            f"the interval is of {interval.question.describe()!r}, and the answers are to "
+            f"{question.describe()!r}; take the interval of the same query"
         )
-    bound = asked.bind(estimate.domain)
-    noisy = [each.values for each in estimate.measurements if each.query == bound.query] if divisor is None else []
-    mean = question.mean_of
-    axes = tuple(
-        (f"mean of {mean}",) if name == mean else labels
-        for name, labels in zip(bound.axis_names, bound.row_labels, strict=True)
-    )
-    worded = tuple(
-        (f"mean of {heading}",) if name == mean else labels
-        for name, heading, labels in zip(bound.axis_names, bound.axis_headings, bound.worded_rows, strict=True)
-    )
+    asked = BoundQuestion(question, estimate.domain)
+    bound = asked.sides[0].bound
+    noisy = [each.values for each in estimate.measurements if each.query == bound.query] if asked.is_plain else []
+    axes = asked.axes
     table = AnswerTable(
-        query=asked,
-        columns=bound.axis_names,
-        axes=axes,
-        labels=tuple(itertools.product(*axes)),
-        numbers=_answers(estimate, asked, divisor),
+        question=question,
+        columns=axes.names,
+        axes=axes.labels,
+        labels=tuple(itertools.product(*axes.labels)),
+        numbers=asked.answers(estimate),
         noisy=noisy[0] if len(noisy) == 1 else None,
         private=estimate.private,
-        basis=estimate.basis(bound.query, divisor),
-        adds_up=divisor is None and adds_up(bound),
-        per=divisor,
+        basis=asked.basis(estimate),
+        adds_up=(asked.is_plain or percent) and adds_up(bound),
         interval=interval,
         guess=guess,
-        headings=bound.axis_headings,
-        worded=worded,
+        headings=axes.headings,
+        worded=axes.worded,
+        style=Style.of(asked, percent=percent),
     )
+    remarks, notes = _said_of_bins(estimate, asked, table)
     if table.basis.public.any():
-        said = f"public: from {estimate.public_tables.name} alone; no measurement speaks of it"
-        table = replace(table, notes=(said,))
-    if mean is None:
-        return table
-    within_bins, notes = bins_of_mean(estimate, question)
-    return replace(table, within_bins=within_bins, notes=(*table.notes, *notes))
+        notes = (f"public: from {estimate.public_tables.name} alone; no measurement speaks of it", *notes)
+    return replace(table, remarks=remarks, notes=notes)
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
     """The table with these whole numbers in place of its estimates."""
-    return replace(table, numbers=answers.astype(np.float64), whole=True)
+    return replace(table, numbers=answers.astype(np.float64), whole=True, style=Style(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What a change between two releases is the difference of."""
+
+    names: tuple[str, str]
+    """The earlier and the later release."""
+    answers: tuple[NDArray[np.float64], NDArray[np.float64]]
+    """Their answers; not a number where one of them did not measure."""
+
+    def row(self, place: int) -> tuple[float | None, float | None]:
+        before, after = (float(each[place]) for each in self.answers)
+        return None if math.isnan(before) else before, None if math.isnan(after) else after
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """How sure the order of the largest answers is: in which share of the draws of the noise it is the true one."""
+
+    places: NDArray[np.float64]
+    """For each answer the share in which it stands at its place."""
+    among: NDArray[np.float64]
+    """The share in which it is one of the largest at all."""
+    together: float
+    """The share in which they are the largest, in whatever order."""
+
+
+LIKELY = ((0.99, "as good as certain"), (0.9, "very likely"), (2 / 3, "likely"), (1 / 3, "open"), (0.0, "unlikely"))
+
+
+def likely(share: float) -> str:
+    """A share of the draws in words; a few hundred draws tell no more than "over 99 %".
+
+    >>> likely(0.931), likely(1.0), likely(0.4)
+    ('93 %, very likely', 'over 99 %, as good as certain', '40 %, open')
+    """
+    word = next(word for least, word in LIKELY if share >= least)
+    return f"{'over 99' if share >= 0.995 else f'{100 * share:.0f}'} %, {word}"
+
+
+def in_order(table: AnswerTable) -> AnswerTable:
+    """The largest answers, so many as the question asks for, with how sure their order is where there are intervals.
+
+    With the draws θ of what the truth might be, place i is sure in the share of draws in which θ of the answer there
+    is the i-th largest. Answers that are not measured, or that are no numbers, have no place.
+    """
+    known = np.flatnonzero(~np.isnan(table.estimates))
+    every = known[np.argsort(-table.numbers[known], kind="stable")]
+    chosen = every[: table.question.top]
+    listed = [axis for axis, labels in enumerate(table.axes) if len(labels) > 1] or list(range(len(table.axes)))
+    shown, values = (
+        [", ".join(each[axis] for axis in listed) for each in labels] for labels in (table.shown_labels, table.labels)
+    )
+    interval, order, notes = table.interval, None, table.notes
+    draws = None if interval is None else interval.might_be
+    if interval is not None:
+        ends = [each[chosen] for each in (interval.estimates, interval.low, interval.high)]
+        interval = replace(interval, estimates=ends[0], low=ends[1], high=ends[2])
+    if draws is not None and chosen.size:
+        places = np.argsort(np.argsort(-draws[:, every], axis=1), axis=1)[:, : chosen.size]
+        among = places < chosen.size
+        together = float(among.all(axis=1).mean())
+        order = Order((places == np.arange(chosen.size)).mean(axis=0), among.mean(axis=0), together)
+        last = f" The next one is {shown[every[chosen.size]]}." if every.size > chosen.size else ""
+        notes = (*notes, f"That these are the {chosen.size} largest, in whatever order: {likely(together)}.{last}")
+    basis = table.basis
+    return replace(
+        table,
+        columns=(", ".join(table.columns[axis] for axis in listed),),
+        headings=(", ".join(table.shown_columns[axis] for axis in listed),),
+        axes=(tuple(values[place] for place in chosen),),
+        worded=(tuple(shown[place] for place in chosen),),
+        labels=tuple((values[place],) for place in chosen),
+        numbers=table.numbers[chosen],
+        noisy=None if table.noisy is None else np.ravel(table.noisy)[chosen],
+        basis=Basis(basis.codes[chosen], basis.unmeasured, basis.too_fine, basis.asked),
+        remarks=tuple(table.remarks[place] for place in chosen) if table.remarks else (),
+        interval=interval,
+        order=order,
+        notes=notes,
+        adds_up=False,
+    )
 
 
 def outward(low: float, high: float) -> tuple[float, float]:
@@ -350,7 +492,45 @@ def outward(low: float, high: float) -> tuple[float, float]:
     )
 
 
-def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+Said = tuple[tuple[str, ...], tuple[str, ...]]
+"""A remark for each answer, and notes on all of them."""
+
+
+def _said_of_bins(estimate: Estimate, asked: BoundQuestion, table: AnswerTable) -> Said:
+    """What is to be said of means and quantiles because records are known by their bins alone."""
+    found: list[Said] = []
+    for side in asked.sides:
+        if side.question.mean_of is not None:
+            found.append(_bins_of_mean(estimate, side.question))
+        elif side.quantiles is not None:
+            found.append(_bins_of_quantiles(side.quantiles, table))
+    remarks = found[0][0] if len(asked.sides) == 1 and found else ()
+    notes = dict.fromkeys(note for _, each in found for note in each)
+    return remarks, () if table.basis.not_measured.all() else tuple(notes)
+
+
+def _bins_of_quantiles(quantiles: Quantiles, table: AnswerTable) -> Said:
+    """In which bin each quantile lies, and that records are taken to lie evenly there."""
+    name, bins, attribute = quantiles.name, quantiles.attribute.bins, quantiles.attribute
+    remarks: list[str] = []
+    for value, missing in zip(table.numbers, table.basis.not_measured, strict=True):
+        at = min(max(int(np.searchsorted(quantiles.edges, value)) - 1, 0), len(bins) - 1)
+        known = not missing and not math.isnan(value)
+        end = ", which is open-ended" * math.isinf(value)
+        remarks.append(f"in the bin {bins[at]}{end}" if known else "")
+    notes = [
+        f"Records are taken to lie evenly within their bin of {name}. Error bars are of the quantile of the true "
+        "counts by bins, read off in the same way; that of the records themselves lies in the same bin."
+    ]
+    if attribute.clips:
+        notes.append(
+            f"The first and the last bin of {name} are open-ended, for they also hold what lies beyond them "
+            '(unlisted = "clip"): a quantile in one of them has no number.'
+        )
+    return tuple(remarks), tuple(notes)
+
+
+def _bins_of_mean(estimate: Estimate, question: Question) -> Said:
     """How far a mean may be off because each record counts as the middle of its bin, and what is to be said of that.
 
     A record lies at most half a bin's width from the middle: Σ half width × count / Σ count. Of bins that also hold
@@ -369,8 +549,7 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
         np.where(estimate.basis(each, per).not_measured, np.nan, ratio(above, below))
         for each, above in zip(weighed, (wide, open_ended), strict=True)
     )
-    if estimate.basis(question.query, per).not_measured.all():
-        return off, ()
+    remarks = tuple(f"bins: ± {each:.3g}" if math.isfinite(each) else "" for each in off)
     notes = [
         f"Each record counts as the middle of its bin of {name}: whatever the noise, a mean may be off by up to "
         f"{_span(off)}, which error bars do not hold. The sum is {Mean().describe(name)}."
@@ -381,7 +560,7 @@ def bins_of_mean(estimate: Estimate, question: Question) -> tuple[NDArray[np.flo
             f'(unlisted = "clip"). Up to {_span(100 * share)} % of the records are in these bins, and nothing limits'
             " how far their values lie outside: the mean may be off by that share of the distance, on top of the above."
         )
-    return off, tuple(notes)
+    return remarks, tuple(notes)
 
 
 def _weighed(query: Query, name: str, entries: NDArray[np.float64]) -> Query:
@@ -410,18 +589,6 @@ def adds_up(bound: BoundQuery) -> bool:
     )
 
 
-def _answers(estimate: Estimate, asked: Query, divisor: Query | None) -> NDArray[np.float64]:
-    if divisor is None:
-        return estimate.answer(asked).ravel()
-    check_divisor(estimate, asked, divisor)
-    above, below = (each.ravel() for each in estimate.answers([asked, divisor]))
-    return ratio(above, below)
-
-
 def _plain(value: Any) -> Any:
     """The value, or None for a ratio to nothing: JSON has no word for it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _said(query: Query, per: Query | None) -> str:
-    return repr(Question(query, per).describe())

@@ -11,18 +11,21 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.factors import Identity
-from consilience.domain.queries import Query
+from consilience.domain.queries import Query, Question
 from consilience.errors import DeclarationError
 from consilience.measurements.basis import BASES, Basis, BasisName
 from consilience.publication.answers import (
+    MISSING,
+    WIDE,
     AnswerTable,
     CsvWriter,
+    Style,
     cell,
     described_basis,
     described_interval,
@@ -35,7 +38,6 @@ MARK = "*"
 """Follows an answer whose interval is wider than the answer."""
 ABOUT = "~"
 """Stands before an answer that is modelled."""
-MISSING = "–"
 GUESS = "guess "
 """Stands before what the account assumes of an answer that was not measured, where guesses were asked for."""
 
@@ -72,9 +74,10 @@ class CrossTable:
     cells: tuple[tuple[Cell, ...], ...]
     total_row: bool
     total_column: bool
-    decimals: int
-    """How many are printed: none of whole numbers, one of counts, four of ratios."""
+    style: Style
     private: bool
+    whole: bool = False
+    """The numbers were rounded to whole ones."""
     interval: dict[str, Any] | None = None
     """What the intervals are: level, covers, how, refits and notes."""
     basis: Basis = field(default_factory=Basis.of_nothing)
@@ -87,6 +90,9 @@ class CrossTable:
     """`header` in the words of the domain's labels; empty where that is the same."""
     row_words: tuple[tuple[str, ...], ...] = ()
     """`row_labels` in the words of the domain's labels; empty where that is the same."""
+
+    doubt: str = WIDE
+    """What the mark after an answer says of it."""
 
     @property
     def shown_down(self) -> tuple[str, ...]:
@@ -105,10 +111,6 @@ class CrossTable:
         return self.row_words or self.row_labels
 
     @property
-    def whole(self) -> bool:
-        return self.decimals == 0
-
-    @property
     def any_modelled(self) -> bool:
         return any(cell.basis == "modelled" for row in self.cells for cell in row)
 
@@ -121,10 +123,34 @@ class CrossTable:
 
         Modelled ones are marked ~, those not measured are a dash, or a guess where guesses were asked for.
         """
-        decimals = self.decimals
         bars = [cell for row in self.cells for cell in row if cell.low is not None and math.isfinite(cell.estimate)]
-        symmetric = all(_is_symmetric(cell, decimals) for cell in bars)
-        return tuple(tuple(_text(cell, decimals, symmetric=symmetric) for cell in row) for row in self.cells)
+        symmetric = all(self._is_symmetric(cell) for cell in bars)
+        return tuple(tuple(self._text(cell, symmetric=symmetric) for cell in row) for row in self.cells)
+
+    def _text(self, cell: Cell, *, symmetric: bool) -> str:
+        style = self.style
+        if cell.guess is not None:
+            return GUESS + style.text(cell.guess)
+        if math.isnan(cell.estimate):
+            return MISSING
+        text = ABOUT * (cell.basis in ("modelled", "public")) + style.text(cell.estimate)
+        if cell.low is not None and cell.high is not None:
+            low, high = self._ends(cell)
+            if symmetric:
+                half = style.shown(high) - style.shown(cell.estimate)
+                text = text.removesuffix(" %") + f" ± {half:,.{style.decimals}f}" + " %" * style.percent
+            else:
+                text += f" ({style.text(low)}{' to ' if low < 0 else '–'}{style.text(high)})"
+        return text + (MARK if cell.wide else "")
+
+    def _ends(self, cell: Cell) -> tuple[float, float]:
+        """The ends of the interval as they are printed: of whole numbers the whole ones around them."""
+        low, high = float(cell.low or 0.0), float(cell.high or 0.0)
+        return outward(low, high) if self.whole else (low, high)
+
+    def _is_symmetric(self, cell: Cell) -> bool:
+        low, middle, high = map(self.style.shown, (self._ends(cell)[0], cell.estimate, self._ends(cell)[1]))
+        return math.isfinite(high - low) and abs((high - middle) - (middle - low)) < 10.0**-self.style.decimals / 2
 
     def to_csv(self) -> str:
         """The table as comma-separated text: numbers in full, but cells with intervals as they are printed.
@@ -190,8 +216,9 @@ def cross_table(
     across = across_axes(table.columns, free, columns)
     down = [axis for axis in free if axis not in across]
     by_query = {each.query: each for each in margins}
+    adds_up = table.adds_up and (bool(margins) or not table.style.percent)
     inner = _Block.of(table, down, across)
-    total_column, total_row = table.adds_up and bool(across), table.adds_up and bool(down)
+    total_column, total_row = adds_up and bool(across), adds_up and bool(down)
     rows, row_labels = inner.rows(), _combined(table.axes, down)
     row_words = _combined(table.shown_axes, down)
     if total_column:
@@ -215,7 +242,9 @@ def cross_table(
         cells=tuple(tuple(row) for row in rows),
         total_row=total_row,
         total_column=total_column,
-        decimals=0 if table.whole else 1 if table.per is None else 4,
+        style=table.style,
+        whole=table.whole,
+        doubt=table.doubt,
         private=table.private,
         interval=None if table.interval is None else described_interval(table.interval),
         basis=table.basis,
@@ -229,15 +258,48 @@ def cross_table(
     )
 
 
-def margin_queries(table: AnswerTable, *, columns: Sequence[str] | None = None) -> tuple[Query, ...]:
+def margin_queries(table: AnswerTable, *, columns: Sequence[str] | None = None) -> tuple[Question, ...]:
     """What the totals of a cross-table ask for: by row, by column, and in all; nothing where there are no totals."""
     if not table.adds_up:
         return ()
     free = listing_axes(table.query, [len(labels) for labels in table.axes])
     across = across_axes(table.columns, free, columns)
     down = [axis for axis in free if axis not in across]
-    wanted = [without(table, across)] * bool(across) + [without(table, down)] * bool(down) + [without(table, free)]
-    return tuple(dict.fromkeys(query for query in wanted if query != table.query))
+    wanted = [across] * bool(across) + [down] * bool(down) + [free]
+    found = dict.fromkeys(without(table, axes) for axes in wanted)
+    return tuple(_margin(table, query) for query in found if query != table.query)
+
+
+def _margin(table: AnswerTable, query: Query) -> Question:
+    """A total of the table, divided by the same total of what the table is divided by."""
+    if table.per is None:
+        return Question(query)
+    kept = {name for name, _ in query.factors}
+    gone = {name for name, _ in table.query.factors} - kept
+    return Question(query, Query(tuple(factor for factor in table.per.factors if factor[0] not in gone)))
+
+
+Percent = Literal["row", "column", "total"]
+PERCENT: tuple[Percent, ...] = ("row", "column", "total")
+
+
+def share_of(table: AnswerTable, percent: Percent, *, columns: Sequence[str] | None = None) -> Question:
+    """The question whose answers are the table's in shares of their row, of their column, or of all."""
+    if percent not in PERCENT:
+        raise DeclarationError(f"percent is one of {', '.join(PERCENT)}, and was {percent!r}")
+    if table.question != Question(table.query):
+        raise DeclarationError(
+            f"{table.title!r} is no table of counts or sums, of which there are percentages; ask for the counts"
+        )
+    free = listing_axes(table.query, [len(labels) for labels in table.axes])
+    across = across_axes(table.columns, free, columns)
+    down = [axis for axis in free if axis not in across]
+    if percent == "row" and not across:
+        raise DeclarationError(
+            f"each row of {table.title!r} is one number, which is all of its row; take percent of the column, or of "
+            "the total"
+        )
+    return Question(table.query, without(table, {"row": across, "column": down, "total": free}[percent]))
 
 
 def listing_axes(query: Query, sizes: Sequence[int]) -> list[int]:
@@ -300,7 +362,7 @@ class _Block:
         )
 
     def summed(self, axis: int, margin: AnswerTable | None, table: AnswerTable, kept: Sequence[int]) -> "_Block":
-        """The sums along one axis, with the basis and the intervals of the margin that they are.
+        """The sums along one axis, or the margin's shares, with the basis and the intervals of the margin.
 
         `kept` are the axes of the table that the sums still list, in the order of this block.
         """
@@ -310,7 +372,7 @@ class _Block:
             return _Block(sums, self.codes.max(axis=axis, keepdims=True), None, None, nowhere, self.guess)
         places = [margin.columns.index(table.columns[place]) for place in kept]
         found = _Block.of(margin, *((places, []) if axis == 1 else ([], places)))
-        return replace(found, numbers=sums, guess=self.guess)
+        return replace(found, numbers=found.numbers if table.style.percent else sums, guess=self.guess)
 
     def rows(self) -> list[list[Cell]]:
         return [[self._cell(i, j) for j in range(self.numbers.shape[1])] for i in range(self.numbers.shape[0])]
@@ -333,37 +395,18 @@ def _header(
     table: AnswerTable, labels_of: Sequence[tuple[str, ...]], across: Sequence[int], *, total: bool
 ) -> tuple[tuple[str, ...], ...]:
     if not across:
-        return (("count" if table.per is None else "ratio" if table.question.mean_of is None else "mean",),)
+        return ((_what(table.question),),)
     by_row = zip(*_combined(labels_of, across), strict=True)
     return tuple((*labels, *([TOTAL if place == 0 else ""] * total)) for place, labels in enumerate(by_row))
 
 
-def _ends(cell: Cell, decimals: int) -> tuple[float, float]:
-    """The ends of the interval as they are printed: of whole numbers the whole ones around them."""
-    low, high = float(cell.low or 0.0), float(cell.high or 0.0)
-    return outward(low, high) if decimals == 0 else (round(low, decimals), round(high, decimals))
-
-
-def _is_symmetric(cell: Cell, decimals: int) -> bool:
-    low, high = _ends(cell, decimals)
-    middle = round(cell.estimate, decimals)
-    return abs((high - middle) - (middle - low)) < 10.0**-decimals / 2
-
-
-def _text(cell: Cell, decimals: int, *, symmetric: bool) -> str:
-    if cell.guess is not None:
-        return f"{GUESS}{cell.guess:,.{decimals}f}"
-    if not math.isfinite(cell.estimate):
-        return MISSING
-    text = f"{ABOUT * (cell.basis in ('modelled', 'public'))}{cell.estimate:,.{decimals}f}"
-    if cell.low is not None and cell.high is not None:
-        low, high = _ends(cell, decimals)
-        between = " to " if low < 0 else "–"
-        if symmetric:
-            text += f" ± {high - round(cell.estimate, decimals):,.{decimals}f}"
-        else:
-            text += f" ({low:,.{decimals}f}{between}{high:,.{decimals}f})"
-    return text + (MARK if cell.wide else "")
+def _what(question: Question) -> str:
+    """What the numbers are, for a table with nothing across."""
+    if question.word:
+        return "difference" if question.word == "minus" else "ratio"
+    if question.quantiles_of is not None:
+        return "median" if question.shares == (0.5,) else "quantile"
+    return "count" if question.per is None else "ratio" if question.mean_of is None else "mean"
 
 
 def _in_full(cell: Cell, *, whole: bool) -> float | str:

@@ -28,6 +28,11 @@ lies outside.
 *Covariances.* Weighted least squares without non-negativity are linear: θ̂ − θ = L·noise, whatever the data. Then the
 law of L·noise itself is used, exactly for Gaussian noise and by drawing noise for other laws (`linear_errors`).
 
+*Quantiles.* D(x), the records below x less those that should be, is a sum of counts for every x (`questions`). The
+interval of a quantile holds the x of which that of D(x) holds 0: as often as these hold their sums, whatever the shape
+of the counts. Of a difference or a ratio with a quantile in it each draw of the noise gives one value, from the sums
+that the draw says might be true, and the interval reaches as far to either side as a share `level` of them.
+
 *What is covered.* Answers that measurements determine are covered whatever the data. Of modelled ones the model is part
 of the answer: its errors, as `drawn_errors` has them, are added to those of the refits, and the interval is never
 narrower than without them. What is not measured, or public alone, has no interval (`measurements.basis`).
@@ -38,7 +43,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -46,51 +51,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.queries import Query, Question
-from consilience.errors import DeclarationError, TooLarge, readable_bytes
+from consilience.errors import TooLarge, readable_bytes
 from consilience.estimators.base import Estimate, Progress, check_level, check_whole
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName
 from consilience.publication.drawn_errors import ModelErrors, Refits, linear_errors, unbiased
-
-# ----------------------------------------------------------------------------------------------------------------------
-# What is asked of an estimate, however it was said, and ratios of answers.
-
-
-def as_query(query: Query | str) -> Query:
-    return Query.parse(query) if isinstance(query, str) else query
-
-
-def as_question(query: Query | Question | str, per: Query | str | None = None) -> Question:
-    """What is asked, divided by `per` where that is given; a mean divides by itself and is refused another divisor."""
-    asked = Question.parse(query) if isinstance(query, str) else query
-    asked = Question(asked) if isinstance(asked, Query) else asked
-    if per is None:
-        return asked
-    if asked.per is not None:
-        raise DeclarationError(
-            f"{asked.describe()!r} is divided by {asked.per.describe()!r} already, and was to be divided by "
-            f"{as_query(per).describe()!r}, too; leave that away, or ask for {asked.query.describe()!r}, which mean() "
-            "was in earlier versions"
-        )
-    return Question(asked.query, as_query(per))
-
-
-def check_divisor(estimate: Estimate, asked: Query, divisor: Query) -> None:
-    """Refuse to divide answers by another number of answers, unless by one."""
-    above, below = (query.bind(estimate.domain).size for query in (asked, divisor))
-    if below not in (1, above):
-        raise DeclarationError(
-            f"{asked.describe()!r} has {above} answers and {divisor.describe()!r} has {below}; a ratio is per one "
-            "number, or per as many: name another query"
-        )
-
-
-def ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The ratio, which is not a number where there is nothing to divide by."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(below > 0.0, above / below, np.nan)
-
+from consilience.publication.questions import BoundQuestion, Quantiles, Side, as_question
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Replicates: the answers of an estimate, refitted many times to noise drawn anew around it (parametric bootstrap).
@@ -197,9 +164,7 @@ ADAPTIVE_PLANS |= {"dawa-published", "efpa-published", "php-published", "privbay
 class Interval:
     """Low and high ends for every answer of a query, flat, in the order of the answers."""
 
-    query: Query
-    per: Query | None
-    """The query whose answers these are divided by."""
+    question: Question
     level: float
     estimates: Array
     low: Array
@@ -210,11 +175,25 @@ class Interval:
     refits: int
     notes: tuple[str, ...]
     """What a reader should know, in sentences."""
+    might_be: Array | None = field(default=None, repr=False)
+    """Of the largest answers: what each draw of the noise says that the truth might be."""
+
+    @property
+    def query(self) -> Query:
+        return self.question.query
+
+    @property
+    def per(self) -> Query | None:
+        """The query whose answers these are divided by."""
+        return self.question.per
 
     @property
     def uncertain(self) -> NDArray[np.bool_]:
-        """Where the interval is wider than the answer itself."""
-        return self.high - self.low > np.abs(self.estimates)
+        """Where the interval is wider than the answer itself; of differences, where it holds 0."""
+        if self.question.word == "minus":
+            return (self.low <= 0.0) & (self.high >= 0.0)
+        with np.errstate(invalid="ignore"):
+            return self.high - self.low > np.abs(self.estimates)
 
 
 def interval(
@@ -255,18 +234,79 @@ def intervals(
     progress: Progress | None = None,
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
-    asked = [as_question(each, per).over(estimate.domain) for each in queries]
+    asked = [BoundQuestion(as_question(each, per).over(estimate.domain), estimate.domain) for each in queries]
     check_level(level)
     check_refits(refits)
-    for each in asked:
-        if each.per is not None:
-            check_divisor(estimate, each.query, each.per)
+    pieces = [_pieces(estimate, each) for each in asked]
     draws = partial(replicates, refits=refits, seed=seed, progress=progress)
-    stands_on = [estimate.basis(each.query, each.per) for each in asked]
-    sure = _whatever_the_data(estimate, asked, stands_on, level, draws)
-    pairs = zip(sure, stands_on, strict=True)
-    left = [bool((np.isnan(high) & (on.measured | on.modelled)).any()) for (_, high), on in pairs]
-    rest = list(dict.fromkeys(part for each, more in zip(asked, left, strict=True) if more for part in _parts(each)))
+    every = iter(_bounds(estimate, [piece for own in pieces for piece in own], level, seed, draws))
+    made = []
+    for each, own in zip(asked, pieces, strict=True):
+        found = [next(every) for _ in own]
+        made.append(_described(estimate, each, level, found, 0 if found[0].how == "covariances" else refits))
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Answers of which intervals are found: those that are asked for, or D(x) of a quantile."""
+
+    parts: tuple[Query, ...]
+    make: Callable[[Sequence[Array]], Array]
+    """The answers, from those to the parts."""
+    stands_on: Basis
+    are_counts: bool
+    query: Query | None
+    """The query whose own answers these are."""
+
+    def center(self, estimate: Estimate) -> Array:
+        return self.make([np.ravel(estimate.answer(part)) for part in self.parts])
+
+
+def _pieces(estimate: Estimate, asked: BoundQuestion) -> list[_Piece]:
+    """The answers themselves, or where there are quantiles, each side with D(x) in their place."""
+    if not asked.has_quantiles:
+        basis, query = asked.basis(estimate), asked.question.query if asked.is_plain else None
+        return [_Piece(asked.parts, asked.made, basis, asked.are_counts, query)]
+    pieces = []
+    for side in asked.sides:
+        parts, quantiles = side.question.parts, side.quantiles
+        if quantiles is None:
+            pieces.append(_Piece(parts, side.made, side.basis(estimate), side.are_counts, None))
+        else:
+            basis = quantiles.basis(estimate.basis(parts[0]), points=len(quantiles.points))
+            pieces.append(_Piece(parts, partial(_surplus, quantiles), basis, False, None))
+    return pieces
+
+
+def _surplus(quantiles: Quantiles, answers: Sequence[Array]) -> Array:
+    return quantiles.surplus(answers[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """The ends for the answers of a piece, and what each draw of the noise says that the truth might be."""
+
+    low: Array
+    high: Array
+    might_be: Array
+    how: How
+
+
+def _bounds(
+    estimate: Estimate,
+    asked: Sequence[_Piece],
+    level: float,
+    seed: int,
+    draws: Callable[[Estimate, Sequence[Query]], Sequence[Replicates]],
+) -> list[_Bounds]:
+    sure = _whatever_the_data(estimate, asked, level, draws)
+    pairs = zip(sure, asked, strict=True)
+    left = [
+        bool((np.isnan(found.high) & (each.stands_on.measured | each.stands_on.modelled)).any())
+        for found, each in pairs
+    ]
+    rest = list(dict.fromkeys(part for each, more in zip(asked, left, strict=True) if more for part in each.parts))
     linear = linear_errors(estimate)
     if linear is None:
         found = draws(estimate, rest) if rest else []
@@ -276,131 +316,126 @@ def intervals(
     drawn = dict(zip(rest, found, strict=True))
     model = ModelErrors(estimate, seed)
     made = []
-    for each, on, (low, high), more in zip(asked, stands_on, sure, left, strict=True):
-        if more:
-            errors = _Errors.of(each, drawn)
-            if linear is not None and each.per is None:
-                width = linear.half_width(each.query, level, seed)
-            else:
-                width = _quantile_of_errors(errors.errors(), level)
-            if on.modelled.any():
-                width = np.where(on.modelled, _with_the_model(model, each, errors, width, level), width)
-            around = _around_the_estimate(estimate, each, level, width, exact=linear is not None)
-            low, high = (np.where(np.isnan(high), *ends) for ends in zip(around, (low, high), strict=True))
-        how: How = "covariances" if linear is not None else "refits" if more else "least squares"
-        made.append(_described(estimate, each, level, (low, high), on, how, 0 if linear else refits))
+    for each, known, more in zip(asked, sure, left, strict=True):
+        if not more:
+            made.append(known)
+            continue
+        errors = _Errors.of(each, drawn)
+        off = errors.errors()
+        if linear is not None and each.query is not None:
+            width = linear.half_width(each.query, level, seed)
+        else:
+            width = _quantile_of_errors(off, level)
+        if each.stands_on.modelled.any():
+            off, width = _with_the_model(model, each, errors, width, level)
+        low, high = _around_the_estimate(estimate, each, level, width, exact=linear is not None)
+        missing = np.isnan(known.high)
+        might_be = each.center(estimate) - off
+        if known.might_be.size and not missing.all():
+            might_be = np.where(missing, might_be[: len(known.might_be)], known.might_be)
+        low, high = np.where(missing, low, known.low), np.where(missing, high, known.high)
+        made.append(_Bounds(low, high, might_be, "covariances" if linear is not None else "refits"))
     return made
-
-
-def _parts(asked: Question) -> list[Query]:
-    """What is asked for, and what it is divided by."""
-    return [asked.query, *([] if asked.per is None else [asked.per])]
-
-
-def _center(estimate: Estimate, asked: Question) -> Array:
-    """The estimated answers, or their ratios."""
-    answers = [np.ravel(estimate.answer(part)) for part in _parts(asked)]
-    return answers[0] if asked.per is None else ratio(*answers)
-
-
-def _are_counts(estimate: Estimate, asked: Question) -> bool:
-    """Whether the answers are sums of counts or ratios of two, which are not negative."""
-    return all(each.nonnegative for part in _parts(asked) for each in part.bind(estimate.domain).maps)
 
 
 @dataclass(frozen=True, eq=False)
 class _Errors:
-    """The errors of an answer, or of a ratio of two, in draws of the noise."""
+    """The errors of answers in draws of the noise, made of those of their parts."""
 
-    above: Replicates
-    below: Replicates | None
+    make: Callable[[Sequence[Array]], Array]
+    parts: tuple[Replicates, ...]
 
     @classmethod
-    def of(cls, asked: Question, drawn: Mapping[Query, Replicates]) -> "_Errors":
-        return cls(drawn[asked.query], None if asked.per is None else drawn[asked.per])
+    def of(cls, asked: _Piece, drawn: Mapping[Query, Replicates]) -> "_Errors":
+        return cls(asked.make, tuple(drawn[part] for part in asked.parts))
 
     @property
     def truth(self) -> Array:
         """What the errors are measured from."""
-        return self.above.truth if self.below is None else ratio(self.above.truth, self.below.truth)
+        return self.make([each.truth for each in self.parts])
 
     def errors(self, *more: Array) -> Array:
-        """The errors, with further ones of the answers, and of those that they are divided by, in each draw."""
-        above = self.above.answers + (more[0] if more else 0.0)
-        if self.below is None:
-            return above - self.truth
-        return ratio(above, self.below.answers + (more[1] if more else 0.0)) - self.truth
+        """The errors in each draw, with further ones of each part."""
+        added = more or (0.0,) * len(self.parts)
+        return self.make([each.answers + extra for each, extra in zip(self.parts, added, strict=True)]) - self.truth
 
 
-def _with_the_model(model: ModelErrors, asked: Question, errors: _Errors, width: Array, level: float) -> Array:
-    """The width with the errors of the model, never less than without them; not a number where they are unknown."""
-    queries = _parts(asked)
-    names = model.estimate.domain.ordered({name for query in queries for name in query.attributes})
-    filled = model.draws(names, queries, len(errors.above.answers))
+def _with_the_model(
+    model: ModelErrors, asked: _Piece, errors: _Errors, width: Array, level: float
+) -> tuple[Array, Array]:
+    """Errors and width of modelled answers with those of the model, never less than without them; not a number where
+    they are unknown."""
+    names = model.estimate.domain.ordered({name for query in asked.parts for name in query.attributes})
+    off, modelled = errors.errors(), asked.stands_on.modelled
+    filled = model.draws(names, asked.parts, len(off))
     if filled is None:
-        return np.full(width.shape, np.nan)
-    return np.maximum(width, _quantile_of_errors(errors.errors(*filled), level))
+        return off, np.where(modelled, np.nan, width)
+    more = errors.errors(*filled)
+    wider = np.where(modelled, np.maximum(width, _quantile_of_errors(more, level)), width)
+    return np.where(modelled, more, off), wider
 
 
 Ends = tuple[Array, Array]
 
 
-def _around_the_estimate(estimate: Estimate, asked: Question, level: float, width: Array, *, exact: bool) -> Ends:
+def _around_the_estimate(estimate: Estimate, asked: _Piece, level: float, width: Array, *, exact: bool) -> Ends:
     """The estimate ± the width; next to zero from 0 up to at least what the answer's own measurement says."""
-    center = _center(estimate, asked)
+    center = asked.center(estimate)
     low, high = center - width, center + width
-    if _are_counts(estimate, asked):
+    if asked.are_counts:
         next_to_zero = low <= (0.0 if exact else NEXT_TO_ZERO * width)
         low = np.where(next_to_zero, np.minimum(center, 0.0), low)
-        if not exact and asked.per is None:
+        if not exact and asked.query is not None:
             high = np.where(next_to_zero, np.fmax(high, _by_itself(estimate, asked.query, level)[1]), high)
     return low, high
 
 
 def _whatever_the_data(
     estimate: Estimate,
-    asked: Sequence[Question],
-    stands_on: Sequence[Basis],
+    asked: Sequence[_Piece],
     level: float,
     draws: Callable[[Estimate, Sequence[Query]], Sequence[Replicates]],
-) -> list[Ends]:
+) -> list[_Bounds]:
     """For measured answers of an estimate that smooths, intervals that hold each of them; others are not numbers.
 
     Those of least squares, or of an answer's own measurement where least squares are not to be had.
     """
-    nothing: list[Ends] = [(np.full(on.codes.size, np.nan), np.full(on.codes.size, np.nan)) for on in stands_on]
+    nowhere = [np.full(each.stands_on.codes.size, np.nan) for each in asked]
     if not estimate.smooths:
-        return nothing
+        return [_Bounds(none, none, np.zeros((0, 0)), "least squares") for none in nowhere]
     least_squares = unbiased(estimate)
-    measured = [each for each, on in zip(asked, stands_on, strict=True) if on.measured.any()]
+    measured = [each for each in asked if each.stands_on.measured.any()]
     drawn: dict[Query, Replicates] = {}
     if least_squares is not None and measured:
-        parts = list(dict.fromkeys(part for each in measured for part in _parts(each)))
+        parts = list(dict.fromkeys(part for each in measured for part in each.parts))
         drawn = dict(zip(parts, draws(least_squares, parts), strict=True))
     found = []
-    for each, on, (low, high) in zip(asked, stands_on, nothing, strict=True):
+    for each, low in zip(asked, nowhere, strict=True):
+        on, high, might_be = each.stands_on, low, np.zeros((0, 0))
         if on.measured.any() and drawn:
             errors = _Errors.of(each, drawn)
-            width = _quantile_of_errors(errors.errors(), level)
+            off = errors.errors()
+            width, might_be = _quantile_of_errors(off, level), errors.truth - off
             low, high = errors.truth - width, errors.truth + width
-        elif on.measured.any() and each.per is None:
+        elif on.measured.any() and each.query is not None:
             low, high = _by_itself(estimate, each.query, level)
         known = on.measured & np.isfinite(low) & np.isfinite(high)
         low, high = (np.where(known, end, np.nan) for end in (low, high))
-        if _are_counts(estimate, each):
+        if each.are_counts:
             low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
-        center = _center(estimate, each)
-        found.append((np.minimum(low, center), np.maximum(high, center)))
+        center = each.center(estimate)
+        found.append(_Bounds(np.minimum(low, center), np.maximum(high, center), might_be, "least squares"))
     return found
 
 
 def _described(
-    estimate: Estimate, asked: Question, level: float, ends: Ends, stands_on: Basis, how: How, refits: int
+    estimate: Estimate, asked: BoundQuestion, level: float, found: Sequence[_Bounds], refits: int
 ) -> Interval:
     """The interval with its notes; no numbers for what was not measured."""
-    center = _center(estimate, asked)
-    unknown = stands_on.modelled & np.isnan(ends[1]) & ~np.isnan(center)
-    never = stands_on.modelled & estimate.never_has(asked.query)
+    center, stands_on = asked.answers(estimate), asked.basis(estimate)
+    low, high = _ends(asked, level, center, found)
+    unknown = stands_on.modelled & np.isnan(high) & ~np.isnan(center)
+    never = stands_on.modelled & (estimate.never_has(asked.question.query) if asked.is_plain else False)
     notes = [
         SPENDS_NOTHING,
         *[MODELLED] * bool((stands_on.modelled & ~unknown & ~never).any()),
@@ -408,18 +443,50 @@ def _described(
         *[PUBLIC_ONLY.format(estimate.public_tables.name)] * bool((stands_on.public | never).any()),
     ]
     notes += [ADAPTIVE] * _is_adaptive(estimate)
-    low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in ends)
+    low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in (low, high))
     low, high = (np.where(stands_on.public | never, np.nan, end) for end in (low, high))
     center, low, high = (np.where(stands_on.not_measured, np.nan, each) for each in (center, low, high))
-    return Interval(asked.query, asked.per, level, center, low, high, stands_on.worst, how, refits, tuple(notes))
+    might_be = None if asked.question.top is None else _might_be(asked, found)
+    how = found[0].how
+    return Interval(asked.question, level, center, low, high, stands_on.worst, how, refits, tuple(notes), might_be)
 
 
-def _cannot_occur(estimate: Estimate, asked: Question) -> NDArray[np.bool_]:
+def _might_be(asked: BoundQuestion, found: Sequence[_Bounds]) -> Array | None:
+    """What each draw of the noise says that the answers might be; None where nothing was drawn."""
+    if any(not bounds.might_be.size for bounds in found):
+        return None
+    if not asked.has_quantiles:
+        return found[0].might_be
+    each = [_values(side, bounds.might_be) for side, bounds in zip(asked.sides, found, strict=True)]
+    return each[0] if len(each) == 1 else asked.compared(each[0], each[1])
+
+
+def _ends(asked: BoundQuestion, level: float, center: Array, found: Sequence[_Bounds]) -> Ends:
+    """The ends of the answers, from those of the pieces."""
+    if not asked.has_quantiles:
+        return found[0].low, found[0].high
+    if len(found) == 1 and (quantiles := asked.sides[0].quantiles) is not None:
+        ends = quantiles.first_from(found[0].high), quantiles.last_up_to(found[0].low)
+        return quantiles.opened(ends[0]), quantiles.opened(ends[1])
+    might_be = _might_be(asked, found)
+    if might_be is None:
+        return np.full(center.shape, np.nan), np.full(center.shape, np.nan)
+    with np.errstate(invalid="ignore"):
+        width = _quantile_of_errors(might_be - center, level)
+        low, high = center - width, center + width
+    return np.where(np.isinf(width), -np.inf, low), np.where(np.isinf(width), np.inf, high)
+
+
+def _values(side: Side, might_be: Array) -> Array:
+    return might_be if side.quantiles is None else side.quantiles.values(might_be)
+
+
+def _cannot_occur(estimate: Estimate, asked: BoundQuestion) -> NDArray[np.bool_]:
     """Which answers count nothing but cells that the domain declares impossible: these are 0, whatever the noise."""
-    bound = asked.query.bind(estimate.domain)
+    bound = asked.sides[0].bound
     allowed = estimate.domain.allowed_cells(bound.attributes)
-    if allowed is None or asked.per is not None or not all(each.nonnegative for each in bound.maps):
-        return np.zeros(bound.size, dtype=np.bool_)
+    if allowed is None or not asked.is_plain or not asked.are_counts:
+        return np.zeros(asked.axes.size, dtype=np.bool_)
     return np.ravel(bound.answer(allowed.astype(np.float64))) == 0.0
 
 

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from consilience.domain.queries import Query, Question
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.publication import report as reports
 from consilience.publication import synthetic
-from consilience.publication.answers import AnswerTable, answer_table, in_whole_numbers
+from consilience.publication.answers import AnswerTable, Change, answer_table, in_order, in_whole_numbers
 from consilience.publication.bundle import Bundle, Finding, open_bundle
-from consilience.publication.cross_tables import CrossTable, cross_table, margin_queries
-from consilience.publication.intervals import Interval, as_question, interval, intervals
+from consilience.publication.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
+from consilience.publication.intervals import Interval, interval, intervals
+from consilience.publication.questions import as_question
 from consilience.publication.whole_numbers import whole_answers
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -28,6 +31,9 @@ from consilience.publication.whole_numbers import whole_answers
 
 
 logger = logging.getLogger("consilience")
+
+TOP_LEVEL = 0.95
+"""Of the error bars that the largest answers always have: their order is nothing without the noise."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ def answer(
     integers: bool = False,
     cross: bool = False,
     columns: Sequence[str] | None = None,
+    percent: Percent | None = None,
     guess: bool = False,
     progress: Progress | None = None,
 ) -> AnswerTable | CrossTable:
@@ -57,7 +64,8 @@ def answer(
 
     `interval` is the level of error bars, such as 0.95. `per` divides the answers by those to another query. `integers`
     gives whole numbers that add up. `cross` gives a cross-table with totals, and `columns` says what goes across in it.
-    `guess` adds what the account assumes where nothing was measured.
+    `percent` gives shares of each row, of each column, or of the total, where the last attribute, or `columns`, go
+    across. `guess` adds what the account assumes where nothing was measured.
 
     >>> import consilience as cs
     >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
@@ -79,6 +87,7 @@ def answer(
         integers=integers,
         cross=cross,
         columns=columns,
+        percent=percent,
         guess=guess,
         progress=progress,
     ).tables[0]
@@ -95,6 +104,7 @@ def answers(
     integers: bool = False,
     cross: bool = False,
     columns: Sequence[str] | None = None,
+    percent: Percent | None = None,
     guess: bool = False,
     progress: Progress | None = None,
 ) -> Answers:
@@ -104,13 +114,16 @@ def answers(
     """
     if per is not None and integers:
         raise DeclarationError("ratios are no whole numbers; choose one of per= and integers=True")
-    if columns and not cross:
+    if percent is not None and (per is not None or integers):
+        raise DeclarationError("percent= says what answers are shares of; leave per= and integers= away")
+    if columns and not cross and percent is None:
         raise DeclarationError("columns= says what goes across in a cross-table; add cross=True")
     estimate = source.estimate if isinstance(source, Bundle) else source
     questions = [as_question(each, per).over(estimate.domain) for each in queries]
-    asked = _Asked(estimate, questions, tuple(columns) if columns else None, integers, cross, guess)
+    asked = _Asked(estimate, questions, tuple(columns) if columns else None, percent, integers, cross, guess)
     asked.check()
-    bars = {} if interval is None else asked.error_bars(interval, refits, seed, progress)
+    level = TOP_LEVEL if interval is None and any(each.top is not None for each in questions) else interval
+    bars = {} if level is None else asked.error_bars(level, refits, seed, progress, only_top=interval is None)
     return Answers(tuple(asked.form(table, bars) for table in asked.plain), asked.unanswered)
 
 
@@ -121,6 +134,7 @@ class _Asked:
     estimate: Estimate
     questions: list[Question]
     columns: tuple[str, ...] | None
+    percent: Percent | None
     integers: bool
     cross: bool
     guess: bool
@@ -132,7 +146,7 @@ class _Asked:
         tables = []
         for each in self.questions:
             try:
-                tables.append(answer_table(self.estimate, each, guess=self.guess))
+                tables.append(self._table(each))
             except TooLarge as error:
                 if len(self.questions) == 1:
                     raise
@@ -143,6 +157,13 @@ class _Asked:
         logger.info("whole numbers: %s", whole.note)
         return [in_whole_numbers(*pair) for pair in zip(tables, whole.answers, strict=True)]
 
+    def _table(self, question: Question) -> AnswerTable:
+        table = answer_table(self.estimate, question, guess=self.guess)
+        if self.percent is None:
+            return table
+        shares = share_of(table, self.percent, columns=self.columns)
+        return answer_table(self.estimate, shares, guess=self.guess, percent=True)
+
     def check(self) -> None:
         """Refuse what cannot be answered or printed, before error bars take their time."""
         for table in self.plain:
@@ -150,20 +171,26 @@ class _Asked:
 
     def margins(self, table: AnswerTable) -> list[Question]:
         """What the totals of a cross-table ask for."""
-        return [Question(query) for query in margin_queries(table, columns=self.columns)] if self.cross else []
+        return list(margin_queries(table, columns=self.columns)) if self.cross else []
 
     def form(self, table: AnswerTable, bars: dict[Question, Interval]) -> AnswerTable | CrossTable:
         """The table with its error bars as it is to be shown."""
         table = replace(table, interval=bars.get(table.question))
+        if table.question.top is not None:
+            return in_order(table)
         if not self.cross:
             return table
-        margins = [answer_table(self.estimate, each, bars.get(each)) for each in self.margins(table)]
+        percent = table.style.percent
+        margins = [answer_table(self.estimate, each, bars.get(each), percent=percent) for each in self.margins(table)]
         return cross_table(table, columns=self.columns, margins=margins)
 
-    def error_bars(self, level: float, refits: int, seed: int, progress: Progress | None) -> dict[Question, Interval]:
+    def error_bars(
+        self, level: float, refits: int, seed: int, progress: Progress | None, *, only_top: bool
+    ) -> dict[Question, Interval]:
         """The intervals of all queries and margins, from the same refits; none, and why, where there can be none."""
-        totals = [each for table in self.plain for each in self.margins(table)]
-        wanted = list(dict.fromkeys([*(table.question for table in self.plain), *totals]))
+        tables = [table for table in self.plain if table.question.top is not None or not only_top]
+        totals = [each for table in tables for each in self.margins(table) if table.question.top is None]
+        wanted = list(dict.fromkeys([*(table.question for table in tables), *totals]))
         try:
             found = intervals(self.estimate, wanted, level=level, refits=refits, seed=seed, progress=progress)
         except DeclarationError:
@@ -178,6 +205,99 @@ class _Asked:
         for line in dict.fromkeys(line for each in found for line in each.notes):
             logger.info("  %s", line)
         return dict(zip(wanted, found, strict=True))
+
+
+def compare(
+    before: Estimate | Bundle,
+    after: Estimate | Bundle,
+    queries: Sequence[Query | Question | str],
+    *,
+    level: float = 0.95,
+    refits: int = 200,
+    seed: int = 0,
+    names: tuple[str, str] = ("before", "after"),
+    progress: Progress | None = None,
+) -> list[AnswerTable]:
+    """The change of each answer between two releases of one series, with its interval. Spends nothing.
+
+    The noise of the two is independent, so that distances to the ends of both intervals add up in squares (Zou and
+    Donner 2008): from a change d = b − a to the lower end √((b − lowᵇ)² + (highᵃ − a)²), and likewise up.
+
+    >>> import consilience as cs
+    >>> domain = cs.Domain.from_sizes({"sex": 2})
+    >>> years = [{"sex": [90.2, 80.1]}, {"sex": [95.3, 20.4]}]
+    >>> sets = [cs.MeasurementSet.from_marginals(domain, year, noise=cs.Laplace(2.0)) for year in years]
+    >>> (table,) = compare(*map(cs.estimate, sets), ["by sex"])
+    >>> [row["note"] for row in table.rows()]
+    ['not told apart from no difference: the interval holds 0', 'fell']
+    """
+    pair = [source.estimate if isinstance(source, Bundle) else source for source in (before, after)]
+    _refuse_shared_noise(pair, names)
+    asked = [as_question(each) for each in queries]
+    for each in asked:
+        if each.top is not None or each.word == "minus":
+            raise DeclarationError(
+                f"{each.describe()!r} orders or compares within one release; ask for its answers alone"
+            )
+    tables = [[answer_table(one, each) for each in asked] for one in pair]
+    for early, late in zip(*tables, strict=True):
+        if early.axes != late.axes:
+            raise DeclarationError(
+                f"{early.title!r} has the labels {_some(early)} in {names[0]} and {_some(late)} in {names[1]}; a "
+                "change needs the same in both: ask about attributes that both declare alike"
+            )
+    was, now = (
+        intervals(one, asked, level, refits=refits, seed=seed + place, progress=progress)
+        for place, one in enumerate(pair)
+    )
+    each = zip(zip(*tables, strict=True), zip(was, now, strict=True), strict=True)
+    return [_changed(early, late, ends, names) for (early, late), ends in each]
+
+
+def _changed(
+    early: AnswerTable, late: AnswerTable, ends: tuple[Interval, Interval], names: tuple[str, str]
+) -> AnswerTable:
+    """The later answers less the earlier ones."""
+    was, now = ends
+    with np.errstate(invalid="ignore"):
+        change = late.numbers - early.numbers
+        below = np.hypot(now.estimates - now.low, was.high - was.estimates)
+        above = np.hypot(now.high - now.estimates, was.estimates - was.low)
+        low, high = change - below, change + above
+    basis = early.basis.worse(late.basis)
+    question = replace(early.question, word="minus", other=early.question)
+    notes = tuple(dict.fromkeys((*was.notes, *now.notes)))
+    change = np.where(basis.not_measured, np.nan, change)
+    interval = Interval(question, was.level, change, low, high, basis.worst, was.how, was.refits, notes)
+    told = np.where(low > 0.0, "rose", np.where(high < 0.0, "fell", ""))
+    return replace(
+        early,
+        question=question,
+        numbers=change,
+        noisy=None,
+        private=early.private and late.private,
+        basis=basis,
+        adds_up=False,
+        interval=interval,
+        remarks=tuple(told.tolist()),
+        change=Change(names, (early.estimates, late.estimates)),
+    )
+
+
+def _some(table: AnswerTable) -> str:
+    labels = [label for axis in table.axes for label in axis]
+    return ", ".join(labels[:6]) + ", ..." * (len(labels) > 6)
+
+
+def _refuse_shared_noise(pair: Sequence[Estimate], names: tuple[str, str]) -> None:
+    for early in pair[0].measurements:
+        for late in pair[1].measurements:
+            if early.query == late.query and early.values.size > 1 and np.array_equal(early.values, late.values):
+                raise DeclarationError(
+                    f"{names[0]} and {names[1]} hold the same noisy values of {early.query.describe()!r}: they are no "
+                    "two releases of a series, and their noise is not independent; compare releases that were measured "
+                    "apart"
+                )
 
 
 # ----------------------------------------------------------------------------------------------------------------------

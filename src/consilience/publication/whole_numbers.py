@@ -26,7 +26,7 @@ from consilience.estimators import Estimate
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, SumMap
 from consilience.publication.answers import adds_up
 from consilience.publication.cross_tables import across_axes, listing_axes
-from consilience.publication.intervals import as_query
+from consilience.publication.questions import as_query
 
 Array = NDArray[np.float64]
 

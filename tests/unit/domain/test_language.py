@@ -1,5 +1,7 @@
 """The query language: what each text means, how queries are spelled, and what is said of mistakes."""
 
+import re
+
 import pytest
 
 from consilience.domain import Attribute, Domain, Query, factors
@@ -240,3 +242,45 @@ def test_where_sums_are_needed_a_mean_is_refused_with_the_sum_to_ask_for() -> No
         Query.parse("mean(age) by sex")
     with pytest.raises(DeclarationError, match="one at a time"):
         Question.parse("mean(age), sum(hours)")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("median(age) by sex", ["age, sex"]),
+        ("quantile(age, 0.1, 0.9) where sex=Male", ["age where sex=Male"]),
+        ("sex=Male by age minus sex=Female by age", ["sex=Male by age", "sex=Female by age"]),
+        ("sex=Male per total minus sex=Female per total", ["sex=Male", "total", "sex=Female", "total"]),
+        ("mean(age) by sex per mean(age)", ["sum(age), sex", "age=.. by sex", "sum(age)", "age=.."]),
+        ("top 2 of median(age) by sex", ["age, sex"]),
+    ],
+)
+def test_questions_are_read_back_from_their_words_and_know_their_parts(text: str, parts: list[str]) -> None:
+    found = Question.parse(text)
+    assert [query.describe() for query in found.parts] == parts
+    assert Question.parse(found.describe()) == found
+    with pytest.raises(DeclarationError, match="here a query of sums is needed"):
+        Query.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("median(age), mean(hours)", "one at a time"),
+        ("median(age, 0.3)", "does not take '0.3'"),
+        ("quantile(age)", "says not which one"),
+        ("top 0 of age", "asks for nothing"),
+        ("age minus", "found the end"),
+        ("age minus sex minus year", "two answers are compared at a time"),
+        ("distinct(age)", "no question for noisy counts"),
+    ],
+)
+def test_questions_that_cannot_be_read_say_why(text: str, message: str) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        Question.parse(text)
+
+
+def test_words_of_comparisons_are_values_in_quotes() -> None:
+    query = Query.of({"price": factors.Value("cost per unit")})
+    assert query.describe() == 'price="cost per unit"'
+    assert Query.parse(query.describe()) == query

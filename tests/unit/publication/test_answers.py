@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Attribute, Domain, Query
+from consilience.domain.queries import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, Measurement, MeasurementSet
@@ -31,7 +32,9 @@ def bars(fitted: Estimate, query: str, *, half: float = 2.0, per: str | None = N
     """Error bars of a fixed half-width, made by hand."""
     asked, divisor = Query.parse(query), None if per is None else Query.parse(per)
     found = answer_table(fitted, asked, per=divisor).estimates
-    return Interval(asked, divisor, 0.9, found, found - half, found + half, covers, "refits", 50, ("A note.",))
+    return Interval(
+        Question(asked, divisor), 0.9, found, found - half, found + half, covers, "refits", 50, ("A note.",)
+    )
 
 
 def test_without_an_interval_a_table_is_what_it_was(fitted) -> None:
@@ -120,11 +123,12 @@ def test_a_mean_divides_by_the_records_that_have_a_number(fitted) -> None:
     middles, halves = np.array([8.5, 41.0, 82.0]), np.array([8.5, 23.0, 17.0])
     counts = fitted.answer("by age, sex")[:3]  # without Unknown
     assert means.estimates == pytest.approx(middles @ counts / counts.sum(axis=0))
-    assert means.within_bins == pytest.approx(halves @ counts / counts.sum(axis=0))
-    assert means.title == "mean(age), sex"
+    off = [float(text.removeprefix("bins: ± ")) for text in means.remarks]
+    assert off == pytest.approx(halves @ counts / counts.sum(axis=0), rel=5e-3)
+    assert means.title == "mean(age) by sex"
     assert means.labels[0] == ("mean of age", "F")
     document = json.loads(means.to_json())
-    assert document["query"] == "mean(age), sex"
+    assert document["query"] == "mean(age) by sex"
     assert "middle of its bin" in document["notes"][0]
     assert "sum(age)" in document["notes"][0]
     assert "bins: ±" in means.to_csv().splitlines()[1]

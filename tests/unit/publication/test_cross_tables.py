@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from consilience.domain import Domain, Query
 from consilience.domain.factors import Buckets
+from consilience.domain.queries import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import answer_table, cross_table, in_whole_numbers, margin_queries, whole_answers
+from consilience.publication.cross_tables import share_of
 from consilience.publication.intervals import Interval
+from consilience.publication.questions import as_question
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4})
 
@@ -31,11 +34,11 @@ def fitted() -> Estimate:
     return fit(0)
 
 
-def with_bars(fitted: Estimate, query: Query | str, below: float = 3.0, above: float = 3.0):
-    asked = Query.parse(query) if isinstance(query, str) else query
+def with_bars(fitted: Estimate, query: Query | Question | str, below: float = 3.0, above: float = 3.0):
+    asked = as_question(query).query
     found = fitted.answer(asked).ravel()
     return answer_table(
-        fitted, asked, Interval(asked, None, 0.95, found, found - below, found + above, "measured", "refits", 9, ())
+        fitted, asked, Interval(Question(asked), 0.95, found, found - below, found + above, "measured", "refits", 9, ())
     )
 
 
@@ -213,3 +216,28 @@ def test_margins_follow_the_order_of_the_columns(fitted) -> None:
     margins = [with_bars(fitted, query, 5.0, 5.0) for query in margin_queries(table, columns=["c", "a"])]
     for cell in cross_table(table, columns=["c", "a"], margins=margins).cells[-1]:
         assert (cell.low, cell.high) == pytest.approx((cell.estimate - 5, cell.estimate + 5))
+
+
+@pytest.mark.parametrize("percent", ["row", "column", "total"])
+def test_percentages_are_shares_of_what_they_say_and_so_are_their_totals(fitted, percent) -> None:
+    counts = fitted.answer("by a, b")
+    below = {"row": counts.sum(1, keepdims=True), "column": counts.sum(0, keepdims=True), "total": counts.sum()}
+    plain = answer_table(fitted, "by a, b")
+    asked = share_of(plain, percent)
+    table = answer_table(fitted, asked, percent=True)
+    margins = [answer_table(fitted, each, percent=True) for each in margin_queries(table)]
+    crossed = cross_table(table, margins=margins)
+    np.testing.assert_allclose(numbers(crossed)[:3, :2], counts / below[percent])
+    whole = np.pad(counts, ((0, 1), (0, 1)))
+    whole[3, :2], whole[:3, 2], whole[3, 2] = counts.sum(0), counts.sum(1), counts.sum()
+    totals = {"row": whole[:, 2:], "column": whole[3:], "total": counts.sum()}
+    np.testing.assert_allclose(numbers(crossed), whole / totals[percent])
+    assert all(text.endswith(" %") for row in crossed.texts() for text in row)
+    assert crossed.texts()[3][2] == "100.0 %"
+
+
+def test_percentages_of_rows_need_something_across_and_only_counts_have_them(fitted) -> None:
+    with pytest.raises(DeclarationError, match="take percent of the column"):
+        share_of(answer_table(fitted, "by a"), "row")
+    with pytest.raises(DeclarationError, match="no table of counts"):
+        share_of(answer_table(fitted, "by a", per="total"), "total")

@@ -141,8 +141,8 @@ def test_ratios_and_means():
     assert 0 < share.high[0] - share.low[0] < 0.02
     rows = interval(estimate, "by a, b", per="by a, b", refits=30)
     np.testing.assert_allclose(rows.high - rows.low, 0.0, atol=1e-12)
-    with pytest.raises(DeclarationError, match="6 answers and 'b' has 2"):
-        interval(estimate, "by a, b", per="by b")
+    with pytest.raises(DeclarationError, match="6 answers and 'c' has 2"):
+        interval(estimate, "by a, b", per="by c")
 
 
 def test_nothing_to_divide_by_is_no_number_and_no_crash():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Query
+from consilience.domain.queries import Question
 from consilience.measurements.basis import Basis
 from consilience.publication.diagnostics import Moved
 from consilience.publication.intervals import Interval
@@ -23,7 +24,15 @@ def margin(labels: list[str], *, kind: str = "categorical", wide: bool = False) 
     estimates = np.arange(1.0, len(labels) + 1) * 10
     spread = 20.0 if wide else 2.0
     interval = Interval(
-        Query.marginal("x"), None, 0.95, estimates, estimates - spread, estimates + spread, "measured", "refits", 20, ()
+        Question(Query.marginal("x")),
+        0.95,
+        estimates,
+        estimates - spread,
+        estimates + spread,
+        "measured",
+        "refits",
+        20,
+        (),
     )
     basis = Basis(np.zeros(len(labels), dtype=np.int8))
     return Margin("x " + HOSTILE, kind, tuple(labels), estimates, interval, basis)
