@@ -344,7 +344,8 @@ def coverage() -> str:
     ]
     return as_table(header, lines) + (
         f"\n\n`python -m benchmarks coverage`, {rows[0]['refits']} refits for each draw of the noise. Widths are "
-        "medians, in units of the interval that one measured value has by itself; *by hindsight*: had all intervals "
+        "medians, in units of the interval that one measured value has by itself (of quantiles and differences, in "
+        "those of what is asked); *by hindsight*: had all intervals "
         "of the row been scaled by the one factor that gives 95 %; *of one width*: had they all had the same width. "
         "The benchmark takes 100 draws, 1,000 of totals, and 10 of the flat table: so few say little of its total."
     )

@@ -2,10 +2,12 @@
 
 Noise is drawn again and again; each draw is fitted, and its intervals found from refits around the fit. Answers are
 told apart: the *total*, of more draws; measured ones whose truth exceeds two standard deviations of their noise
-(*seen*), and the *other* measured ones; and *modelled* ones, which no measurement determines. Targets: 92 to 98 % of
-totals and of what is seen, at least 92 % of others and 90 % of modelled ones, of which at most a tenth may have no
+(*seen*), and the *other* measured ones; *modelled* ones, which no measurement determines; and *quantiles* and
+*differences* that are made of measured ones. Targets: 92 to 98 % of totals, of what is seen, of quantiles and of
+differences, at least 92 % of others and 90 % of modelled ones, of which at most a tenth may have no
 interval. An answer is *clearly below 90 %* where its share of draws would be as small with a chance of less than 1 %
-divided by the number of answers. Widths are medians, in units of the interval that one measured value has by itself.
+divided by the number of answers. Widths are medians, in units of the interval that one measured value has by itself;
+of quantiles and differences in those of what is asked.
 *By hindsight* is the width that the row's intervals would have, had they all been made wider or narrower by the one
 factor that gives 95 %; and, in the second column, had all answers of the row the same width.
 """
@@ -23,6 +25,7 @@ from scipy.stats import binom
 
 from benchmarks.problems.small_releases import SMALL_RELEASES, SmallRelease
 from consilience.domain import Query
+from consilience.domain.queries import Question
 from consilience.estimators import estimate
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace
@@ -62,7 +65,7 @@ def run(quick: bool, only: str | None = None) -> list[Row]:
             draws = QUICK_DRAWS if quick else FEWER_DRAWS.get(name, DRAWS)
             for epsilon in EPSILONS:
                 started = time.perf_counter()
-                total_draws = TOTAL_DRAWS if draws == DRAWS else draws
+                total_draws = TOTAL_DRAWS if draws == DRAWS and not problem.questions else draws
                 tasks = [(name, epsilon, seed, seed >= draws) for seed in range(total_draws)]
                 found = list(pool.map(_draw, tasks, chunksize=max(1, draws // (8 * workers))))
                 seconds = time.perf_counter() - started
@@ -73,10 +76,11 @@ def run(quick: bool, only: str | None = None) -> list[Row]:
     return rows
 
 
-def _kinds(problem: SmallRelease, epsilon: float) -> Iterator[tuple[str, Query, NDArray[np.intp]]]:
+def _kinds(problem: SmallRelease, epsilon: float) -> Iterator[tuple[str, Question, NDArray[np.intp]]]:
     """The kinds of answers, with the queries that they are answers to and their places among the answers."""
     deviation = DiscreteLaplace(len(problem.queries) / epsilon).variance ** 0.5
-    yield "total", Query.marginal(), np.arange(1)
+    if not problem.questions:
+        yield "total", Question(Query.marginal()), np.arange(1)
     for query in problem.queries:
         truth = problem.exact(query)
         if truth.size == 1:
@@ -85,9 +89,11 @@ def _kinds(problem: SmallRelease, epsilon: float) -> Iterator[tuple[str, Query, 
             places = np.flatnonzero(chosen)
             if places.size > MOST_ANSWERS:
                 places = np.sort(generator(1).choice(places, MOST_ANSWERS, replace=False))
-            yield kind, query, places
+            yield kind, Question(query), places
     for query in problem.modelled:
-        yield "modelled", query, np.arange(problem.exact(query).size)
+        yield "modelled", Question(query), np.arange(problem.exact(query).size)
+    for kind, text in problem.questions:
+        yield kind, Question.parse(text), np.arange(problem.exact(Question.parse(text)).size)
 
 
 def _draw(task: tuple[str, float, int, bool]) -> dict[str, Array]:
@@ -126,7 +132,8 @@ def _rows(problem: SmallRelease, epsilon: float, found: list[dict[str, Array]]) 
         chances = binom.cdf(right, times, FEWEST)
         errors, reach = np.abs(estimates - truth)[said], np.maximum(high - estimates, 0.0)[said]
         factor = float(np.quantile(errors / np.maximum(reach, 1e-12), LEVEL))
-        width = float(np.median((high - low)[said])) / raw
+        unit = raw if kind in ("total", "seen", "other", "modelled") else 1.0
+        width = float(np.median((high - low)[said])) / unit
         rows.append(
             {
                 "problem": problem.name,
@@ -139,7 +146,7 @@ def _rows(problem: SmallRelease, epsilon: float, found: list[dict[str, Array]]) 
                 "without interval": float(1.0 - said.mean()),
                 "median width": width,
                 "by hindsight": width * factor,
-                "of one width": 2.0 * float(np.quantile(errors, LEVEL)) / raw,
+                "of one width": 2.0 * float(np.quantile(errors, LEVEL)) / unit,
                 "draws": len(of_kind),
             }
         )

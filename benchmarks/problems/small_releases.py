@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.problems.records import named_records
-from consilience.domain import Domain, Query, factors
+from benchmarks.problems.histograms import dpbench_histograms
+from benchmarks.problems.records import ADULT_FINE, named_records
+from consilience.domain import Attribute, Domain, Query, factors
+from consilience.domain.queries import Question
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, PrivacyStatement
+from consilience.publication.questions import BoundQuestion, as_question
 
 Array = NDArray[np.float64]
 
@@ -33,9 +36,12 @@ class SmallRelease:
     modelled: tuple[Query, ...]
     """Marginals that no measurement determines."""
     method: str
+    questions: tuple[tuple[str, str], ...] = ()
+    """What is made of measured answers: "quantiles" or "differences", and the question."""
 
-    def exact(self, query: Query) -> Array:
-        return np.ravel(query.bind(self.domain).answer_full(self.truth))
+    def exact(self, asked: Query | Question) -> Array:
+        question = BoundQuestion(as_question(asked), self.domain)
+        return question.made([np.ravel(each.bind(self.domain).answer_full(self.truth)) for each in question.parts])
 
     def measured(self, epsilon: float, rng: Generator) -> MeasurementSet:
         """All queries with discrete Laplace noise, ε in equal parts."""
@@ -152,6 +158,47 @@ def pairs_of(name: str, columns: Sequence[int]) -> SmallRelease:
     )
 
 
+QUESTIONS = (
+    ("quantiles", "median(x) by group"),
+    ("quantiles", "quantile(x, 0.1, 0.9) by group"),
+    ("quantiles", "median(x)"),
+    ("differences", "median(x) where group=0 minus median(x) where group=1"),
+    ("differences", "mean(x) by group minus mean(x)"),
+    ("differences", "group=0 by x per group=0 minus group=1 by x per group=1"),
+)
+
+
+def ages_of_adult() -> SmallRelease:
+    """Ages in bins of five years, by sex and by race: quantiles and differences were looked at here when made."""
+    records = named_records("adult-fine")
+    names = list(ADULT_FINE)
+    columns = [records.codes[:, names.index(name)] for name in ("age", "sex", "race")]
+    age = Attribute.numeric("x", list(range(17, 107, 5)), unlisted="drop")
+    groups = [
+        Attribute.categorical(name, [str(code) for code in range(size)]) for name, size in (("group", 2), ("race", 5))
+    ]
+    domain = Domain("ages", (age, *groups))
+    truth = np.zeros(domain.shape)
+    np.add.at(truth, (columns[0] // 5, columns[1], columns[2]), 1.0)
+    queries = (Query.marginal("x", "group"), Query.marginal("x", "race"))
+    questions = (*QUESTIONS, ("quantiles", "median(x) by race"))
+    return SmallRelease("ages of adult", domain, truth, queries, (), "graphical", questions)
+
+
+def patents_by_group() -> SmallRelease:
+    """A histogram in coarse bins, dealt to three groups at random shares; nothing was tuned on it."""
+    counts = next(each for each in dpbench_histograms() if each.name == "PATENT").counts
+    bins = 32
+    coarse = np.asarray(counts).reshape(bins, -1).sum(axis=1)
+    rng = generator(32)
+    truth = np.stack([rng.multinomial(total, rng.dirichlet(np.ones(3))) for total in coarse]).astype(np.float64)
+    edges = [float(edge) for edge in range(bins + 1)]
+    domain = Domain(
+        "histogram", (Attribute.numeric("x", edges, unlisted="drop"), Attribute.categorical("group", list("012")))
+    )
+    return SmallRelease("patents by group", domain, truth, (Query.marginal("x", "group"),), (), "table", QUESTIONS)
+
+
 SMALL_RELEASES: dict[str, Callable[[], SmallRelease]] = {
     "tree": tree_of_256_leaves,
     "table": table_of_8_flags,
@@ -163,6 +210,8 @@ SMALL_RELEASES: dict[str, Callable[[], SmallRelease]] = {
     "pairs": pairs_of_12_flags,
     "kosarak": lambda: pairs_of("kosarak", (0, 3, 6, 9, 12)),
     "loans": lambda: pairs_of("loans", (3, 6, 9, 11, 13)),
+    "ages": ages_of_adult,
+    "patents": patents_by_group,
     "stroke": lambda: pairs_of("stroke", (5, 20, 24, 26, 27)),
 }
 

@@ -108,7 +108,11 @@ def _width(texts: Sequence[str]) -> int:
 
 
 def _print_legend(basis: "Basis", *, doubt: str, guess: bool, marked: bool = False, notes: Sequence[str] = ()) -> None:
-    lines = [f"* {doubt}"] * bool(doubt) + [MODELLED_LEGEND] * marked + list(notes)
+    lines = (
+        [f"* {doubt.replace('interval wider', 'the interval is wider')}"] * bool(doubt)
+        + [MODELLED_LEGEND] * marked
+        + list(notes)
+    )
     if basis.explain():
         lines.append((GUESSED_LEGEND if guess else GUESS_LEGEND).format(basis.explain()))
     if lines:
@@ -119,12 +123,18 @@ def _print_legend(basis: "Basis", *, doubt: str, guess: bool, marked: bool = Fal
 # `consilience answer`: ask an estimate what a person would type.
 
 
+OutFile = Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv, .json or .xlsx.")]
 EXAMPLE = 'Example: consilience answer release "age=25..34 by sex" --interval'
 
 
 def answer_command(
     source: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release bundle, or a measurement file.")],
-    queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help='Such as "age=25..34 by sex" or "total".')],
+    queries: Annotated[
+        list[str] | None, typer.Argument(metavar="QUERY", help='Such as "age=25..34 by sex" or "total".')
+    ] = None,
+    queries_file: Annotated[
+        Path | None, typer.Option("--queries", metavar="FILE", help="A text file of more queries, one a line.")
+    ] = None,
     interval: Annotated[bool, typer.Option("--interval", help="Add error bars. They spend no budget.")] = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
@@ -151,16 +161,21 @@ def answer_command(
     ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated text.")] = False,
     json: options.AsJson = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write to a new file instead: .csv, .json or .xlsx.")
+    ] = None,
 ) -> None:
-    """Answer queries from a release: a table, CSV or JSON. Spends nothing, error bars included."""
+    """Answer queries from a release: a table, CSV, JSON or Excel. Spends nothing, error bars included."""
     from consilience.publication.questions import as_question
     from consilience.publication.release import answers
 
     form = _form(csv=csv, json=json, out=out)
     _refuse_contradictions(per=per, integers=integers, cross=cross, columns=columns, percent=percent)
     listen()
-    parsed = [as_question(query, per) for query in queries]
+    texts = [*(queries or ()), *([] if queries_file is None else queries_of(queries_file))]
+    if not texts:
+        raise typer.BadParameter('ask something: a query such as "by sex", or --queries and a file of them')
+    parsed = [as_question(query, per) for query in texts]
     estimate = open_estimate(source)
     with progress() as show:
         found = answers(
@@ -183,9 +198,25 @@ def answer_command(
         raise typer.Exit(1)
 
 
+def queries_of(path: Path) -> list[str]:
+    """The queries of a text file, one a line; empty lines and those that start with # are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise FileFormatError(f"there is no file of queries {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(f"the file of queries {path} cannot be read as text: {error}") from None
+    found = [line.strip() for line in lines]
+    found = [line for line in found if line and not line.startswith("#")]
+    if not found:
+        raise FileFormatError(f"the file {path} holds no query; write one a line, such as: age=25..34 by sex")
+    return found
+
+
 def _write(found: "Answers", form: str | None, out: Path | None, *, private: bool) -> None:
     """Print the tables, or write them to a file."""
     from consilience.domain.files import write_atomically
+    from consilience.publication.workbook import workbook
 
     if not private:
         note("NOT PRIVATE: these numbers come from simulated noise")
@@ -196,7 +227,7 @@ def _write(found: "Answers", form: str | None, out: Path | None, *, private: boo
         show_text = echo if form == "json" or sys.stdout.isatty() else typer.echo  # CSV in a pipe is left as it is
         show_text(_text(found, form), nl=False)
     else:
-        write_atomically(out, _text(found, form).encode())
+        write_atomically(out, workbook(found) if form == "xlsx" else _text(found, form).encode())
         note(f"wrote {out}")
 
 
@@ -212,7 +243,9 @@ def compare_command(
     seed: Annotated[int, typer.Option("--seed", help="A public seed of the repetitions.")] = 0,
     csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated text.")] = False,
     json: options.AsJson = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write to a new file instead: .csv or .json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write to a new file instead: .csv, .json or .xlsx.")
+    ] = None,
 ) -> None:
     """What changed between two releases of one series, told apart from noise. Spends nothing."""
     from consilience.publication.release import Answers, compare
@@ -242,7 +275,7 @@ def open_estimate(path: Path) -> "Estimate":
 
 
 def _form(*, csv: bool, json: bool, out: Path | None) -> str | None:
-    """How answers are written: "csv", "json", or None for people."""
+    """How answers are written: "csv", "json", "xlsx", or None for people."""
     if csv and json:
         raise typer.BadParameter("choose one of --csv and --json")
     form = "csv" if csv else "json" if json else None
@@ -251,8 +284,8 @@ def _form(*, csv: bool, json: bool, out: Path | None) -> str | None:
     options.refuse_existing(out)
     if form is None:
         form = out.suffix.lower().removeprefix(".")
-    if form not in ("csv", "json"):
-        raise typer.BadParameter(f"{out} is neither .csv nor .json; name it so, or add --csv or --json")
+    if form not in ("csv", "json", "xlsx"):
+        raise typer.BadParameter(f"{out} is neither .csv, .json nor .xlsx; name it so, or add --csv or --json")
     return form
 
 

@@ -158,7 +158,7 @@ class Attribute:
         if found is None:
             raise DeclarationError(
                 f"attribute {self.name!r} has no value {str(label)!r}; "
-                + suggestion(str(label), (*self.labels, *self.wording.by_value.values()))
+                + suggestion(str(label), (*self.nameable, *self.wording.by_value.values()))
             )
         return found
 

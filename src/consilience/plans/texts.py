@@ -27,6 +27,7 @@ import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
+from consilience.domain.declarations import suggestion
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
@@ -80,7 +81,19 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
         return _plan(WITHOUT_WORDS[name])()
     if rest and name in WITH_WORDS:
         return WITH_WORDS[name](rest)
-    raise DeclarationError(f"the plan {text!r} is not known; examples: {', '.join(repr(each) for each in EXAMPLES)}")
+    raise DeclarationError(
+        f"the plan {text!r} is not known; {_nearest(text)}examples: {', '.join(repr(each) for each in EXAMPLES)}"
+    )
+
+
+def _nearest(text: str) -> str:
+    """The plan that may have been meant, as the beginning of a sentence."""
+    ways = re.fullmatch(r"(\d+)\W*ways?", text.strip().lower().replace("_", "-"))
+    if ways:
+        return f"did you mean '{ways.group(1)}-way'? Or see the "
+    known = ["queries", *FOR_WORKLOADS, *WITHOUT_WORDS, *WITH_WORDS]
+    said = suggestion(text.strip().split(" ")[0], known)
+    return f"{said} Or see the " if said.startswith("did you mean") else ""
 
 
 def _plan(home: str) -> Callable[..., Plan]:

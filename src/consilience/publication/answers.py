@@ -171,7 +171,7 @@ class AnswerTable:
                 found.append((f"{name}_label", axis, True))
         return tuple(found)
 
-    def _label_cells(self) -> Iterator[list[str]]:
+    def label_cells(self) -> Iterator[list[str]]:
         """What stands in the columns of labels of each row of a file."""
         for values, words in zip(self.labels, self.shown_labels, strict=True):
             yield [words[axis] if worded else values[axis] for _, axis, worded in self.label_columns]
@@ -235,7 +235,7 @@ class AnswerTable:
         """Each answer as a mapping from column names to values; None where nothing was measured."""
         missing, names = self.basis.not_measured, self.basis.names
         names_of_labels = [name for name, _, _ in self.label_columns]
-        for i, cells in enumerate(self._label_cells()):
+        for i, cells in enumerate(self.label_cells()):
             row: dict[str, Any] = dict(zip(names_of_labels, cells, strict=True))
             number = int(self.numbers[i]) if self.whole else float(self.numbers[i])
             if self.change is not None:
@@ -278,7 +278,7 @@ class AnswerTable:
         writer.writerow([*heading(private=self.private), *self.header])
         mark = cell(private=self.private)
         numbers = self.header[len(self.label_columns) :]
-        for labels, row in zip(self._label_cells(), self.rows(), strict=True):
+        for labels, row in zip(self.label_cells(), self.rows(), strict=True):
             writer.writerow([*mark, *labels, *(row[name] for name in numbers)])
         return stream.getvalue()
 

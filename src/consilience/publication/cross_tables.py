@@ -134,13 +134,15 @@ class CrossTable:
         if math.isnan(cell.estimate):
             return MISSING
         text = ABOUT * (cell.basis in ("modelled", "public")) + style.text(cell.estimate)
-        if cell.low is not None and cell.high is not None:
+        of_itself = style.percent and cell.low == cell.high  # a total in shares of itself is 100 %, whatever the noise
+        if cell.low is not None and cell.high is not None and not of_itself:
             low, high = self._ends(cell)
             if symmetric:
                 half = style.shown(high) - style.shown(cell.estimate)
                 text = text.removesuffix(" %") + f" ± {half:,.{style.decimals}f}" + " %" * style.percent
             else:
-                text += f" ({style.text(low)}{' to ' if low < 0 else '–'}{style.text(high)})"
+                ends = [style.text(end).removesuffix(" %") for end in (low, high)]
+                text += f" ({(' to ' if low < 0 else '–').join(ends)})"
         return text + (MARK if cell.wide else "")
 
     def _ends(self, cell: Cell) -> tuple[float, float]:

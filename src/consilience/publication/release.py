@@ -120,6 +120,11 @@ def answers(
         raise DeclarationError("columns= says what goes across in a cross-table; add cross=True")
     estimate = source.estimate if isinstance(source, Bundle) else source
     questions = [as_question(each, per).over(estimate.domain) for each in queries]
+    for each in questions:
+        if integers and (each.per is not None or each.quantiles_of is not None or each.word):
+            raise DeclarationError(
+                f"{each.describe()!r} is no count, and integers=True gives whole numbers of counts; leave one away"
+            )
     asked = _Asked(estimate, questions, tuple(columns) if columns else None, percent, integers, cross, guess)
     asked.check()
     level = TOP_LEVEL if interval is None and any(each.top is not None for each in questions) else interval

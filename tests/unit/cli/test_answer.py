@@ -155,7 +155,7 @@ def test_a_file_is_written_instead_and_never_over_another(bundle: Path, tmp_path
         (["by age", "--csv", "--json"], "choose one of --csv and --json"),
         (["by age", "--per", "total", "--integers"], "ratios are no whole numbers"),
         (["by age", "--columns", "age"], "add --cross"),
-        (["by age", "--out", "x.txt"], "neither .csv nor .json"),
+        (["by age", "--out", "x.txt"], "neither .csv, .json nor .xlsx"),
     ],
 )
 def test_options_that_contradict_each_other_are_wrong_usage(bundle: Path, words: list[str], message: str) -> None:
@@ -200,3 +200,32 @@ def test_means_are_means_in_every_form_and_say_how_far_bins_put_them_off(bundle:
     assert document["title"] == "mean(age) by sex"
     assert "middle of its bin" in document["notes"][0]
     assert (document["total_row"], document["total_column"]) == (False, False)
+
+
+def test_a_file_of_queries_is_asked_at_once_and_written_as_a_workbook(bundle: Path, tmp_path: Path) -> None:
+    asked, out = tmp_path / "queries.txt", tmp_path / "answers.xlsx"
+    asked.write_text("# what we publish\nby sex\n\nmedian(age) by sex\n", encoding="utf-8")
+    documents = json.loads(ask(bundle, "total", "--queries", str(asked), "--json").stdout)
+    assert [each["query"] for each in documents] == ["total", "sex", "median(age) by sex"]
+    assert ask(bundle, "--queries", str(asked), "--out", str(out)).exit_code == 0
+    assert out.read_bytes().startswith(b"PK")
+    assert ask(bundle).exit_code == 2
+    asked.write_text("# nothing\n", encoding="utf-8")
+    assert "holds no query" in str(ask(bundle, "--queries", str(asked)).exception)
+
+
+def test_shares_are_printed_as_percentages(bundle: Path) -> None:
+    assert " %" in ask(bundle, "by age, sex", "--percent", "row", "--cross").stdout
+    assert ask(bundle, "by age", "--percent", "rows").exit_code == 2
+    assert ask(bundle, "by age", "--percent", "total", "--per", "total").exit_code == 2
+
+
+def test_what_changed_is_told_for_two_bundles(bundle: Path, tmp_path: Path) -> None:
+    tables = {("age", "sex"): [[40.9, 35.5], [3.1, 20.2], [20.1, 22.9]], "town": [70.6, 71.1]}
+    measured = MeasurementSet.from_marginals(DOMAIN, tables, noise=Laplace(3.0), private=False)
+    later = write_bundle(estimate(measured), tmp_path / "later")
+    words = ["compare", str(bundle), str(later), "by sex", "--refits", "20", "--csv"]
+    first, second = csv.DictReader(io.StringIO(CliRunner().invoke(app, words).stdout))
+    assert (first["note"], second["note"]) != ("fell", "fell")
+    assert second["note"] == "fell"
+    assert first["NOT PRIVATE"] == "simulated noise"

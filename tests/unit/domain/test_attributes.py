@@ -157,3 +157,9 @@ def test_a_label_that_is_not_there_is_refused_with_the_nearest() -> None:
         sex.code("female")
     with pytest.raises(DeclarationError, match="there is: Female, Male"):
         sex.code("zzz")
+
+
+def test_parents_are_suggested_too() -> None:
+    place = Attribute.hierarchy("place", {"Quay": "Riverside", "Mill": "Riverside", "Hill": "Uptown"})
+    with pytest.raises(DeclarationError, match="did you mean 'Riverside'"):
+        place.codes("riverside")

@@ -80,3 +80,9 @@ def test_texts_name_plans(text: str, plan: Plan) -> None:
 def test_other_texts_are_refused_with_examples(text: str) -> None:
     with pytest.raises(DeclarationError, match=r"such as|examples"):
         plan_from_text(text)
+
+
+@pytest.mark.parametrize(("text", "meant"), [("2way", "2-way"), ("3 way", "3-way"), ("histgram age", "histogram")])
+def test_what_may_have_been_meant_is_suggested(text: str, meant: str) -> None:
+    with pytest.raises(DeclarationError, match=f"did you mean '{meant}'"):
+        plan_from_text(text)
