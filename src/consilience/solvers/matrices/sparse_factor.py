@@ -44,6 +44,8 @@ class SparseFactorSettings:
     growth_of_diagonal: float = 1e-15
     """By how much diagonal entries grow, relatively, so that a factorisation exists; more if it must be. About five
     units in the last place."""
+    largest_growth: float = 1e3
+    """By how much at most: a diagonal that is a thousand times larger has nothing to do with the matrix."""
 
 
 SETTINGS = SparseFactorSettings()
@@ -125,6 +127,11 @@ class SparseFactor:
         )
         return SparseFactor(pattern, rows, values, pivots, _Tail(dense, pattern.positive))
 
+    @property
+    def exists(self) -> bool:
+        """Whether rounding has left a factor."""
+        return self.tail.exists
+
     def solve(self, right: Array) -> Array:
         found, tail = right[self.pattern.order], self.pattern.tail
         go_down(self.pattern.columns, self.rows, self.values, found)
@@ -145,6 +152,10 @@ class _Tail:
             rest = rest + half.T @ half
         self._second = cholesky(rest) if rest.size else None
 
+    @property
+    def exists(self) -> bool:
+        return all(factor is None or not np.isnan(factor[0][0, 0]) for factor in (self._first, self._second))
+
     def solve(self, right: Array) -> Array:
         one, other = right[: self._positive], right[self._positive :]
         if self._first is not None:
@@ -160,17 +171,19 @@ class _Tail:
 def cholesky(matrix: Array) -> tuple[Array, bool]:
     """The factor of a positive definite matrix of which the lower triangle is given, regularised if necessary.
 
-    Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far.
+    Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far. Where even
+    much growth does not help, rounding has left nothing of the matrix, and its factor is no number.
     """
     places = np.diag_indices_from(matrix)
     amount = SETTINGS.growth_of_diagonal
-    while True:
+    while amount <= SETTINGS.largest_growth:
         regular = matrix.copy(order="K")
         regular[places] *= 1.0 + amount
         try:
             return scipy.linalg.cho_factor(regular, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
             amount *= 10.0
+    return np.full_like(matrix, np.nan), True
 
 
 @numba.njit(nogil=True, cache=True)

@@ -257,13 +257,18 @@ class _Augmented:
         self._strategy, self._upper, self._lower = strategy, upper, 1.0 / weights
         self._corrections = 3 if hard.any() else 1
         self._factor: Any
-        if strategy.pattern is not None:
+        ordered = strategy.pattern is not None
+        if ordered:
             self._factor = SparseFactor.of(strategy.pattern, np.concatenate([upper, -lower]))
-            return
+            if self._factor.exists:
+                return
         matrix = strategy.matrix
         regular = sp.block_array([[sp.diags_array(upper), matrix.T], [matrix, -sp.diags_array(lower)]], format="csc")
         self._factor = scipy.sparse.linalg.splu(
-            regular, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            regular,
+            permc_spec="COLAMD" if ordered else "MMD_AT_PLUS_A",
+            diag_pivot_thresh=1.0 if ordered else 0.0,  # where one order broke down, the largest entries are the pivots
+            options={"SymmetricMode": not ordered},
         )
 
     def solve(self, f: Array, h: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from consilience.solvers.matrices import matrix_fit, strategies
 from consilience.solvers.matrices.matrix_fit import fit_matrix
-from consilience.solvers.matrices.sparse_factor import SparseFactor, find_pattern, minimum_degree
+from consilience.solvers.matrices.sparse_factor import SparseFactor, cholesky, find_pattern, minimum_degree
 from consilience.solvers.matrices.strategies import SparseStrategy
 
 
@@ -107,3 +107,10 @@ def test_what_factors_a_sparse_strategy_does_not_change_the_optimum(signed, loss
     assert found[0].stats["solver"] == "interior point, sparse"
     assert found[1].stats["solver"] == ("linear programme (HiGHS)" if loss == "l1" else "interior point, sparse")
     assert [each.objective for each in found] == pytest.approx([found[0].objective] * 3, rel=1e-8)
+
+
+def test_what_no_growth_of_the_diagonal_makes_positive_has_no_factor() -> None:
+    factor, _ = cholesky(np.array([[1.0, 0.0], [1e9, 1.0]]))
+    assert np.isnan(factor).all()
+    sound, _ = cholesky(np.array([[2.0, 0.0], [1.0, 2.0]]))
+    assert np.allclose(np.tril(sound) @ np.tril(sound).T, [[2.0, 1.0], [1.0, 2.0]])
