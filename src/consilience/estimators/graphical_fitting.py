@@ -503,7 +503,10 @@ class ModelFitting(Fitting[GraphicalEstimate]):
         tables = tuple(oracle.layout.unpack(potentials))
         if self.prior is not None:
             method |= {"prior": {"name": self.prior.name, "scopes": [list(scope) for scope in self.prior.scopes]}}
-            measured = measured.relying_on(f"{self.prior.name}, as the model that the fit began with")
+            measured = measured.relying_on(
+                *self.prior.facts, f"{self.prior.name}, as the model that the fit began with"
+            )
+            measured = replace(measured, private=measured.private and self.prior.private)
         return GraphicalEstimate(measured, method, status, stats, scopes, tables, oracle.total, self.prior)
 
 

@@ -281,6 +281,10 @@ class PublicModel:
     """What statements and reports call it, such as "Census 2021"."""
     scopes: tuple[tuple[str, ...], ...]
     potentials: tuple[Array, ...]
+    facts: tuple[str, ...] = ()
+    """What it relied on itself."""
+    private: bool = True
+    """False where noise was simulated to make it."""
 
     def public_model(self, measured: MeasurementSet) -> "PublicModel":
         """Itself, whatever was measured."""
@@ -387,11 +391,12 @@ class GraphicalEstimate(Estimate):
                 f"measurements are of {', '.join(measured.domain.counted_names)} of {measured.domain.name!r}; begin "
                 "with an estimate of the same attributes"
             )
-        public = self.measurements.provenance.get("public")
-        spent = self.measurements.privacy.spent
-        price = "" if spent is None else f", which spent {describe_budget(spent)}"
-        name = str(public) if public else f"an estimate of {self.domain.name}{price}"
-        return PublicModel(name, self.scopes, self.potentials)
+        public, privacy = self.measurements.provenance.get("public"), self.measurements.privacy
+        price = (
+            "whose budget is not known" if privacy.spent is None else f"which spent {describe_budget(privacy.spent)}"
+        )
+        name = str(public) if public else f"an estimate of {self.domain.name}, {price}"
+        return PublicModel(name, self.scopes, self.potentials, privacy.public_facts, self.private)
 
     @property
     def inputs(self) -> Mapping[str, Any]:

@@ -123,9 +123,9 @@ class MeasurementSet:
         measurements = _joined(self.measurements, added)
         return replace(self, measurements=measurements, privacy=self.privacy.relying_on(facts.describe()))
 
-    def relying_on(self, fact: str) -> "MeasurementSet":
-        """The set whose privacy statement also names this, which was known from elsewhere."""
-        return replace(self, privacy=self.privacy.relying_on([fact]))
+    def relying_on(self, *facts: str) -> "MeasurementSet":
+        """The set whose privacy statement also names these, which were known from elsewhere."""
+        return replace(self, privacy=self.privacy.relying_on(facts))
 
     def _known_totals(self) -> dict[str, float]:
         known = _totals_of(self.domain.public)

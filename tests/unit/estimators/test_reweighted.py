@@ -307,6 +307,11 @@ def test_an_estimate_of_other_measurements_is_a_prior_and_what_it_spent_is_told(
     fitted = Graphical(prior=Graphical().fit(older)).fit(measured(truth, stddev=50.0))
     facts = " ".join(fitted.measurements.privacy.public_facts)
     assert "an estimate of people, which spent epsilon 0.5" in facts
+    begun = Graphical(prior=Graphical(prior=public()).fit(older)).fit(replace(older, private=True))
+    assert begun.private
+    assert "Census 2021" in " ".join(begun.measurements.privacy.public_facts)
+    simulated = Graphical().fit(replace(older, private=False))
+    assert not Graphical(prior=simulated).fit(older).private
     assert np.abs(fitted.marginal("a") - truth.sum((1, 2))).max() < 40
     other = Domain.from_sizes({"a": 3, "b": 5, "c": 2}, name="others")
     strange = Graphical().fit(MeasurementSet.from_marginals(other, {"a": [1.0, 2.0, 3.0]}, noise=Laplace(1.0)))
