@@ -34,10 +34,10 @@ from consilience.measurements import Measurement, MeasurementSet
 Array = NDArray[np.float64]
 
 ANYWHERE_SHARE = 0.05
-LUMPS = 16.0
-"""Of 12, 24, 32 and 48 lumps 32 were enough for S1, Image and the check-ins: 89 % or more of the 90 % intervals of
-centroids held in both regions with ε = 0.1 and 0.5 (seeds 0 to 3). For Adult they were too many: in the ball with
-ε = 0.5 it was 79 %, and of sizes in the box 60 % (seeds 100 to 103). Half as many make intervals wider by up to √2."""
+LUMPS, LUMPS_OF_CLUSTER = 16.0, 3.0
+"""Of 12, 16, 24, 32 and 48 lumps 48 were right for the 15 clusters of S1, whose 90 % intervals held 89 to 93 % with
+them and 98 to 100 % with 16, and 16 for the five of Adult, whose intervals held 72 to 82 % with 48 (both regions,
+ε = 0.1 and 0.5, seeds 0 to 4): as many for a cluster as for the cell of a grid, and never fewer in all than 16."""
 PRIOR_POWER = 0.25
 """Of 0, 1/4, 1/2 and 1 the one with the least cost over S1, Adult and two sets of places."""
 
@@ -218,7 +218,9 @@ def _of_rounds(measured: MeasurementSet, settings: Iterates, progress: Progress 
     start = rounds.last_iterate
     centroids = lloyd(chosen.points, len(start), rng, weights=chosen.masses, start=start, restarts=settings.restarts)
     by_chain = [cell_means(_sums(draw, centroids), centroids) for draw in runs.draws]
-    conditional = Kriging.of(problem.target, runs.pooled, rounds.region, rng, lumps=LUMPS)
+    conditional = Kriging.of(
+        problem.target, runs.pooled, rounds.region, rng, lumps=max(LUMPS, LUMPS_OF_CLUSTER * len(start))
+    )
     if conditional is None:
         expected, drawn = _sums(chosen, centroids), by_chain
     else:
