@@ -83,6 +83,7 @@ def _summary(found: "ClusterEstimate", measured: "MeasurementSet", iterates: Ite
         "sizes": or_none(found.sizes),
         "sizes_low": or_none(interval.sizes[0]),
         "sizes_high": or_none(interval.sizes[1]),
+        "intervals_of": found.intervals_of,
         **summary(found, measured),
     }
 
@@ -98,7 +99,7 @@ def _show(found: "ClusterEstimate", level: float) -> None:
     for k, centroid in enumerate(found.centroids):
         row = [
             str(k + 1),
-            "—" if found.no_intervals else f"{found.sizes[k]:,.0f}",
+            f"{found.sizes[k]:,.0f}" if found.sized else "—",
             bar(interval.sizes[0][k], interval.sizes[1][k]),
         ]
         for j in range(len(names)):
@@ -125,6 +126,8 @@ def _say_how_it_went(found: "ClusterEstimate", interval: "ClusterInterval") -> N
     if found.no_intervals:
         note(found.no_intervals)
         return
+    if found.intervals_of:
+        note(found.intervals_of)
     lost = [str(k + 1) for k, known in enumerate(interval.determined) if not known]
     if lost:
         note(

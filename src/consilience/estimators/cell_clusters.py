@@ -12,7 +12,8 @@ led to, and where it is large they stay where the grid saw them.
 at places of the cell, `LUMPS_OF_CELL`.
 
 *Blocks* (GUPT). The noisy average of the blocks' centroids says neither how many records are nearest to each, nor how
-far their mean is from it. No interval is given.
+far their mean is from it. What its noise leaves open is the average itself: an interval of a centroid is about that, by
+the exact law of the noise, and there are no sizes.
 
 Nothing here sees data or spends budget.
 """
@@ -50,9 +51,9 @@ MOST_CELLS, MOST_NUMBERS = 2**17, 50_000_000
 EXACT_SCALE = 1e-3
 """In records: the noise that a public number of records is taken to have."""
 DRAWS = 400
-NO_BARS_OF_BLOCKS = (
-    "sample and aggregate measures no sizes, and the noise alone does not say how far the average of the blocks' "
-    "centroids is from the records nearest to it: there are no error bars"
+ABOUT_BLOCKS = (
+    "sizes are not measured by sample and aggregate, and its intervals are about the average of the blocks' centroids "
+    "without noise, not about the records nearest to them"
 )
 NO_BARS_OF_MANY = "a round of so many clusters and attributes is too large for error bars"
 
@@ -68,6 +69,8 @@ class Reading:
     diagnostics: dict[str, Any] = field(default_factory=dict)
     no_intervals: str = ""
     """Why there are none; empty where there are."""
+    intervals_of: str = ""
+    """What they are about, if not the records nearest to a centroid."""
 
     @staticmethod
     def without_intervals(centroids: Array, reason: str) -> "Reading":
@@ -154,12 +157,18 @@ def cell_centroids(
 
 def block_means(measured: MeasurementSet) -> Array:
     """The noisy average of the blocks' centroids, moved into the region; normalised coordinates."""
+    average, region, _ = _average_of_blocks(measured)
+    return region.project(average)
+
+
+def _average_of_blocks(measured: MeasurementSet) -> tuple[Array, Region, Measurement]:
+    """The noisy average, wherever it is."""
     found = measured_sums(measured, "sample-and-aggregate", "centroids")[-1]
     about = found.statistic or {}
     shape = (len(about["start"]), len(about["attributes"]))
     if not float(about["blocks"]) >= 1:
         raise MeasurementError(f"measurement {found.name} is of {about['blocks']!r} blocks; there are 1 or more")
-    return Region(about["region"], shape[1]).project(found.values.reshape(shape) / float(about["blocks"]))
+    return found.values.reshape(shape) / float(about["blocks"]), Region(about["region"], shape[1]), found
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -254,6 +263,11 @@ def _sums_beside(
     return found
 
 
-def read_blocks(measured: MeasurementSet) -> Reading:
-    """Centroids of blocks, of which nothing else is known."""
-    return Reading.without_intervals(block_means(measured), NO_BARS_OF_BLOCKS)
+def read_blocks(measured: MeasurementSet, rng: Generator) -> Reading:
+    """Centroids of blocks, and what their average may be without noise: within the bounds, as every block's are."""
+    average, region, found = _average_of_blocks(measured)
+    noise = found.noise.quantile((np.arange(DRAWS) + 0.5) / DRAWS) / float((found.statistic or {})["blocks"])
+    away = rng.permuted(np.broadcast_to(noise[:, None, None], (DRAWS, *average.shape)), axis=0)
+    centroids = region.project(average)
+    unknown = np.full((DRAWS, len(average)), np.nan)
+    return Reading(centroids, unknown[0], np.clip(average - away, -1.0, 1.0), unknown, intervals_of=ABOUT_BLOCKS)

@@ -55,8 +55,8 @@ class ClusterInterval:
 
     @property
     def determined(self) -> NDArray[np.bool_]:
-        """For each cluster whether its size is above the noise."""
-        return self.sizes[0] > 0
+        """For each cluster whether its centroid has an interval: its size is above the noise."""
+        return np.asarray(np.isfinite(self.centroids[0]).all(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +89,16 @@ class ClusterEstimate(SavedIterates):
     drawn_sizes: Array
 
     @property
+    def intervals_of(self) -> str:
+        """What intervals are about, if not the records nearest to a centroid; empty where they are."""
+        return str(self.method.get("intervals_of", ""))
+
+    @property
+    def sized(self) -> bool:
+        """Whether sizes were measured."""
+        return not np.isnan(self.sizes).any()
+
+    @property
     def total(self) -> float:
         """The estimated number of records."""
         return float(self.sizes.sum())
@@ -104,7 +114,7 @@ class ClusterEstimate(SavedIterates):
         low, high = np.quantile(self.drawn_centroids, ends, axis=0)
         least, most = np.maximum(np.quantile(self.drawn_sizes, ends, axis=0), 0.0)
         least, most = np.minimum(least, self.sizes), np.maximum(most, self.sizes)
-        known = (least > 0)[:, None]
+        known = ~(least <= 0)[:, None]
         low = np.where(known, np.minimum(low, self.centroids), np.nan)
         high = np.where(known, np.maximum(high, self.centroids), np.nan)
         return ClusterInterval(float(level), (low, high), (least, most))
@@ -122,8 +132,8 @@ def cluster(
     Rounds of `plans.KMeans` are read by chains. Counts of the cells of a grid, such a grid and rounds together, and
     centroids of blocks (`plans.ClusterGrid`, `HybridClusters`, `SampleAndAggregate`) need none, nor do the centroids
     that `plans.PrivGene` chose. How many clusters there are follows from what was measured; a grid alone does not say,
-    so that it is what its plan was asked for, or `clusters`. `method` of the result says what was read, and
-    `no_intervals` there why there are none.
+    so that it is what its plan was asked for, or `clusters`. `method` of the result says what was read, `no_intervals`
+    why there are none, and `intervals_of` that those of blocks are about the average of the blocks' centroids.
 
     Where no noisy count is left after correction (every one negative, say), there is nothing to go by but the noisy
     values themselves: the result is defined, and its intervals are wide.
@@ -161,7 +171,7 @@ def _without_chains(
     options: dict[str, Any] = {"seed": settings.seed, "negatives": plan.get("negatives", "project")}
     last = None
     if not cells:
-        name, found = "blocks", read_blocks(measured)
+        name, found = "blocks", read_blocks(measured, generator(settings.seed))
     elif others:
         rounds = noisy_rounds(Observed.of(replace(measured, measurements=others)))
         last = rounds.last_iterate
@@ -192,7 +202,7 @@ def _as_read(
         drawn_centroids=in_original_units(found.drawn_centroids, bounds),
         drawn_sizes=found.drawn_sizes,
         private=private,
-        method={"name": name, "no_intervals": found.no_intervals},
+        method={"name": name, "no_intervals": found.no_intervals, "intervals_of": found.intervals_of},
         diagnostics=found.diagnostics,
     )
 

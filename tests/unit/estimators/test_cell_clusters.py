@@ -136,19 +136,31 @@ def test_points_of_a_ball_lie_as_records_of_the_box_that_were_moved_there() -> N
         np.testing.assert_allclose(found.std(axis=0), there.std(axis=0), atol=0.02)
 
 
-def test_blocks_say_why_they_have_no_error_bars_and_a_file_keeps_it(tmp_path) -> None:
+def test_intervals_of_blocks_are_about_their_average_and_a_file_says_so(tmp_path) -> None:
     plan = SampleAndAggregate(3)
-    measured = measured_by(plan, epsilon=5.0)
+    measured = measured_by(plan, epsilon=50.0)
     found = cluster(measured)
     np.testing.assert_allclose(found.centroids, plan.centroids(measured))
     found.save(tmp_path / "clusters.json")
     again = ClusterEstimate.load(tmp_path / "clusters.json")
-    assert "no error bars" in again.no_intervals
+    assert "average of the blocks' centroids" in again.intervals_of
+    assert again.no_intervals == ""
     assert np.isnan(again.sizes).all()
     interval = again.interval(0.9)
-    assert np.isnan(interval.centroids[0]).all()
+    assert interval.determined.all()
     assert np.isnan(interval.sizes[1]).all()
-    assert not interval.determined.any()
+
+
+@pytest.mark.slow
+def test_intervals_of_blocks_hold_the_average_as_often_as_they_say() -> None:
+    held = []
+    points = plane()
+    plan = SampleAndAggregate(3, blocks=100)
+    truth = plan.centroids(measured_by(plan, epsilon=1e7, points=points))
+    for seed in range(200):
+        low, high = cluster(measured_by(plan, epsilon=10.0, seed=seed, points=points)).interval(0.9).centroids
+        held += ((low <= truth) & (truth <= high)).ravel().tolist()
+    assert 0.87 < np.mean(held) < 0.93
 
 
 def test_a_grid_whose_plan_is_not_known_asks_how_many_clusters() -> None:
