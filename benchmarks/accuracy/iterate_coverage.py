@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.regression import source_of
 from benchmarks.problems.clusterings import nearest
 from benchmarks.problems.labelled_points import LabelledPoints, labelled_points
-from benchmarks.problems.points import NamedPoints, published_points
+from benchmarks.problems.points import NamedPoints, awkward_points, published_points
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
@@ -49,7 +49,7 @@ RUNS = 10
 CLUSTER_CASES: tuple[tuple[RegionKind, float], ...] = (("ball", 0.1), ("ball", 0.5), ("box", 0.5))
 PLANS = {"rounds": KMeans, "grid": ClusterGrid, "hybrid": HybridClusters}
 REGRESSION_EPSILONS = (0.1, 1.0)
-TUNED = ("S1", "Gowalla", "Adult", "generated", "lifesci", "adult income")
+TUNED = ("S1", "Gowalla", "Adult", "generated, ", "lifesci", "adult income")
 RIDGE = 1.0
 
 
@@ -76,7 +76,7 @@ def run(quick: bool) -> list[Row]:
 
 
 def _rows(quick: bool, runs: int) -> Iterator[Row]:
-    for problem in published_points()[: 1 if quick else None]:
+    for problem in [*published_points(), *awkward_points()][: 1 if quick else None]:
         for kind in PLANS:
             for region, epsilon in CLUSTER_CASES[1:2] if quick else CLUSTER_CASES:
                 yield cluster_row(problem, kind, region, epsilon, runs)
