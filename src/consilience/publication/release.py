@@ -107,7 +107,7 @@ def answers(
     if columns and not cross:
         raise DeclarationError("columns= says what goes across in a cross-table; add cross=True")
     estimate = source.estimate if isinstance(source, Bundle) else source
-    questions = [as_question(each, per) for each in queries]
+    questions = [as_question(each, per).over(estimate.domain) for each in queries]
     asked = _Asked(estimate, questions, tuple(columns) if columns else None, integers, cross, guess)
     asked.check()
     bars = {} if interval is None else asked.error_bars(interval, refits, seed, progress)
