@@ -26,10 +26,10 @@ point without the mean of its cell, and one more column for each cell is that me
 
 Cells are not wrong independently: a value that many records have (no capital gain, 40 hours) is at the same place of
 all cells that hold it. So each part of each side has a column more: what changes if a share s of the records of its
-cells sits together toward the upper end and not the lower one, half of the difference between the two. s is how far the
-counts of the parts on both sides differ from its own, as the mean of ((c − c') / (c + c'))² over the two; beyond the
-bounds there is nothing. Neighbours of equal counts make the lean 0. A share s that sits anywhere in the part leans by
-s/√3 of half its width. In the two outer parts it leans by s: whoever lies beyond the bounds is moved to them.
+cells sits together, a standard deviation of its points above their mean and not below, half of the difference between
+the two. s is how far the counts of the parts on both sides differ from its own, as the mean of ((c − c') / (c + c'))²
+over the two; beyond the bounds there is nothing. Neighbours of equal counts make it 0. In the two outer parts of a side
+of the box the places are the ends: whoever lies beyond the bounds is moved to them.
 
 With V^{−½} A diag(m) Aᵀ V^{−½} = Q diag(λ) Qᵀ, found once, all of this is a few products.
 """
@@ -236,10 +236,10 @@ class CountedCells:
         for axis in range(parts.shape[1]):
             part = parts[held, axis]
             totals = np.bincount(grid.parts[:, axis], fitted, grid.divisions).astype(np.float64)
-            lean = leaning_shares(totals)[part]
-            for end in (2 * (part + 1) / grid.divisions - 1, 2 * part / grid.divisions - 1):
+            share = leaning_shares(totals)[part]
+            for place in _heaps(points[held, axis], part, masses[held], grid):
                 moved = points[held]
-                moved[:, axis] += lean * (end - moved[:, axis])
+                moved[:, axis] += share * (place[part] - moved[:, axis])
                 copies.append(grid.region.project(moved))
         every = np.concatenate(copies)
         base = Simulated(every, np.append(masses, np.zeros(len(every) - len(masses))))
@@ -267,17 +267,27 @@ class CountedCells:
 
 
 def leaning_shares(counts: Array) -> Array:
-    """How far the records of each part of a side may lean to one of its ends, given how many each part has.
+    """The share of the records of each part of a side that may sit at one place, given how many each part has.
 
     >>> leaning_shares(np.array([9.0, 0.0, 4.0, 4.0])).round(2)
-    array([1.  , 0.58, 0.29, 0.5 ])
+    array([1. , 1. , 0.5, 0.5])
     """
     steps = np.diff(counts, prepend=0.0, append=0.0)
     sums = np.append(counts, 0.0) + np.append(0.0, counts)
     uneven = np.divide(steps, sums, out=np.zeros_like(steps), where=sums > 0) ** 2
-    shares = (uneven[1:] + uneven[:-1]) / 2
-    shares[1:-1] /= np.sqrt(3.0)
-    return shares
+    return (uneven[1:] + uneven[:-1]) / 2
+
+
+def _heaps(places: Array, part: Integers, masses: Array, grid: CellGrid) -> tuple[Array, Array]:
+    """An upper and a lower place in each part of a side: a standard deviation off the mean, or the ends."""
+    totals = np.maximum(np.bincount(part, masses, grid.divisions), np.finfo(np.float64).tiny)
+    means = np.bincount(part, masses * places, grid.divisions) / totals
+    spread = np.sqrt(np.bincount(part, masses * (places - means[part]) ** 2, grid.divisions) / totals)
+    upper, lower = means + spread, means - spread
+    if grid.region.kind == "box":
+        outer, edges = [0, -1], np.linspace(-1.0, 1.0, grid.divisions + 1)
+        upper[outer], lower[outer] = edges[1:][outer], edges[:-1][outer]
+    return upper, lower
 
 
 def statistics_of(kind: int, theta: Array, points: Array) -> Array:

@@ -77,7 +77,10 @@ def four_cells(rng, numbers, fitted, noisy, *, variance: float, grid=FOUR) -> Co
 
 
 def leaning(counted: CountedCells, sums_at) -> np.ndarray:
-    """What changes if a part of a side leans up and not down, halved: a column for each, one point at a time."""
+    """What changes if a part of a side leans up and not down, halved: a column for each, one point at a time.
+
+    Of two parts of a side both are outer ones, whose records may sit at the ends.
+    """
     columns = []
     points, masses = counted.base.points[: len(counted.cells)], counted.masses
     for axis in range(points.shape[1]):
