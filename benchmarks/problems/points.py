@@ -166,6 +166,24 @@ def mixture(name: str, size: Size) -> NamedPoints:
     return NamedPoints(name, centres[member] + rng.normal(0.0, 0.05, (rows, dimensions)), clusters)
 
 
+def awkward_points() -> list[NamedPoints]:
+    """Four generated sets that mixtures of round clusters are not."""
+    rng = np.random.default_rng(44)
+    centres = rng.uniform(-1, 1, (6, 3))
+    member = rng.choice(6, size=20_000, p=[0.6, 0.2, 0.1, 0.06, 0.03, 0.01])
+    uneven = centres[member] + rng.normal(0, 0.08, (20_000, 3))
+    mixing = np.tril(rng.normal(0, 0.15, (4, 4))) + 0.1
+    correlated = rng.uniform(-1, 1, (5, 4))[rng.integers(5, size=15_000)] + rng.normal(0, 1, (15_000, 4)) @ mixing.T
+    heavy = rng.uniform(-1, 1, (4, 2))[rng.integers(4, size=12_000)] + 0.1 * rng.standard_t(2, (12_000, 2))
+    amounts = np.where(rng.random((30_000, 5)) < 0.7, 0.0, np.rint(rng.gamma(2.0, 10.0, (30_000, 5))))
+    return [
+        NamedPoints("generated: uneven sizes", uneven, 6),
+        NamedPoints("generated: correlated", correlated, 5),
+        NamedPoints("generated: heavy tails", np.clip(heavy, -4, 4), 4),
+        NamedPoints("generated: mostly zeros", np.minimum(amounts, 100.0), 4),
+    ]
+
+
 def _from_file(name: str, file: str, read: Callable[[Path], Points], size: Size) -> NamedPoints:
     path = find_data("points", file)
     if path is None:

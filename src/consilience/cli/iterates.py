@@ -187,6 +187,7 @@ def _clusters_summary(found: "ClusterEstimate", measured: "MeasurementSet", iter
         "level": iterates.level,
         "centroids": found.centroids.tolist(),
         "determined": interval.determined.tolist(),
+        "intervals_of": found.intervals_of,
         "centroids_low": or_none(interval.centroids[0]),
         "centroids_high": or_none(interval.centroids[1]),
         "sizes": or_none(found.sizes),
@@ -207,7 +208,7 @@ def _show_clusters(found: "ClusterEstimate", level: float) -> None:
     for k, centroid in enumerate(found.centroids):
         row = [
             str(k + 1),
-            "—" if found.no_intervals else f"{found.sizes[k]:,.0f}",
+            f"{found.sizes[k]:,.0f}" if found.sized else "—",
             bar(interval.sizes[0][k], interval.sizes[1][k]),
         ]
         for j in range(len(names)):
@@ -234,6 +235,8 @@ def _say_how_it_went(found: "ClusterEstimate", interval: "ClusterInterval") -> N
     if found.no_intervals:
         note(found.no_intervals)
         return
+    if found.intervals_of:
+        note(found.intervals_of)
     lost = [str(k + 1) for k, known in enumerate(interval.determined) if not known]
     if lost:
         note(

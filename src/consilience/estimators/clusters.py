@@ -34,10 +34,10 @@ from consilience.measurements import Measurement, MeasurementSet
 Array = NDArray[np.float64]
 
 ANYWHERE_SHARE = 0.05
-LUMPS = 16.0
-"""Of 12, 24, 32 and 48 lumps 32 were enough for S1, Image and the check-ins: 89 % or more of the 90 % intervals of
-centroids held in both regions with ε = 0.1 and 0.5 (seeds 0 to 3). For Adult they were too many: in the ball with
-ε = 0.5 it was 79 %, and of sizes in the box 60 % (seeds 100 to 103). Half as many make intervals wider by up to √2."""
+LUMPS, LUMPS_OF_CLUSTER = 16.0, 3.0
+"""Of 12, 16, 24, 32 and 48 lumps 48 were right for the 15 clusters of S1, whose 90 % intervals held 89 to 93 % with
+them and 98 to 100 % with 16, and 16 for the five of Adult, whose intervals held 72 to 82 % with 48 (both regions,
+ε = 0.1 and 0.5, seeds 0 to 4): as many for a cluster as for the cell of a grid, and never fewer in all than 16."""
 PRIOR_POWER = 0.25
 """Of 0, 1/4, 1/2 and 1 the one with the least cost over S1, Adult and two sets of places."""
 
@@ -55,8 +55,8 @@ class ClusterInterval:
 
     @property
     def determined(self) -> NDArray[np.bool_]:
-        """For each cluster whether its size is above the noise."""
-        return self.sizes[0] > 0
+        """For each cluster whether its centroid has an interval: its size is above the noise."""
+        return np.asarray(np.isfinite(self.centroids[0]).all(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +89,16 @@ class ClusterEstimate(SavedIterates):
     drawn_sizes: Array
 
     @property
+    def intervals_of(self) -> str:
+        """What intervals are about, if not the records nearest to a centroid; empty where they are."""
+        return str(self.method.get("intervals_of", ""))
+
+    @property
+    def sized(self) -> bool:
+        """Whether sizes were measured."""
+        return not np.isnan(self.sizes).any()
+
+    @property
     def total(self) -> float:
         """The estimated number of records."""
         return float(self.sizes.sum())
@@ -104,7 +114,7 @@ class ClusterEstimate(SavedIterates):
         low, high = np.quantile(self.drawn_centroids, ends, axis=0)
         least, most = np.maximum(np.quantile(self.drawn_sizes, ends, axis=0), 0.0)
         least, most = np.minimum(least, self.sizes), np.maximum(most, self.sizes)
-        known = (least > 0)[:, None]
+        known = ~(least <= 0)[:, None]
         low = np.where(known, np.minimum(low, self.centroids), np.nan)
         high = np.where(known, np.maximum(high, self.centroids), np.nan)
         return ClusterInterval(float(level), (low, high), (least, most))
@@ -122,8 +132,8 @@ def cluster(
     Rounds of `plans.KMeans` are read by chains. Counts of the cells of a grid, such a grid and rounds together, and
     centroids of blocks (`plans.ClusterGrid`, `HybridClusters`, `SampleAndAggregate`) need none, nor do the centroids
     that `plans.PrivGene` chose. How many clusters there are follows from what was measured; a grid alone does not say,
-    so that it is what its plan was asked for, or `clusters`. `method` of the result says what was read, and
-    `no_intervals` there why there are none.
+    so that it is what its plan was asked for, or `clusters`. `method` of the result says what was read, `no_intervals`
+    why there are none, and `intervals_of` that those of blocks are about the average of the blocks' centroids.
 
     Where no noisy count is left after correction (every one negative, say), there is nothing to go by but the noisy
     values themselves: the result is defined, and its intervals are wide.
@@ -161,7 +171,7 @@ def _without_chains(
     options: dict[str, Any] = {"seed": settings.seed, "negatives": plan.get("negatives", "project")}
     last = None
     if not cells:
-        name, found = "blocks", read_blocks(measured)
+        name, found = "blocks", read_blocks(measured, generator(settings.seed))
     elif others:
         rounds = noisy_rounds(Observed.of(replace(measured, measurements=others)))
         last = rounds.last_iterate
@@ -192,7 +202,7 @@ def _as_read(
         drawn_centroids=in_original_units(found.drawn_centroids, bounds),
         drawn_sizes=found.drawn_sizes,
         private=private,
-        method={"name": name, "no_intervals": found.no_intervals},
+        method={"name": name, "no_intervals": found.no_intervals, "intervals_of": found.intervals_of},
         diagnostics=found.diagnostics,
     )
 
@@ -218,7 +228,9 @@ def _of_rounds(measured: MeasurementSet, settings: Iterates, progress: Progress 
     start = rounds.last_iterate
     centroids = lloyd(chosen.points, len(start), rng, weights=chosen.masses, start=start, restarts=settings.restarts)
     by_chain = [cell_means(_sums(draw, centroids), centroids) for draw in runs.draws]
-    conditional = Kriging.of(problem.target, runs.pooled, rounds.region, rng, lumps=LUMPS)
+    conditional = Kriging.of(
+        problem.target, runs.pooled, rounds.region, rng, lumps=max(LUMPS, LUMPS_OF_CLUSTER * len(start))
+    )
     if conditional is None:
         expected, drawn = _sums(chosen, centroids), by_chain
     else:

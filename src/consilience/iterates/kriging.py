@@ -24,6 +24,13 @@ the records of the cell are m_c + t (y_c − m_c)/(t + v) in number, with the va
 and the mean of all y² − v; and points of the cell share them as if they came in a few lumps. A column of A then is a
 point without the mean of its cell, and one more column for each cell is that mean.
 
+Cells are not wrong independently: a value that many records have (no capital gain, 40 hours) is at the same place of
+all cells that hold it. So each part of each side has a column more: what changes if a share s of the records of its
+cells sits together, a standard deviation of its points above their mean and not below, half of the difference between
+the two. s is how far the counts of the parts on both sides differ from its own, as the mean of ((c − c') / (c + c'))²
+over the two; beyond the bounds there is nothing. Neighbours of equal counts make it 0. In the two outer parts of a side
+of the box the places are the ends: whoever lies beyond the bounds is moved to them.
+
 With V^{−½} A diag(m) Aᵀ V^{−½} = Q diag(λ) Qᵀ, found once, all of this is a few products.
 """
 
@@ -37,7 +44,7 @@ from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import Target, fill_statistics, statistics_size
 from consilience.kernels.compilation import announce
 from consilience.kernels.record_functions import no_statistic
-from consilience.kernels.regions import Region
+from consilience.kernels.regions import CellGrid, Region
 from consilience.kernels.rng import Generator
 
 Array = NDArray[np.float64]
@@ -61,9 +68,9 @@ class Kriging:
 
     base: Simulated
     shifts: Array
-    """By how much the amounts of the columns besides points are off, before the rounds are heard."""
+    """By how much the amount of each column is off, before the rounds are heard."""
     statistics: Array
-    """A, a column for each point of the base, and one for each cell, or for all points together."""
+    """A, a column for each point of the base, and one for all points together or those of `CountedCells.columns`."""
     weights: Array
     """The variance of each column's amount, in units of τ."""
     gaps: Array
@@ -77,8 +84,8 @@ class Kriging:
     values: Array
     vectors: Array
     """λ and Q."""
-    cells: Integers | None = None
-    """The cell of each point where cells were counted."""
+    cells: "CountedCells | None" = None
+    """What the counts of cells say, where there are any."""
 
     @staticmethod
     def of(target: Target, drawn: Simulated, region: Region, rng: Generator, *, lumps: float) -> "Kriging | None":
@@ -88,21 +95,30 @@ class Kriging:
         if told is None:
             return None
         least = float(base.masses.sum()) / lumps
-        return Kriging._told(told, base, np.append(base.masses, TOTAL_SPREAD**2 / least), np.zeros(1), least)
+        return Kriging._told(
+            told, base, np.append(base.masses, TOTAL_SPREAD**2 / least), np.zeros(len(base.masses) + 1), least
+        )
 
     @staticmethod
     def of_cells(told: "NoisySums", cells: "CountedCells", *, lumps: float) -> "Kriging":
         """What noisy sums say beside counts of cells, if the records of a cell came in so many lumps or fewer."""
-        base, numbers = cells.base, np.bincount(cells.cells)
-        within = base.masses**2 * numbers[cells.cells] / lumps
-        return Kriging._told(told, base, np.append(within, cells.variances), cells.shifts, 1.0, cells.cells)
+        within = cells.masses**2 * np.bincount(cells.cells)[cells.cells] / lumps
+        leaning = np.ones(cells.parts.shape[1] * cells.divisions)
+        weights = np.concatenate([within, cells.variances, leaning])
+        shifts = np.concatenate([np.zeros(len(within)), cells.shifts, np.zeros(len(leaning))])
+        return Kriging._told(told, cells.base, weights, shifts, 1.0, cells)
 
     @staticmethod
     def _told(
-        told: "NoisySums", base: Simulated, weights: Array, shifts: Array, least: float, cells: Integers | None = None
+        told: "NoisySums",
+        base: Simulated,
+        weights: Array,
+        shifts: Array,
+        least: float,
+        cells: "CountedCells | None" = None,
     ) -> "Kriging":
         statistics = _columns(told.statistics, base, cells)
-        gaps = told.released - told.statistics @ base.masses - statistics[:, len(base.masses) :] @ shifts
+        gaps = told.released - told.statistics @ base.masses - statistics @ shifts
         whitened = statistics / told.deviations[:, None]
         values, vectors = np.linalg.eigh((whitened * weights) @ whitened.T)
         values = np.maximum(values, 0.0)
@@ -120,18 +136,23 @@ class Kriging:
         `sums` is F: a row for each sum, with what a record at each point of the base adds to it.
         """
         columns = _columns(sums, self.base, self.cells)
-        before = sums @ self.base.masses + columns[:, len(self.base.masses) :] @ self.shifts
-        found = [self._draws(columns, each, rng) for each in _in_parts(number, DRAWN_AT_ONCE // len(self.weights) + 1)]
+        before = sums @ self.base.masses + columns @ self.shifts
+        both = np.concatenate([columns, self.statistics]) * np.sqrt(self.lump * self.weights)
+        if len(both) < number:  # as many draws of fewer amounts, with the same covariance
+            both = np.asarray(np.linalg.qr(both.T, mode="r")).T
+        found = [
+            self._draws(columns, both, each, rng) for each in _in_parts(number, DRAWN_AT_ONCE // both.shape[1] + 1)
+        ]
         expected = before + self.lump * ((columns * self.weights) @ self.statistics.T) @ self._solved(self.gaps)
         return expected, (expected[:, None] + np.concatenate(found, axis=1)).T
 
-    def _draws(self, columns: Array, number: int, rng: Generator) -> Array:
-        """Draws of how far the sums are from their expectation, a column each."""
+    def _draws(self, columns: Array, both: Array, number: int, rng: Generator) -> Array:
+        """Draws of how far the sums are from their expectation, a column each; `both` turns normal draws into z."""
         shape = (len(self.gaps), number)
         noise = rng.laplace(size=shape) if self.laplace else rng.standard_normal(shape)
-        away = rng.standard_normal((len(self.weights), number)) * np.sqrt(self.lump * self.weights)[:, None]
-        told = self._solved(self.scales[:, None] * noise - self.statistics @ away)
-        return columns @ away + self.lump * ((columns * self.weights) @ self.statistics.T) @ told
+        asked, released = np.split(both @ rng.standard_normal((both.shape[1], number)), [len(columns)])
+        told = self._solved(self.scales[:, None] * noise - released)
+        return asked + self.lump * ((columns * self.weights) @ self.statistics.T) @ told
 
     def masses(self) -> Array:
         """The expected number of records at each point of the base, none negative."""
@@ -192,19 +213,81 @@ class CountedCells:
     """Points of the cells of a grid, and what noisy counts say of the cells."""
 
     base: Simulated
-    """A cell's points have equal parts of its fitted count."""
+    """Points, a cell's with equal parts of its fitted count; and those with masses again without, for each attribute
+    where they are if their part of its side leans to the upper end, and to the lower one."""
     cells: Integers
-    """The cell of each point, from 0 on; no cell is without points."""
+    """The cell of each point that is no copy, from 0 on; no cell is without points."""
+    parts: Integers
+    """For each of these points, a row, which part of each side it is on."""
+    divisions: int
     shifts: Array
     variances: Array
 
     @staticmethod
-    def of(points: Array, cells: Integers, fitted: Array, noisy: Array, variance: float) -> "CountedCells":
+    def of(
+        points: Array, cells: Integers, fitted: Array, noisy: Array, *, variance: float, grid: CellGrid
+    ) -> "CountedCells":
         """Counts with noise of this variance, and non-negative ones that were fitted to them."""
         before = np.maximum(fitted**2, np.mean(noisy**2) - variance)
         gain = before / (before + variance)
-        base = Simulated(points, (fitted / np.bincount(cells))[cells])
-        return CountedCells(base, cells, gain * (noisy - fitted), gain * variance)
+        masses, parts = (fitted / np.bincount(cells))[cells], grid.parts[cells]
+        copies = [points]
+        held = masses > 0
+        for axis in range(parts.shape[1]):
+            part = parts[held, axis]
+            totals = np.bincount(grid.parts[:, axis], fitted, grid.divisions).astype(np.float64)
+            share = leaning_shares(totals)[part]
+            for place in _heaps(points[held, axis], part, masses[held], grid):
+                moved = points[held]
+                moved[:, axis] += share * (place[part] - moved[:, axis])
+                copies.append(grid.region.project(moved))
+        every = np.concatenate(copies)
+        base = Simulated(every, np.append(masses, np.zeros(len(every) - len(masses))))
+        return CountedCells(base, cells, parts, grid.divisions, gain * (noisy - fitted), gain * variance)
+
+    @property
+    def masses(self) -> Array:
+        """Of the points that are no copies."""
+        return self.base.masses[: len(self.cells)]
+
+    def columns(self, sums: Array) -> Array:
+        """What the amount of each column adds to the sums: of each point, each cell, and each part of each side."""
+        points, copies = np.split(sums, [len(self.cells)], axis=1)
+        numbers = np.bincount(self.cells)
+        means = np.array([np.bincount(self.cells, row) for row in points]).reshape(len(sums), len(numbers)) / numbers
+        held = self.masses > 0
+        copies = copies.reshape(len(sums), self.parts.shape[1], 2, int(held.sum()))
+        changes = (copies[:, :, 0] - copies[:, :, 1]) / 2 * self.masses[held]
+        every = np.arange(self.divisions)
+        leaning = [
+            changes[:, axis] @ (part[:, None] == every).astype(np.float64)
+            for axis, part in enumerate(self.parts[held].T)
+        ]
+        return np.concatenate([points - means[:, self.cells], means, *leaning], axis=1)
+
+
+def leaning_shares(counts: Array) -> Array:
+    """The share of the records of each part of a side that may sit at one place, given how many each part has.
+
+    >>> leaning_shares(np.array([9.0, 0.0, 4.0, 4.0])).round(2)
+    array([1. , 1. , 0.5, 0.5])
+    """
+    steps = np.diff(counts, prepend=0.0, append=0.0)
+    sums = np.append(counts, 0.0) + np.append(0.0, counts)
+    uneven = np.divide(steps, sums, out=np.zeros_like(steps), where=sums > 0) ** 2
+    return (uneven[1:] + uneven[:-1]) / 2
+
+
+def _heaps(places: Array, part: Integers, masses: Array, grid: CellGrid) -> tuple[Array, Array]:
+    """An upper and a lower place in each part of a side: a standard deviation off the mean, or the ends."""
+    totals = np.maximum(np.bincount(part, masses, grid.divisions), np.finfo(np.float64).tiny)
+    means = np.bincount(part, masses * places, grid.divisions) / totals
+    spread = np.sqrt(np.bincount(part, masses * (places - means[part]) ** 2, grid.divisions) / totals)
+    upper, lower = means + spread, means - spread
+    if grid.region.kind == "box":
+        outer, edges = [0, -1], np.linspace(-1.0, 1.0, grid.divisions + 1)
+        upper[outer], lower[outer] = edges[1:][outer], edges[:-1][outer]
+    return upper, lower
 
 
 def statistics_of(kind: int, theta: Array, points: Array) -> Array:
@@ -219,13 +302,9 @@ def _filled(kind: int, own: Any, theta: Array, points: Array, size: int) -> Arra
     return found
 
 
-def _columns(sums: Array, base: Simulated, cells: Integers | None) -> Array:
+def _columns(sums: Array, base: Simulated, cells: CountedCells | None) -> Array:
     """What the amount of each column adds to the sums."""
-    if cells is None:
-        return np.column_stack([sums, sums @ base.masses])
-    numbers = np.bincount(cells)
-    means = np.array([np.bincount(cells, row) for row in sums]).reshape(len(sums), len(numbers)) / numbers
-    return np.concatenate([sums - means[:, cells], means], axis=1)
+    return np.column_stack([sums, sums @ base.masses]) if cells is None else cells.columns(sums)
 
 
 def _in_parts(number: int, most: int) -> list[int]:

@@ -166,7 +166,7 @@ def draw_clusters(estimate: ClusterEstimate, level: float, path: Path) -> None:
 
 
 def _title(estimate: ClusterEstimate) -> str:
-    size = "" if estimate.no_intervals else f" of about {estimate.total:,.0f} records"
+    size = f" of about {estimate.total:,.0f} records" if estimate.sized else ""
     return f"{len(estimate.centroids)} clusters{size}"
 
 
@@ -174,6 +174,8 @@ def _bars(estimate: ClusterEstimate, interval: ClusterInterval) -> str:
     """What bars and crosses are."""
     if estimate.no_intervals:
         return "No sizes were measured, and there are no error bars."
+    if estimate.intervals_of:
+        return f"Bars: {interval.level:.0%} intervals of the average of the blocks' centroids without noise."
     bars = f"Bars: {interval.level:.0%} intervals of the mean of the nearest records, and none within the noise."
     return bars + (" Crosses: the last round alone." if "trace" in estimate.diagnostics else "")
 
@@ -181,8 +183,8 @@ def _bars(estimate: ClusterEstimate, interval: ClusterInterval) -> str:
 def _rows(estimate: ClusterEstimate, interval: ClusterInterval) -> list[dict[str, Any]]:
     """One row for each cluster and attribute; a cluster within the noise has a bar of no length."""
     low, high = (np.where(np.isnan(ends), estimate.centroids, ends) for ends in interval.centroids)
-    sizes = np.ones(len(estimate.sizes)) if estimate.no_intervals else estimate.sizes
-    area = LARGEST_AREA / max(float(sizes.max()), len(sizes) if estimate.no_intervals else 1.0)
+    sizes = estimate.sizes if estimate.sized else np.ones(len(estimate.sizes))
+    area = LARGEST_AREA / max(float(sizes.max()), 1.0 if estimate.sized else len(sizes))
     return [
         {
             "cluster": str(k + 1),

@@ -97,9 +97,11 @@ def test_other_methods_are_charged_shown_and_read_again(place: Path, method: str
     out = json.loads(succeed(*words, "--out", "clusters", "--no-pictures", "--json"))
     assert len(out["centroids"]) == 3
     if method in ("gupt", "privgene"):
-        assert "no error bars" in out["no_intervals"]
+        about, says = ("no_intervals", "no error bars") if method == "privgene" else ("intervals_of", "the blocks'")
+        assert says in out[about]
         assert out["sizes"] == out["sizes_low"] == [None] * 3
-        assert "no error bars" in call(*words, "--out", "clusters", "--overwrite")[2]
+        assert out["determined"] == [method == "gupt"] * 3
+        assert says in call(*words, "--out", "clusters", "--overwrite")[2]
     else:
         assert sum(out["sizes"]) == pytest.approx(3000, rel=0.2)
         assert np.all(np.array(out["sizes_low"]) <= np.array(out["sizes_high"]))

@@ -7,8 +7,11 @@ import pytest
 from consilience.domain import Attribute, Domain
 from consilience.domain.domains import PublicFacts
 from consilience.errors import ConsilienceError, MeasurementError
+from consilience.estimators.cell_clusters import points_within
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
+from consilience.kernels.regions import CellGrid, Region
+from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure
 from consilience.plans import AutoClusters, ClusterGrid, HybridClusters, SampleAndAggregate
@@ -100,19 +103,64 @@ def test_intervals_of_90_percent_hold_80_percent_or_more(plan, epsilon: float) -
     assert np.mean(held) >= 0.8
 
 
-def test_blocks_say_why_they_have_no_error_bars_and_a_file_keeps_it(tmp_path) -> None:
+def test_a_value_that_all_records_share_is_in_its_interval_wherever_in_a_cell_it_is() -> None:
+    """As capital gains, which most people have none of: at the edge of the outermost cells."""
+    plan = ClusterGrid(3, divisions=6)
+    points = np.column_stack([plane()[:, 0], np.full(6000, -1.0)])
+    for seed in range(5):
+        low, high = cluster(measured_by(plan, seed=seed, points=points)).interval(0.9).centroids
+        assert (low[:, 1] <= -1.0).all()
+        assert (high[:, 1] - low[:, 1] <= 2 * 2.0 / 6).all()
+
+
+@pytest.mark.parametrize("kind", ["box", "ball", "radial-ball"])
+def test_points_of_cells_lie_in_them(kind) -> None:
+    """Of all cells that records of the box are moved to."""
+    grid = CellGrid(5, Region(kind, 3))
+    moved = grid.region.project(np.random.default_rng(0).uniform(-1, 1, (100_000, 3)))
+    cells = np.repeat(np.flatnonzero(np.bincount(grid.holding(moved), minlength=grid.size) > 50), 4)
+    points = points_within(grid, cells, generator(0))
+    assert grid.region.contains(points).all()
+    np.testing.assert_array_equal(grid.holding(points), cells)
+
+
+def test_points_of_a_ball_lie_as_records_of_the_box_that_were_moved_there() -> None:
+    grid = CellGrid(5, Region("ball", 2))
+    moved = grid.region.project(np.random.default_rng(0).uniform(-1, 1, (100_000, 2)))
+    where = grid.holding(moved)
+    cells = np.repeat(np.arange(grid.size), 2000)
+    points = points_within(grid, cells, generator(1))
+    for cell in np.flatnonzero(np.bincount(where, minlength=grid.size) > 4000):
+        there, found = moved[where == cell], points[cells == cell]
+        np.testing.assert_allclose(found.mean(axis=0), there.mean(axis=0), atol=0.02)
+        np.testing.assert_allclose(found.std(axis=0), there.std(axis=0), atol=0.02)
+
+
+def test_intervals_of_blocks_are_about_their_average_and_a_file_says_so(tmp_path) -> None:
     plan = SampleAndAggregate(3)
-    measured = measured_by(plan, epsilon=5.0)
+    measured = measured_by(plan, epsilon=50.0)
     found = cluster(measured)
     np.testing.assert_allclose(found.centroids, plan.centroids(measured))
     found.save(tmp_path / "clusters.json")
     again = ClusterEstimate.load(tmp_path / "clusters.json")
-    assert "no error bars" in again.no_intervals
+    assert "average of the blocks' centroids" in again.intervals_of
+    assert again.no_intervals == ""
     assert np.isnan(again.sizes).all()
     interval = again.interval(0.9)
-    assert np.isnan(interval.centroids[0]).all()
+    assert interval.determined.all()
     assert np.isnan(interval.sizes[1]).all()
-    assert not interval.determined.any()
+
+
+@pytest.mark.slow
+def test_intervals_of_blocks_hold_the_average_as_often_as_they_say() -> None:
+    held = []
+    points = plane()
+    plan = SampleAndAggregate(3, blocks=100)
+    truth = plan.centroids(measured_by(plan, epsilon=1e7, points=points))
+    for seed in range(200):
+        low, high = cluster(measured_by(plan, epsilon=10.0, seed=seed, points=points)).interval(0.9).centroids
+        held += ((low <= truth) & (truth <= high)).ravel().tolist()
+    assert 0.87 < np.mean(held) < 0.93
 
 
 def test_a_grid_whose_plan_is_not_known_asks_how_many_clusters() -> None:

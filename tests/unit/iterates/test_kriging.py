@@ -5,12 +5,20 @@ import pytest
 
 from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import KMEANS
-from consilience.iterates.kriging import MOST_STATISTICS, CountedCells, Kriging, NoisySums, statistics_of
+from consilience.iterates.kriging import (
+    MOST_STATISTICS,
+    CountedCells,
+    Kriging,
+    NoisySums,
+    leaning_shares,
+    statistics_of,
+)
 from consilience.iterates.problems import NoisyRounds, cluster_problem
-from consilience.kernels.regions import Region
+from consilience.kernels.regions import CellGrid, Region
 from consilience.kernels.rng import generator
 
 REGION = Region("box", 2)
+FOUR = CellGrid(2, REGION)
 
 
 def records(rng, number=3000):
@@ -61,20 +69,46 @@ def test_expectations_and_spreads_are_those_of_the_textbook(laplace):
     assert found.misfit == pytest.approx(gaps @ inverse @ gaps / len(gaps))
 
 
+def four_cells(rng, numbers, fitted, noisy, *, variance: float, grid=FOUR) -> CountedCells:
+    """So many points anywhere in each of the cells."""
+    cells = np.repeat(np.arange(grid.size), numbers)
+    points = grid.centres[cells] + rng.uniform(-1, 1, (len(cells), grid.region.dimensions)) / grid.divisions
+    return CountedCells.of(points, cells, np.array(fitted), np.array(noisy), variance=variance, grid=grid)
+
+
+def leaning(counted: CountedCells, sums_at) -> np.ndarray:
+    """What changes if a part of a side leans up and not down, halved: a column for each, one point at a time.
+
+    Of two parts of a side both are outer ones, whose records may sit at the ends.
+    """
+    columns = []
+    points, masses = counted.base.points[: len(counted.cells)], counted.masses
+    for axis in range(points.shape[1]):
+        totals = np.bincount(counted.parts[:, axis], masses, counted.divisions).astype(np.float64)
+        for part, share in enumerate(leaning_shares(totals)):
+            column = 0.0
+            for point, mass, where in zip(points, masses, counted.parts[:, axis], strict=True):
+                for end, sign in ((part + 1, 0.5), (part, -0.5)):
+                    moved = point.copy()
+                    moved[axis] += share * (2 * end / counted.divisions - 1 - point[axis])
+                    column = column + sign * mass * (where == part) * sums_at(moved[None])[:, 0]
+            columns.append(column)
+    return np.array(columns).T
+
+
 def test_counts_of_cells_and_rounds_are_one_likelihood():
     """As the textbook has it, with a covariance for every pair of points."""
     rng = generator(7)
-    points, cells = rng.uniform(-1, 1, (12, 2)), np.repeat(np.arange(4), [1, 2, 4, 5])
     fitted, noisy, variance = np.array([50.0, 0.0, 30.0, 100.0]), np.array([60.0, -8.0, 33.0, 95.0]), 40.0
-    counted = CountedCells.of(points, cells, fitted, noisy, variance)
+    counted = four_cells(rng, [1, 2, 4, 5], fitted, noisy, variance=variance)
     rounds = rounds_of(records(rng, 180), rng.uniform(-1, 1, (2, 2, 2)), rng, scale=6.0, laplace=False)
-    told = NoisySums.of_rounds(cluster_problem(rounds).target, points)
+    told = NoisySums.of_rounds(cluster_problem(rounds).target, counted.base.points)
     assert told is not None
     told = told.and_total(190.0, 9.0)
     found = Kriging.of_cells(told, counted, lumps=2.0)
     before = np.maximum(fitted**2, np.mean(noisy**2) - variance)
     of_cells = fitted + before / (before + variance) * (noisy - fitted)
-    numbers = np.bincount(cells)
+    cells, numbers = counted.cells, np.bincount(counted.cells)
     masses = of_cells[cells] / numbers[cells]
     spread = np.zeros((12, 12))
     for c, number in enumerate(numbers):
@@ -82,27 +116,57 @@ def test_counts_of_cells_and_rounds_are_one_likelihood():
         share = fitted[c] / number
         lumps = share * fitted[c] / 2.0 * (np.eye(number) - np.ones((number, number)) / number)
         spread[np.ix_(inside, inside)] = lumps + before[c] * variance / (before[c] + variance) / number**2
-    spread *= found.lump
-    inverse = np.linalg.inv(told.statistics @ spread @ told.statistics.T + np.diag(told.scales**2))
-    gain = spread @ told.statistics.T @ inverse
-    gaps = told.released - told.statistics @ masses
-    sums = statistics_of(KMEANS, rng.uniform(-1, 1, (2, 2)), points)
-    expected, drawn = found.draws(sums, 4000, rng)
-    np.testing.assert_allclose(expected, sums @ (masses + gain @ gaps), rtol=1e-8)
-    left = sums @ (spread - gain @ told.statistics @ spread) @ sums.T
+    around = rng.uniform(-1, 1, (2, 2))
+
+    def released_at(points):
+        return np.concatenate([*(statistics_of(KMEANS, theta, points) for theta in rounds.thetas), np.ones((1, 1))])
+
+    a, f = told.statistics[:, :12], statistics_of(KMEANS, around, counted.base.points)[:, :12]
+    a_leaning = leaning(counted, released_at)
+    f_leaning = leaning(counted, lambda points: statistics_of(KMEANS, around, points))
+    inverse = np.linalg.inv(found.lump * (a @ spread @ a.T + a_leaning @ a_leaning.T) + np.diag(told.scales**2))
+    cross = found.lump * (f @ spread @ a.T + f_leaning @ a_leaning.T)
+    gaps = told.released - a @ masses
+    expected, drawn = found.draws(statistics_of(KMEANS, around, counted.base.points), 4000, rng)
+    np.testing.assert_allclose(expected, f @ masses + cross @ inverse @ gaps, rtol=1e-8)
+    left = found.lump * (f @ spread @ f.T + f_leaning @ f_leaning.T) - cross @ inverse @ cross.T
     np.testing.assert_allclose(np.cov(drawn.T), left, atol=0.1 * left.diagonal().max())
     assert found.misfit == pytest.approx(gaps @ inverse @ gaps / len(gaps))
 
 
+def test_few_draws_and_many_have_one_law():
+    """Many are drawn with fewer random numbers."""
+    rng = generator(9)
+    found = kriging(rounds_of(records(rng), rng.uniform(-1, 1, (1, 2, 2)), rng))
+    sums = statistics_of(KMEANS, rng.uniform(-1, 1, (2, 2)), found.base.points)
+    many = found.draws(sums, 3000, rng)[1]
+    few = np.concatenate([found.draws(sums, 11, rng)[1] for _ in range(270)])
+    np.testing.assert_allclose(np.cov(few.T), np.cov(many.T), atol=0.1 * np.cov(many.T).diagonal().max())
+
+
 def test_cells_alone_are_as_uncertain_as_their_counts_and_the_places_within():
     rng = generator(8)
-    points, cells = rng.uniform(-1, 1, (40, 2)), np.repeat(np.arange(4), 10)
-    counts = np.array([500.0, 300.0, 0.0, 10.0])
-    counted = CountedCells.of(points, cells, counts, counts, 25.0)
-    none = NoisySums(np.zeros((0, 40)), np.zeros(0), np.zeros(0), laplace=True)
-    expected, drawn = Kriging.of_cells(none, counted, lumps=2.0).draws(np.ones((1, 40)), 4000, rng)
+    counts = [500.0, 300.0, 0.0, 10.0]
+    counted = four_cells(rng, [10] * 4, counts, counts, variance=25.0)
+    number = len(counted.base.points)
+    none = NoisySums(np.zeros((0, number)), np.zeros(0), np.zeros(0), laplace=True)
+    expected, drawn = Kriging.of_cells(none, counted, lumps=2.0).draws(np.ones((1, number)), 4000, rng)
     assert expected[0] == pytest.approx(810.0)
     assert drawn.std() == pytest.approx(10.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("part", "spread"), [(2, 1 / np.sqrt(3)), (0, 1.0)])
+def test_a_value_that_many_records_share_is_off_by_as_much_in_all_cells_together(part: int, spread: float):
+    """A heap anywhere in a part of a side, in many cells; in the outermost part it may be at the bound itself."""
+    rng = generator(3)
+    grid = CellGrid(5, REGION)
+    counts = np.where(grid.parts[:, 0] == part, 100.0, 0.0)
+    counted = four_cells(rng, [400] * 25, counts, counts, variance=1e-6, grid=grid)
+    number = len(counted.base.points)
+    none = NoisySums(np.zeros((0, number)), np.zeros(0), np.zeros(0), laplace=False)
+    found = Kriging.of_cells(none, counted, lumps=1e9)
+    _, drawn = found.draws(counted.base.points[:, :1].T / 500.0, 4000, rng)
+    assert drawn.std() == pytest.approx(spread / 5, rel=0.1)
 
 
 def test_what_the_rounds_measured_is_as_exact_as_they_are():

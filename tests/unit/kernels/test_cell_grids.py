@@ -51,6 +51,16 @@ def test_counts_are_those_of_the_cells_one_by_one(kind: str, divisions: int, dim
     assert grid.counts(units, bits=BITS).sum() == len(units)
 
 
+@pytest.mark.parametrize("kind", ["box", "ball", "radial-ball"])
+@pytest.mark.parametrize(("divisions", "dimensions"), [(7, 1), (5, 2), (3, 3)])
+def test_cells_of_points_in_floating_point_are_those_that_count_them(kind, divisions: int, dimensions: int) -> None:
+    region = Region(kind, dimensions)
+    points = region.project(np.random.default_rng(1).uniform(-1.2, 1.2, (3000, dimensions)))
+    grid = CellGrid(divisions, region)
+    found = np.bincount(grid.holding(points), minlength=grid.size)
+    np.testing.assert_array_equal(found, grid.counts(on_lattice(points, region), bits=BITS))
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=2, max_size=2), st.integers(1, 9), st.booleans())
 def test_one_point_is_in_one_cell_at_most_whatever_its_numbers(point: list[int], divisions: int, ball: bool) -> None:
