@@ -32,6 +32,7 @@ BENCHMARKS = {
     "league": "benchmarks.accuracy.league",
     "mechanisms": "benchmarks.accuracy.mechanisms",
     "published-histograms": "benchmarks.accuracy.published_histograms",
+    "ranges": "benchmarks.accuracy.ranges",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
     "synthetic": "benchmarks.accuracy.synthetic",

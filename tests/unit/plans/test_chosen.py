@@ -17,6 +17,7 @@ from consilience.plans.best_buy import BestBuy, chosen_plan
 from consilience.plans.forest import Independent
 from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism
+from consilience.plans.published.histograms import Dawa
 from consilience.privacy.budgets import budget
 from consilience.publication import synthesize
 from consilience.source import open_table
@@ -37,6 +38,11 @@ def test_each_rule_is_taken_where_it_says() -> None:
     plan, reasons = chosen_plan(DOMAIN.project(["c"]), ranges, RHO)
     assert isinstance(plan, MatrixMechanism)
     assert "c alone" in reasons[0]
+    wide = Domain.from_sizes({"c": 2000, "d": 2})
+    plan, reasons = chosen_plan(wide.project(["c"]), ranges, RHO)
+    assert isinstance(plan, Dawa)
+    assert (plan.intervals, plan.partition_share, plan.workload) == ("nested", 0.1, ranges)
+    assert "has 2,000 values" in reasons[0]
     one_way = Workload.of([Query.marginal("a"), Query.of({"b": factors.Prefix()})])
     plan, _ = chosen_plan(DOMAIN.project(["a", "b"]), one_way, RHO)
     assert isinstance(plan, Independent)
