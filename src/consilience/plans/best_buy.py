@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from consilience.domain.domains import Domain
-from consilience.domain.factors import Identity
+from consilience.domain.factors import AllRanges, Identity, Prefix, Range
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import check_neighbours
 from consilience.domain.workloads import Workload, attribute_sets
@@ -407,12 +407,28 @@ def _for_workload(domain: Domain, workload: Workload, budget: Budget, neighbours
         return _for_one_attribute(workload, domain, names[0])
     varying = set(names)
     if all(len(varying.intersection(query.attributes)) <= 1 for query in workload.queries):
-        return Independent(workload), (
+        large = _large_in_order(workload, domain)
+        trees = (
+            (f"of {_listed(large)}, asked for ranges, the levels of a tree of counts are measured",) if large else ()
+        )
+        return Independent(workload, large), (
             "every query is about one attribute, so that one-way marginals hold all that is asked for",
             "budget is divided so that the noise of all values together is least",
+            *trees,
         )
     plan = BestBuy(workload, neighbours=check_neighbours(neighbours))
     return plan, (_why(plan, domain, budget),)
+
+
+def _large_in_order(workload: Workload, domain: Domain) -> tuple[str, ...]:
+    """The attributes of very many values of which more than their counts is asked."""
+    asked = {
+        name
+        for query in workload.queries
+        for name, factor in query.factors
+        if len(query.attributes) == 1 and isinstance(factor, AllRanges | Prefix | Range)
+    }
+    return tuple(name for name in domain.ordered(asked) if domain[name].size > BUYING.largest_strategy)
 
 
 def _for_one_attribute(workload: Workload, domain: Domain, name: str) -> tuple[Plan, tuple[str, ...]]:
