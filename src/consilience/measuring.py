@@ -253,7 +253,13 @@ def measure_as_priced(
     else:
         priced.check_answers()
         drawn = run_simulated(*run, id=id, seed=simulate, progress=progress)
-    return MeasurementSet(source.domain, drawn.measurements, drawn.statement, drawn.provenance, drawn.private)
+    statement = PrivacyStatement(
+        neighbours=drawn.protection.neighbours,
+        unit=drawn.protection.unit_text,
+        spent=priced.budget.to_json(),
+        public_facts=source.domain.public.describe(),
+    )
+    return MeasurementSet(source.domain, drawn.measurements, statement, drawn.provenance, drawn.private)
 
 
 def price(

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli import after_release, answer, domain, kmeans, ledger, logistic, release
+from consilience.cli import after_release, answer, domain, iterates, ledger, release
 from consilience.cli.console import Interrupted, note, refuse, report_bug, stopping_at_interrupt, what_was_recorded
 from consilience.errors import ConsilienceError
 
@@ -30,8 +30,8 @@ app.command("answer", epilog=answer.EXAMPLE)(answer.answer_command)
 app.command("synthesize", epilog=after_release.SYNTHESIZE_EXAMPLE)(after_release.synthesize_command)
 app.command("release", epilog=release.RELEASE_EXAMPLE)(release.release_command)
 app.command("report", epilog=after_release.REPORT_EXAMPLE)(after_release.report_command)
-app.command("kmeans", epilog=kmeans.EXAMPLE)(kmeans.kmeans_command)
-app.command("logistic", epilog=logistic.EXAMPLE)(logistic.logistic_command)
+app.command("kmeans", epilog=iterates.KMEANS_EXAMPLE)(iterates.kmeans_command)
+app.command("logistic", epilog=iterates.LOGISTIC_EXAMPLE)(iterates.logistic_command)
 app.command("evaluate", epilog=after_release.EVALUATE_EXAMPLE)(after_release.evaluate_command)
 app.command("check", epilog=after_release.CHECK_EXAMPLE)(after_release.check_command)
 

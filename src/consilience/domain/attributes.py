@@ -14,8 +14,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import format_number, is_number, label_text, suggestion
-from consilience.domain.wording import Wording
+from consilience.domain.declarations import Wording, format_number, is_number, label_text, suggestion
 from consilience.errors import DeclarationError
 
 DROP = -1

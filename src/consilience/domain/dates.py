@@ -115,7 +115,11 @@ def span_of(label: str) -> tuple[str, int, int] | None:
 
 @dataclass(frozen=True)
 class Date(Attribute):
-    """Periods from the first to the last. Outside them: "drop", "clip" to the end periods, or the value it becomes."""
+    """Periods from the first to the last. Outside them: "drop", "clip" to the end periods, or the value it becomes.
+
+    >>> Date.between("seen", "2019-12-24", "2020-02", "month").labels
+    ('2019-12', '2020-01', '2020-02')
+    """
 
     first: int = 0
     """The numbers of the first and the last period."""

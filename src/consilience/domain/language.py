@@ -19,7 +19,7 @@ per another.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from consilience.domain.declarations import HEADS, KEYWORDS
 from consilience.domain.factors import (
@@ -110,12 +110,17 @@ def together(factors: Sequence[tuple[str, Factor]]) -> tuple[tuple[str, Factor],
     return tuple(found)
 
 
-class _Parser:
+class TextParser:
+    """Reads a text word by word: what queries and the constraints of domains have in common."""
+
+    keywords: ClassVar[tuple[str, ...]] = KEYWORDS
+    what: ClassVar[str] = "query"
+    example: ClassVar[str] = "age=25..34 by sex"
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = self._tokens()
         self.at = 0
-        self.means: list[str] = []
 
     def _tokens(self) -> list[_Token]:
         tokens: list[_Token] = []
@@ -130,14 +135,14 @@ class _Parser:
             word = match.group(kind)
             if kind == "quoted":
                 word = word[1:-1].replace(word[0] * 2, word[0])
-            elif kind == "word" and word.lower() in KEYWORDS:
+            elif kind == "word" and word.lower() in self.keywords:
                 kind, word = "keyword", word.lower()
             tokens.append(_Token(word, kind))
         return tokens
 
     def refuse(self, message: str) -> NoReturn:
         shown = self.text if len(self.text) <= LONGEST_SHOWN else self.text[: LONGEST_SHOWN - 3] + "..."
-        raise DeclarationError(f'cannot read the query {shown!r}: {message}; an example is "age=25..34 by sex"')
+        raise DeclarationError(f'cannot read the {self.what} {shown!r}: {message}; an example is "{self.example}"')
 
     def peek(self, *texts: str) -> bool:
         if self.at >= len(self.tokens):
@@ -172,6 +177,37 @@ class _Parser:
     def words(self, what: str) -> str:
         """One or more words in a row, joined by spaces."""
         return " ".join(token.text for token in self.run(what))
+
+    def picked(self) -> Factor | None:
+        """The condition that follows an attribute, on its values; None where none does."""
+        if self.take("in"):
+            self.expect("(")
+            values = [self.words("a value")]
+            while self.take(",", "|"):
+                values.append(self.words("a value"))
+            self.expect(")")
+            return Subset(tuple(values))
+        if self.take(">="):
+            return Range(self.words("a value"), None)
+        if self.take("<="):
+            return Range(None, self.words("a value"))
+        return self.equals() if self.take("=") else None
+
+    def equals(self) -> Factor:
+        tokens = self.run("a value")
+        value = " ".join(token.text for token in tokens)
+        if self.peek("|"):
+            values = [value]
+            while self.take("|"):
+                values.append(self.words("a value"))
+            return Subset(tuple(values))
+        return _range_of(tokens) or Value(value)
+
+
+class _Parser(TextParser):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.means: list[str] = []
 
     def parsed(self) -> Parsed:
         factors = together(self.query())
@@ -220,17 +256,6 @@ class _Parser:
 
     def condition(self) -> tuple[str, Factor]:
         name = self.words("an attribute")
-        if self.take("in"):
-            self.expect("(")
-            values = [self.words("a value")]
-            while self.take(",", "|"):
-                values.append(self.words("a value"))
-            self.expect(")")
-            return name, Subset(tuple(values))
-        if self.take(">="):
-            return name, Range(self.words("a value"), None)
-        if self.take("<="):
-            return name, Range(None, self.words("a value"))
         if self.peek("=="):
             names = [name]
             while self.take("=="):
@@ -238,19 +263,10 @@ class _Parser:
             return joint_name(names), Equal(tuple(names))
         if self.peek("<", ">", "!="):
             self.refuse(f"{self.found()} is not in the language; use '>=', '<=' or a range such as 25..34")
-        if not self.take("="):
+        factor = self.picked()
+        if factor is None:
             self.refuse(f"{name!r} has no condition; write {name}=value, or 'by {name}' for a row for each value")
-        return name, self.equals()
-
-    def equals(self) -> Factor:
-        tokens = self.run("a value")
-        value = " ".join(token.text for token in tokens)
-        if self.peek("|"):
-            values = [value]
-            while self.take("|"):
-                values.append(self.words("a value"))
-            return Subset(tuple(values))
-        return _range_of(tokens) or Value(value)
+        return name, factor
 
     def terms(self) -> list[tuple[str, Factor]]:
         terms = [self.term()]
@@ -265,8 +281,10 @@ class _Parser:
             self.refuse(
                 f"the condition on {word!r} comes too late; write 'where' before conditions and 'by' after them"
             )
-        if any(token.kind == "quoted" for token in tokens) or not self.take("("):
+        if not self.take("("):
             return word, Identity()
+        if word.lower() in FUNCTIONS and any(token.kind == "quoted" for token in tokens):
+            self.refuse(f"the function {word!r} is written without quotes")
         name = self.words("an attribute")
         if word.lower() not in FUNCTIONS:
             self.expect(")")

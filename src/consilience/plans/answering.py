@@ -21,16 +21,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.attributes import Attribute, Numeric
 from consilience.domain.domains import Domain
-from consilience.domain.queries import Query
+from consilience.domain.factors import AllRanges, Factor, Identity, JointMatrix, Matrix, Prefix, Range, Value
+from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.workloads import Workload
-from consilience.errors import MeasurementError
+from consilience.errors import DeclarationError, MeasurementError
 from consilience.estimators.base import Estimate, Estimator
 from consilience.estimators.choose import check_answers
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.estimators.marginals import MarginalsEstimate
 from consilience.estimators.published.uniform import Uniform
+from consilience.kernels.linear_maps import JointMap, LinearMap
 from consilience.marginals.table_stacks import Scope
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.models import elimination_plans
@@ -286,3 +289,53 @@ def _products(estimate: MarginalsEstimate, sets: Sequence[tuple[str, ...]]) -> d
     apart = [names for names in sets if len(names) == 2 and names not in together]
     single = {name: estimate.marginal(name) for name in dict.fromkeys(name for names in apart for name in names)}
     return {names: np.outer(single[names[0]], single[names[1]]) / total for names in apart}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# One answer of a query, asked by itself.
+
+
+def single_row(bound: BoundQuery, index: int) -> Query:
+    """The query that asks for one answer of another, in the plainest words that say exactly that."""
+    places = np.unravel_index(index, bound.shape) if bound.shape else ()
+    pairs = zip(bound.query.factors, bound.groups, bound.maps, places, strict=True)
+    factors = [
+        (name, _single_row_factor(factor, each, [bound.domain[one] for one in names], int(place)))
+        for (name, factor), names, each, place in pairs
+    ]
+    return Query(tuple(factors))
+
+
+def _single_row_factor(factor: Factor, bound: LinearMap, attributes: Sequence[Attribute], place: int) -> Factor:
+    """One row of a factor: a value or a range where that is the same row, else the row itself."""
+    if bound.rows == 1:
+        return factor
+    unit = np.zeros(bound.rows)
+    unit[place] = 1.0
+    row, attribute = bound.adjoint(unit, 0), attributes[0]
+    if isinstance(bound, JointMap):
+        names = [each.name for each in attributes]
+        return JointMatrix.of(names, bound.sizes, row, names=factor.labels_over(attributes)[place : place + 1])
+    for worded in _in_words(factor, attribute, np.flatnonzero(row)):
+        if _is_row(worded, attribute, row):
+            return worded
+    name = "" if isinstance(factor, AllRanges) else factor.row_labels(attribute)[place]
+    return Matrix.of(row, names=(name,) if name else ())
+
+
+def _is_row(worded: Factor, attribute: Attribute, row: NDArray[np.float64]) -> bool:
+    try:
+        return np.array_equal(worded.bind(attribute).dense()[0], row)
+    except DeclarationError:  # some labels, such as the one for missing values, are no ends of a range
+        return False
+
+
+def _in_words(factor: Factor, attribute: Attribute, codes: NDArray[np.intp]) -> list[Factor]:
+    """Factors that may be the row which adds up these codes, the most readable first."""
+    if not isinstance(factor, Identity | Prefix | AllRanges) or not codes.size:
+        return []
+    first, last = attribute.labels[codes[0]], attribute.labels[codes[-1]]
+    words: list[Factor] = [Value(first)] if codes.size == 1 else [Range(first, last)]
+    if isinstance(attribute, Numeric):
+        words.insert(0, Range(first.partition("..")[0], last.partition("..")[2] or last))
+    return words

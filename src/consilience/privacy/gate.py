@@ -28,8 +28,6 @@ from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.pricing import (
     CANNOT_SUM,
     Price,
-    PricedQuery,
-    PricedStatistic,
     RecordStatistic,
     StatisticsPrice,
     exact_sums,
@@ -172,10 +170,7 @@ class DataGate(PricedRun):
         asked, least = as_list(queries), sensitivity_at_least
         price = self.priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
         described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
-        self.account.charge(budget)
-        recorded = self._recorded(["measure", budget.to_json(), described])
-        noisy = recorded if recorded is not None else self._draw(price, described)
-        return self._shown(price.queries, noisy)
+        return self._drawn(price, ["measure", budget.to_json(), described], lambda: self._exact_answers(price))
 
     def sum_records(
         self,
@@ -188,33 +183,41 @@ class DataGate(PricedRun):
         price = self.priced(price_statistics, statistics, budget, shares=shares, round=round)
         described = [[each.statistic.describe(), each.noise.to_json()] for each in price.statistics]
         request = ["sum-records", budget.to_json(), round, described]
-        self.account.charge(budget)
+        return self._drawn(price, request, lambda: self._exact_sums(price))
+
+    def _drawn(
+        self, price: Price | StatisticsPrice, request: object, exact: Callable[[], Iterable[NDArray[np.int64]]]
+    ) -> tuple[Measurement, ...]:
+        """The noisy measurements of this step: recorded earlier, or drawn now and in the ledger before they are shown.
+
+        Everything that reads records is done before anything is paid.
+        """
+        self.account.charge(price.budget)
         noisy = self._recorded(request)
         if noisy is None:
-            noisy = self._noisy_sums(price)
+            self._progress("counting", 0, 1)
+            counted = exact()
+            self._pay()
+            noisy = self._noisy(price, counted)
             self._record(request, noisy)
-        return self._shown(price.statistics, noisy)
-
-    def _shown(
-        self, parts: Sequence[PricedQuery | PricedStatistic], noisy: Sequence[Sequence[int]]
-    ) -> tuple[Measurement, ...]:
-        """The measurements of this step, which the ledger holds by now."""
         step = self._next_step()
         found = tuple(
             each.measurement(np.array(values, dtype=np.int64), f"{self._release_id}/{step}.{i}")
-            for i, (each, values) in enumerate(zip(parts, noisy, strict=True))
+            for i, (each, values) in enumerate(zip(price.parts, noisy, strict=True))
         )
         self.measurements.extend(found)
         return found
 
-    def _noisy_sums(self, price: StatisticsPrice) -> list[list[int]]:
-        """Noisy sums in lattice units; everything that reads records is done before anything is paid."""
-        self._progress("counting", 0, 1)
+    def _exact_answers(self, price: Price) -> Iterable[NDArray[np.int64]]:
+        """The answers to each query in lattice units: counted now, and added up one query after the other."""
+        sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
+        tables = dict(zip(sets, self._exact_counts(sets), strict=True))
+        return (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
+
+    def _exact_sums(self, price: StatisticsPrice) -> Iterable[NDArray[np.int64]]:
         asked = [each.statistic for each in price.statistics]
         points = {names: self._exact_points(names) for names in dict.fromkeys(each.attributes for each in asked)}
-        exact = [exact_sums(each, points[each.attributes]) for each in asked]
-        self._pay()
-        return self._noisy(price, exact)
+        return [exact_sums(each, points[each.attributes]) for each in asked]
 
     def _exact_points(self, names: tuple[str, ...]) -> NDArray[np.float64]:
         """The records as points, read once for all rounds of a run as long as they fit in the memory meant for it."""
@@ -298,12 +301,12 @@ class DataGate(PricedRun):
         counts = self._counted([(rule.attribute,)])[0]
         self._pay()
         # Any ε-private mechanism is ε²/2-zCDP (Bun, Steinke 2016, Prop. 1.4), the rule behind every selector but one.
-        epsilon = math.nextafter(_epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
+        epsilon = math.nextafter(epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
         starts = rule.draw(counts, epsilon=epsilon, neighbours=self._neighbours, noise=self._noise)
         return [int(start) for start in starts]
 
     def _choose(self, score: Score[object], budget: Budget, selector: Selector, places: list[int]) -> int:
-        epsilon = _epsilon_of(budget, selector)
+        epsilon = epsilon_of(budget, selector)
         self._progress("counting", 0, 1)
         if self._scored is None or self._scored[0] is not score:  # mechanisms may draw many times by one score
             self._scored = (score, self._scores(score))
@@ -317,17 +320,6 @@ class DataGate(PricedRun):
             return score.values(self._exact_counts(list(score.marginals)))
         points = self._exact_points(score.attributes)
         return attempt(lambda: score.values([points]), CANNOT_SUM)
-
-    def _draw(self, price: Price, described: list[list[dict[str, object]]]) -> list[list[int]]:
-        """Noisy answers in lattice units, recorded in the ledger before they are returned."""
-        self._progress("counting", 0, 1)
-        sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
-        tables = dict(zip(sets, self._exact_counts(sets), strict=True))
-        self._pay()
-        exact = (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
-        noisy = self._noisy(price, exact)
-        self._record(["measure", price.budget.to_json(), described], noisy)
-        return noisy
 
     def _noisy(self, price: Price | StatisticsPrice, exact: Iterable[NDArray[np.int64]]) -> list[list[int]]:
         """The exact values of each part with the noise it was priced at, in lattice units."""
@@ -409,7 +401,7 @@ def as_list(queries: Query | Sequence[Query]) -> list[Query]:
     return [queries] if isinstance(queries, Query) else list(queries)
 
 
-def _epsilon_of(budget: Budget, selector: Selector) -> float:
+def epsilon_of(budget: Budget, selector: Selector) -> float:
     """The ε of a private choice at this price."""
     amount = float(budget.amount)
     return amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)

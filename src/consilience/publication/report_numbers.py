@@ -289,6 +289,8 @@ WIDTH = 215
 LABELS = 125
 """Pixels for labels beside a picture; what is longer is cut short there, and stands in full in the table."""
 MOST_BARS = 24
+MOST_PERIODS = 12
+"""More dates than these are a curve over time."""
 MOST_MOVED = 40
 NUMBERS_UP_TO = 12
 """Heat maps of more attributes than these have no numbers in their cells."""
@@ -297,12 +299,13 @@ NUMBERS_UP_TO = 12
 def draw_margin(margin: Margin, number: int, *, level: float, private: bool) -> Picture:
     """The counts of one attribute's values with their error bars."""
     rows = _margin_rows(margin)
-    if len(rows) <= MOST_BARS or margin.kind == "numeric":
+    most = MOST_PERIODS if margin.kind == "date" else MOST_BARS
+    if len(rows) <= most or margin.kind in ("numeric", "date"):
         shown = rows
     else:  # what is no number comes last
         kept = set(np.argsort(-margin.estimates, kind="stable")[:MOST_BARS].tolist())
         shown = [row for row in rows if row["place"] in kept]
-    chart = _bars(shown) if len(shown) <= MOST_BARS else _curve(shown)
+    chart = _bars(shown) if len(shown) <= most else _curve(shown)
     bars = f" with {100 * level:g} % intervals" if margin.interval is not None else ""
     counts = "estimated counts" if len(shown) == len(rows) else f"the {len(shown)} largest counts"
     counts = f"modelled {counts}" if margin.basis.modelled.all() else counts

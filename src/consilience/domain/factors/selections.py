@@ -11,8 +11,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Hierarchy
-from consilience.domain.declarations import Declaration, is_number, spell, spell_attribute, spell_end, suggestion
-from consilience.domain.wording import Wording
+from consilience.domain.declarations import (
+    Declaration,
+    Wording,
+    is_number,
+    spell,
+    spell_attribute,
+    spell_end,
+    suggestion,
+)
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, SumMap
 

@@ -44,7 +44,7 @@ from consilience.estimators.published.multiplicative_weights import (
     starting_weights,
 )
 from consilience.measurements import MeasurementSet
-from consilience.plans.answering import AnswersWorkload, ModelSizes, RunningEstimate
+from consilience.plans.answering import AnswersWorkload, ModelSizes, RunningEstimate, single_row
 from consilience.plans.base import (
     PUBLISHED_TOTAL_SHARE,
     DescribedPlan,
@@ -166,7 +166,7 @@ class _SingleAnswers:
     def select(self, counts: NDArray[np.float64], gate: Gate, budget: Budget, selector: Selector) -> Query:
         """The one that the estimated counts get most wrong, chosen privately at this price."""
         estimates = [bound.answer_full(counts) for bound in self.rows.bounds]
-        return gate.select(QueryError(self.rows, estimates), budget, selector=selector)
+        return single_row(*self.rows.answer(gate.select(QueryError(self.rows, estimates), budget, selector=selector)))
 
 
 class _WholeMarginals:
@@ -429,7 +429,7 @@ class _Questions:
         estimates = known.answers(asked)
         rows = self._known(places)
         if rows is not None:
-            return gate.select(QueryError(rows, estimates), budget, selector=selector)
+            return single_row(*rows.answer(gate.select(QueryError(rows, estimates), budget, selector=selector)))
         tables: dict[Names, JoinedTable] = {}
         for place, query, table in zip(places, asked, estimates, strict=True):
             values, weight = JoinedValues.separate(table.shape), self._weights[place]
