@@ -352,10 +352,11 @@ class LeastCostPartition:
 #
 # Codes are cut into intervals of w² codes, these into intervals of w, these into single codes, with w about the third
 # root of their number. M_B = Σ|xᵢ − median| of every interval of w and of w² codes gets independent discrete Laplace
-# noise, and all that follows looks at the noisy costs alone: below zero they are set to zero, a public constant for the
-# noise on a bucket's total is added, and bottom up an interval is kept whole where it costs no more than the best
-# partition of its parts. Noise below zero would make many small buckets look cheap together: that is what the least
-# sum over all intervals suffers from where the noise is large against the costs.
+# noise, and all that follows looks at the noisy costs alone: below zero they are set to zero, and bottom up an interval
+# is kept whole where its cost is at most that of a cut: a public price, for what its noise adds, and the mean of what
+# its parts cost. The mean, because a range ends in one of the parts, and its error there is what counts. Noise below
+# zero would make many small buckets look cheap together: that is what the least sum over all intervals suffers from
+# where the noise is large against the costs.
 #
 # **Privacy.** A record more or less lies in one interval of each width and changes its M by at most 1, and no other: so
 # the costs of a width, with noise of scale 1/ε', are ε'-private, and those of two widths with ε' = ε/2 are ε-private.
@@ -374,15 +375,15 @@ def nested_widths(size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class NestedCostPartition:
-    """The partition into nested intervals of least noisy cost; `bucket_noise` is as above."""
+    """The partition into nested intervals of least noisy cost; `cut_price` is in records."""
 
     attribute: str
-    bucket_noise: float
+    cut_price: float
     bits: int = BITS
 
     def check(self, domain: Domain) -> None:
         domain[self.attribute]
-        check_bucket_noise(self.bucket_noise)
+        check_bucket_noise(self.cut_price)
 
     def draw(self, counts: Integers, *, epsilon: float, neighbours: Neighbours, noise: NoiseSource) -> Sequence[int]:
         widths, spent = nested_widths(counts.size), for_add_remove(epsilon, neighbours)
@@ -394,19 +395,20 @@ class NestedCostPartition:
 
     def least_cost_starts(self, size: int, noisy: Sequence[Integers]) -> list[int]:
         """The first codes of the partition, from the noisy deviations of the intervals of each width; public."""
-        once = round(self.bucket_noise * 2**self.bits)
+        price = round(self.cut_price * 2**self.bits)
         starts, within = np.arange(size), 1
-        best = np.full(size, once, dtype=np.int64)
+        best = np.zeros(size, dtype=np.int64)
         for width, deviations in zip(nested_widths(size), noisy, strict=True):
-            whole = np.maximum(deviations, 0) * 2**self.bits + once
-            parts = np.add.reduceat(best, np.arange(0, best.size, width // within))
-            kept = (whole <= parts)[np.arange(size) // width]
+            whole = np.maximum(deviations, 0) * 2**self.bits
+            firsts = np.arange(0, best.size, width // within)
+            cut = price + np.add.reduceat(best, firsts) // np.diff(np.append(firsts, best.size))
+            kept = (whole <= cut)[np.arange(size) // width]
             starts = np.where(kept, np.arange(size) // width * width, starts)
-            best, within = np.minimum(whole, parts), width
+            best, within = np.minimum(whole, cut), width
         return np.unique(starts).tolist()
 
     def fingerprint(self) -> Sequence[object]:
-        return ["nested-cost-partition", self.attribute, self.bucket_noise, self.bits]
+        return ["nested-cost-partition", self.attribute, self.cut_price, self.bits]
 
 
 def nested_deviations(counts: Integers, width: int) -> Integers:

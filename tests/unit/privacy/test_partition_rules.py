@@ -263,21 +263,21 @@ def test_rules_that_do_not_fit_are_refused() -> None:
 
 
 def nested_law(table: tuple[int, ...], epsilon: float) -> Law:
-    """The law over five codes with intervals of two and of four, where a bucket costs one record and bits are 0.
+    """The law over five codes with intervals of two and of four, where a cut costs one record and bits are 0.
 
-    A pair costs 1 where its noisy M is at most 0, and else 2; it is kept whole up to 1. The first four are kept whole
-    where their noisy M is at most the cost of both pairs less one.
+    A pair costs 0 where its noisy M is at most 0, and else 1; it is kept whole up to 1. The first four are kept whole
+    where their noisy M is at most one more than the mean of both pairs' costs, rounded down.
     """
     scale = 2.0 / epsilon
     pairs = [np.cumsum(noisy(int(cost), scale)) for cost in nested_deviations(np.array(table), 2)[:2]]
     four = np.cumsum(noisy(int(nested_deviations(np.array(table), 4)[0]), scale))
     states = [
-        [(1, True, below[REACH]), (2, True, below[REACH + 1] - below[REACH]), (2, False, 1 - below[REACH + 1])]
+        [(0, True, below[REACH]), (1, True, below[REACH + 1] - below[REACH]), (1, False, 1 - below[REACH + 1])]
         for below in pairs
     ]
     law: Law = {}
     for (cost, kept, chance), (other_cost, other_kept, other) in itertools.product(*states):
-        whole = float(four[REACH + cost + other_cost - 1])
+        whole = float(four[REACH + 1 + (cost + other_cost) // 2])
         starts = (0, *(() if kept else (1,)), 2, *(() if other_kept else (3,)), 4)
         law[starts] = law.get(starts, 0.0) + chance * other * (1 - whole)
         law[0, 4] = law.get((0, 4), 0.0) + chance * other * whole
@@ -324,7 +324,7 @@ def test_one_record_moves_one_deviation_of_each_width_by_at_most_one() -> None:
 @pytest.mark.parametrize(("relation", "share"), [("add-remove", 1.0), ("replace-one", 0.5)])
 def test_the_nested_partition_is_drawn_by_its_law(relation: str, share: float) -> None:
     epsilon, draws, table = 3.0, 3000, (0, 2, 1, 1, 0)
-    rule, noise = NestedCostPartition("a", bucket_noise=1.0, bits=0), SimulatedNoise(4)
+    rule, noise = NestedCostPartition("a", cut_price=1.0, bits=0), SimulatedNoise(4)
     found = Counter(
         tuple(rule.draw(np.array(table), epsilon=epsilon, neighbours=relation, noise=noise))  # type: ignore[arg-type]
         for _ in range(draws)
@@ -345,24 +345,20 @@ def test_the_nested_partition_has_the_least_cost_of_all() -> None:
     rng, rule, size = np.random.default_rng(2), NestedCostPartition("a", 3.0, bits=0), 40
     assert nested_widths(size) == (4, 16)
 
-    def cost_of(costs: dict[int, np.ndarray], first: int, width: int) -> int:
-        return 3 if width == 1 else 3 + max(0, int(costs[width][first // width]))
-
-    def least(costs: dict[int, np.ndarray], first: int, width: int) -> int:
+    def best(costs: dict[int, np.ndarray], first: int, width: int) -> tuple[int, list[int]]:
+        """What an interval costs, and where its buckets start."""
         if width == 1:
-            return 3
-        inner = width // 4 if width == 4 else 4
-        parts = sum(least(costs, at, inner) for at in range(first, min(first + width, size), inner))
-        return min(cost_of(costs, first, width), parts)
+            return 0, [first]
+        inner = 1 if width == 4 else 4
+        parts = [best(costs, at, inner) for at in range(first, min(first + width, size), inner)]
+        cut = 3 + sum(cost for cost, _ in parts) // len(parts)
+        whole = max(0, int(costs[width][first // width]))
+        return (whole, [first]) if whole <= cut else (cut, [start for _, starts in parts for start in starts])
 
     for _ in range(30):
-        costs = {width: rng.integers(-5, 12 * width // 4, -(-size // width)) for width in (4, 16)}
-        bounds = [*rule.least_cost_starts(size, list(costs.values())), size]
-        found = sum(
-            cost_of(costs, i, min(width for width in (1, 4, 16) if width >= j - i))
-            for i, j in itertools.pairwise(bounds)
-        )
-        assert found == sum(least(costs, first, 16) for first in range(0, size, 16))
+        costs = {width: rng.integers(-5, 5 + 2 * width // 4, -(-size // width)) for width in (4, 16)}
+        expected = [start for first in range(0, size, 16) for start in best(costs, first, 16)[1]]
+        assert rule.least_cost_starts(size, list(costs.values())) == expected
 
 
 def test_nested_partitions_find_steps_and_leave_tiny_budgets_whole() -> None:
