@@ -34,6 +34,7 @@ BENCHMARKS = {
     "plan-choice": "benchmarks.accuracy.plan_choice",
     "public-records": "benchmarks.accuracy.public_records",
     "published-histograms": "benchmarks.accuracy.published_histograms",
+    "ranges": "benchmarks.accuracy.ranges",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
     "synthetic": "benchmarks.accuracy.synthetic",

@@ -35,7 +35,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.domain.domains import Domain
-from consilience.domain.factors import Identity
+from consilience.domain.factors import AllRanges, Identity, Prefix, Range
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import check_neighbours
 from consilience.domain.workloads import Workload, attribute_sets
@@ -52,6 +52,7 @@ from consilience.plans.base import PartialGate, check_share, in_two_parts
 from consilience.plans.forest import Forest, Independent, attribute_importance
 from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism
+from consilience.plans.published.histograms import Dawa
 from consilience.plans.residual_planner import MOST_ATTRIBUTES_OF_A_MARGINAL, ResidualPlanner
 from consilience.plans.spanning_pairs import OneWayCounts, pair_weights
 from consilience.privacy.budgets import Budget
@@ -82,6 +83,8 @@ class BuyingSettings:
     """E|noise| in standard deviations: 0.71 for Laplace noise, 0.80 for Gaussian noise."""
     largest_strategy: int = 1024
     """Strategies are optimised for attributes of up to so many values."""
+    partition_share: float = 0.1
+    """Of the budget, for joining values of larger attributes that are alike."""
     unnamed_share: float = 0.05
     """Of the budget, for the tables of attributes that a workload does not name."""
     most_named: int = 6
@@ -343,6 +346,8 @@ class BestBuy(AnswersWorkload):
 #
 # 1. A workload about a single attribute that asks for more than its counts (ranges, prefixes, …) is for the matrix
 #    mechanism, whose strategy is the best for that workload whatever the data.
+#    Of more than 1,024 values it is for `Dawa`, told the workload: values that are alike are joined with a tenth of the
+#    budget, and the tree over what is left has the least expected error for that workload.
 # 2. A workload whose queries are each about one attribute is for `Independent`: there is no pair to ask about.
 # 3. Anything else is for `BestBuy`: the tables themselves where there are records enough; rounds that select tables
 #    (AIM) where pairs can be told from noise; else one-way marginals and a forest of those pairs that are worth their
@@ -472,16 +477,32 @@ def _for_workload(domain: Domain, workload: Workload, budget: Budget, neighbours
     """The plan for what the workload names."""
     names = tuple(attribute_importance(workload, domain))
     counts_only = all(isinstance(factor, Identity) for query in workload.queries for _, factor in query.factors)
-    if len(names) == 1 and not counts_only and domain[names[0]].size <= BUYING.largest_strategy:
+    if len(names) == 1 and not counts_only:
         return _for_one_attribute(workload, domain, names[0])
     varying = set(names)
     if all(len(varying.intersection(query.attributes)) <= 1 for query in workload.queries):
-        return Independent(workload), (
+        large = _large_in_order(workload, domain)
+        trees = (
+            (f"of {_listed(large)}, asked for ranges, the levels of a tree of counts are measured",) if large else ()
+        )
+        return Independent(workload, large), (
             "every query is about one attribute, so that one-way marginals hold all that is asked for",
             "budget is divided so that the noise of all values together is least",
+            *trees,
         )
     plan = BestBuy(workload, neighbours=check_neighbours(neighbours))
     return plan, (_why(plan, domain, budget),)
+
+
+def _large_in_order(workload: Workload, domain: Domain) -> tuple[str, ...]:
+    """The attributes of very many values of which more than their counts is asked."""
+    asked = {
+        name
+        for query in workload.queries
+        for name, factor in query.factors
+        if len(query.attributes) == 1 and isinstance(factor, AllRanges | Prefix | Range)
+    }
+    return tuple(name for name in domain.ordered(asked) if domain[name].size > BUYING.largest_strategy)
 
 
 def _for_one_attribute(workload: Workload, domain: Domain, name: str) -> tuple[Plan, tuple[str, ...]]:
@@ -489,6 +510,12 @@ def _for_one_attribute(workload: Workload, domain: Domain, name: str) -> tuple[P
     kept = [(query, weight) for query, weight in workload if query.attributes == (name,)]
     if len(kept) < len(workload):
         return Independent(workload), (f"the only attribute of several values is {name}; its counts are measured",)
+    if domain[name].size > BUYING.largest_strategy:
+        return Dawa(name, BUYING.partition_share, "nested", workload=workload), (
+            f"every query is about {name} alone, which has {domain[name].size:,} values, and asks for more than its "
+            f"counts; {100 * BUYING.partition_share:g} % of the budget joins values that are alike, and the rest "
+            "measures the tree of counts with the least expected error for these queries (DAWA)",
+        )
     return MatrixMechanism(workload, name), (
         f"every query is about {name} alone and asks for more than its counts; the strategy is optimised for these "
         f"queries over its {domain[name].size:,} values",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
+from consilience.domain.factors import Tree
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
@@ -18,6 +19,7 @@ from consilience.estimators.graphical import Graphical
 from consilience.measurements import MeasurementSet
 from consilience.plans.answering import AnswersWorkload, answering_sizes
 from consilience.plans.base import check_share
+from consilience.plans.histogram import AskedRanges, best_tree
 from consilience.plans.spanning_pairs import (
     Joining,
     OneWayCounts,
@@ -50,17 +52,43 @@ from consilience.privacy.scores import JoinedTable, JoinedValues
 class Independent(AnswersWorkload):
     """One-way marginals of the attributes that the workload names, or of all; noise balanced by their sizes.
 
+    In place of the marginal of an attribute in `trees` the levels of a tree of counts share what it gets, for the least
+    expected error of what the workload asks of that attribute alone.
+
     >>> Independent().to_json()
     {'plan': 'independent', 'workload': None}
     """
 
     name = "independent"
     workload: Workload | None = None
+    trees: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trees", tuple(self.trees))
+        if self.trees and self.workload is None:
+            raise DeclarationError(f"trees of {', '.join(self.trees)} need a workload to go by; give one")
 
     def run(self, gate: Gate) -> None:
         weights = attribute_importance(self.workload, gate.domain)
         shares = balanced_shares(one_way_cells(weights, gate.domain), gate.budget.additive_unit)
-        gate.measure([Query.marginal(name) for name in weights], gate.budget, shares=shares)
+        parts = [
+            (query, share * part)
+            for name, share in zip(weights, shares, strict=True)
+            for query, part in self._queries(name, gate)
+        ]
+        gate.measure([query for query, _ in parts], gate.budget, shares=[share for _, share in parts])
+
+    def _queries(self, name: str, gate: Gate) -> list[tuple[Query, float]]:
+        """What is measured of an attribute, each with its part of what the attribute gets."""
+        if name not in self.trees or self.workload is None:
+            return [(Query.marginal(name), 1.0)]
+        asked, size = AskedRanges.of(self.workload, gate.domain, name), gate.domain[name].size
+        branching, shares = best_tree(asked, range(size), size, gate.budget.additive_unit)
+        levels = [(Query.of({name: Tree(branching, level)}), share) for level, share in enumerate(shares)]
+        return [(query, share) for query, share in levels if share > 0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in super().to_json().items() if key != "trees" or value}
 
     def estimator(self) -> Graphical:
         """The nearest non-negative counts of each attribute: nothing but the noise of single values is to be lost."""
@@ -69,8 +97,10 @@ class Independent(AnswersWorkload):
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """What is measured and what to expect, in sentences."""
         noise = sum(each.values.size * each.noise.variance**0.5 for each in example) / max(1, len(example))
+        trees = f", and the levels of trees over {', '.join(self.trees)}" if self.trees else ""
+        tables = sum(each.query.attributes[0] not in self.trees for each in example)
         return (
-            f"{len(example)} one-way marginals; attributes are taken to be independent of each other",
+            f"{tables} one-way marginals{trees}; attributes are taken to be independent of each other",
             f"noise of a marginal, all its values together: about {noise:,.0f} records in the mean",
         )
 

@@ -2,18 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from consilience.domain.attributes import Hierarchy
-from consilience.domain.factors import Tree
+from consilience.domain.domains import Domain
+from consilience.domain.factors import AllRanges, Identity, Prefix, Tree
 from consilience.domain.queries import Query
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.base import check_choice
+from consilience.kernels.linear_maps import SparseMap
 from consilience.plans.base import DescribedPlan
 from consilience.privacy.gate import Gate
 
@@ -30,8 +34,9 @@ from consilience.privacy.gate import Gate
 #     C = D − κ · D11ᵀD,    κ = w / (1 + w·1ᵀD1)        (Sherman, Morrison).
 #
 # What passes from a subtree to the node above it is: its number of bins m; the variance s = 1ᵀC1 of its sum; Σ rᵀCr
-# over its ranges, over its prefixes and over its suffixes; and Σ f, Σ f² for f(i) = 1ᵀC(first i bins), i = 0 … m. On a
-# level all nodes are alike but the last one, which may be cut short.
+# over its ranges, over its prefixes, over its suffixes and over its bins; Σ f, Σ f² for f(i) = 1ᵀC(first i bins),
+# i = 0 … m; and Σ c² for the covariance c = 1ᵀCe of each bin with the sum. On a level all nodes are alike but the last
+# one, which may be cut short.
 
 
 LevelBudgets = Literal["uniform", "geometric"]
@@ -51,6 +56,8 @@ class _Subtree:
     suffixes: float
     covariance: float
     covariance_squared: float
+    values: float
+    value_covariance_squared: float
 
 
 @lru_cache(maxsize=1024)
@@ -109,9 +116,14 @@ def average_range_variance(bins: int, branching: int, precisions: Sequence[float
     >>> round(average_range_variance(2, 2, [1.0, 1.0]), 12)
     0.666666666667
     """
+    return _whole_tree(bins, branching, precisions).ranges / (bins * (bins + 1) / 2)
+
+
+def _whole_tree(bins: int, branching: int, precisions: Sequence[float]) -> _Subtree:
+    """The sums over all ranges, prefixes and bins; precisions are root first."""
     levels = len(precisions)
     variance = 1.0 / precisions[-1]
-    leaf = _Subtree(1, variance, variance, variance, variance, variance, variance**2)
+    leaf = _Subtree(1, variance, variance, variance, variance, variance, variance**2, variance, variance**2)
     whole, cut = leaf, None
     width = 1
     for level in range(levels - 2, -1, -1):
@@ -121,14 +133,14 @@ def average_range_variance(bins: int, branching: int, precisions: Sequence[float
         cut = _joined(last, precisions[level]) if last else None
         if width <= bins:
             whole = _joined([whole] * branching, precisions[level])
-    top = whole if cut is None else cut
-    return top.ranges / (bins * (bins + 1) / 2)
+    return whole if cut is None else cut
 
 
 def _joined(children: Sequence[_Subtree], precision: float) -> _Subtree:
     """The subtree of a node with these children, whose own count has this precision."""
     bins, total, first, second = 0, 0.0, 0.0, 0.0
     ranges, prefixes, suffixes = 0.0, 0.0, 0.0
+    values, with_sum = 0.0, 0.0
     for child in children:
         # `suffixes` runs to the end of the children so far: a range that crosses into this one extends such a suffix.
         ranges += child.ranges + suffixes * child.bins + bins * child.prefixes
@@ -136,6 +148,8 @@ def _joined(children: Sequence[_Subtree], precision: float) -> _Subtree:
         suffixes += bins * child.total + child.suffixes
         first += child.bins * total + child.covariance
         second += child.bins * total**2 + 2 * total * child.covariance + child.covariance_squared
+        values += child.values
+        with_sum += child.value_covariance_squared
         bins, total = bins + child.bins, total + child.total
     shrink = 1.0 / (1.0 + precision * total)
     lost = precision * shrink
@@ -147,6 +161,8 @@ def _joined(children: Sequence[_Subtree], precision: float) -> _Subtree:
         suffixes=suffixes - lost * ((bins + 1) * total**2 - 2 * total * first + second),
         covariance=first * shrink,
         covariance_squared=second * shrink**2,
+        values=values - lost * with_sum,
+        value_covariance_squared=with_sum * shrink**2,
     )
 
 
@@ -162,13 +178,15 @@ class Histogram(DescribedPlan):
     the least variance on average (Qardaji, Yang, Li 2013), which `branching_for` finds from the number of values and
     the unit of the budget. A hierarchy is measured along its own nodes unless a branching is given. `level_budgets` is
     "uniform", or "geometric": each level gets 2^(1/3) times the share of the level above it (Cormode et al. 2012),
-    which favours short ranges.
+    which favours short ranges. With a `workload` branching and shares are those of the least expected error of what it
+    asks of the attribute alone (`best_tree`); levels that do not pay are left out.
     """
 
     name = "histogram"
     attribute: str
     branching: int | None = None
     level_budgets: LevelBudgets = "uniform"
+    workload: Workload | None = None
 
     def __post_init__(self) -> None:
         check_choice(self.level_budgets, "the budget of levels", get_args(LevelBudgets))
@@ -178,11 +196,27 @@ class Histogram(DescribedPlan):
     def run(self, gate: Gate) -> None:
         attribute = gate.domain[self.attribute]
         branching = self.branching
+        if self.workload is not None:
+            asked = AskedRanges.of(self.workload, gate.domain, self.attribute)
+            leaves, unit = range(attribute.size), gate.budget.additive_unit
+            branching, shares = best_tree(asked, leaves, attribute.size, unit, branching)
+            measured = [(Tree(branching, level), share) for level, share in enumerate(shares) if share > 0]
+            asking = [Query.of({self.attribute: factor}) for factor, _ in measured]
+            gate.measure(asking, gate.budget, shares=[share for _, share in measured])
+            return
         if branching is None and not isinstance(attribute, Hierarchy):
             branching = branching_for(attribute.size, level_budgets=self.level_budgets, unit=gate.budget.additive_unit)
         levels = Tree(branching).levels(attribute)
         queries = [Query.of({self.attribute: Tree(branching, level)}) for level in range(levels)]
         gate.measure(queries, gate.budget, shares=level_shares(levels, self.level_budgets))
+
+    def to_json(self) -> dict[str, Any]:
+        return without_workload(super().to_json())
+
+
+def without_workload(described: dict[str, Any]) -> dict[str, Any]:
+    """The description without a workload that is not there: plans that did not take one were described so."""
+    return {key: value for key, value in described.items() if key != "workload" or value is not None}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -210,16 +244,20 @@ GRID = np.arange(1, 101) / 100
 class WeightedRanges:
     """Ranges over leaves: all of the leaves between `first` and `last`, and of these two the given parts.
 
-    Where the two are the same leaf, `first_part` is what the range holds of it and `last_part` is 0.
+    Where the two are the same leaf, `first_part` is what the range holds of it and `last_part` is 0. The `weights` are
+    how much the squared error of each counts.
     """
 
     first: NDArray[np.intp]
     last: NDArray[np.intp]
     first_part: Array
     last_part: Array
+    weights: Array
 
     @staticmethod
-    def of_codes(ranges: Sequence[tuple[int, int]], starts: Sequence[int], size: int) -> "WeightedRanges":
+    def of_codes(
+        ranges: Sequence[tuple[int, int]], starts: Sequence[int], size: int, weights: Sequence[float] | None = None
+    ) -> "WeightedRanges":
         """Ranges of codes (first, last) over leaves that begin at these codes, spread evenly inside a leaf."""
         bounds = np.array([*starts, size])
         low = np.array([first for first, _ in ranges], dtype=np.intp)
@@ -228,7 +266,17 @@ class WeightedRanges:
         widths = np.diff(bounds)
         held = (np.minimum(high, bounds[first + 1]) - low) / widths[first]
         at_end = (high - bounds[last]) / widths[last]
-        return WeightedRanges(first, last, held, np.where(first == last, 0.0, at_end))
+        counted = np.ones(len(ranges)) if weights is None else np.array(weights, dtype=np.float64)
+        return WeightedRanges(first, last, held, np.where(first == last, 0.0, at_end), counted)
+
+    def variance(self, leaves: int, branching: int, precisions: Sequence[float]) -> float:
+        """The variances of all ranges, weighted and added up, where levels have these precisions, root first."""
+        level, scale = _leaf_level(self, leaves), precisions[-1]
+        for precision in precisions[-2::-1]:
+            joined = _joined_level(level, branching)
+            level = _measured(joined, scale, precision, _error(joined, _inside(joined), scale, precision))
+            scale = 1.0
+        return level.error / scale
 
 
 @dataclass
@@ -241,6 +289,7 @@ class _Level:
     last_covariance: Array
     totals: Array
     error: float
+    weights: Array
 
 
 def greedy_level_shares(
@@ -256,19 +305,19 @@ def greedy_level_shares(
     while level.totals.size > 1:
         joined = _joined_level(level, branching)
         inner = _inside(joined)
-        errors = [_error(joined, inner, share, power) for share in GRID.tolist()]
+        errors = [_error(joined, inner, share**power, (1.0 - share) ** power) for share in GRID.tolist()]
         kept = float(GRID[int(np.argmin(errors))])
-        level = _measured(joined, kept, power, min(errors))
+        level = _measured(joined, kept**power, (1.0 - kept) ** power, min(errors))
         shares = [1.0 - kept, *(share * kept for share in shares)]
     return shares, level.error
 
 
 def _leaf_level(ranges: WeightedRanges, leaves: int) -> _Level:
     """Every leaf measured with variance 1."""
-    level = _Level(ranges.first, ranges.last, ranges.first_part, ranges.last_part, np.ones(leaves), 0.0)
-    between = np.maximum(ranges.last - ranges.first - 1, 0).sum()
-    level.error = float((ranges.first_part**2).sum() + (ranges.last_part**2).sum() + between)
-    return level
+    between = np.maximum(ranges.last - ranges.first - 1, 0)
+    error = float(((ranges.first_part**2 + ranges.last_part**2 + between) * ranges.weights).sum())
+    ends = (ranges.first, ranges.last, ranges.first_part, ranges.last_part)
+    return _Level(*ends, np.ones(leaves), error, ranges.weights)
 
 
 def _joined_level(level: _Level, branching: int) -> _Level:
@@ -288,32 +337,31 @@ def _joined_level(level: _Level, branching: int) -> _Level:
         last_covariance=np.where(one, 0.0, level.last_covariance + to_last),
         totals=totals[:nodes],
         error=level.error,
+        weights=level.weights,
     )
 
 
 def _inside(level: _Level) -> Array:
-    """For each node, how many ranges hold it whole, strictly between their ends."""
+    """For each node, the weight of the ranges that hold it whole, strictly between their ends."""
     steps = np.zeros(level.totals.size + 1)
     begin, end = level.first + 1, np.maximum(level.last, level.first + 1)
-    np.add.at(steps, begin, 1.0)
-    np.subtract.at(steps, end, 1.0)
+    np.add.at(steps, begin, level.weights)
+    np.subtract.at(steps, end, level.weights)
     return np.cumsum(steps)[:-1]
 
 
-def _error(level: _Level, inner: Array, share: float, power: int) -> float:
-    """The ranges' total variance when the subtrees get the share and the nodes' own counts the rest."""
-    scale, precision = share**power, (1.0 - share) ** power
+def _error(level: _Level, inner: Array, scale: float, precision: float) -> float:
+    """The ranges' total variance when subtrees have their precision times `scale`, and the nodes' counts this one."""
     lost = precision / (1.0 + precision * level.totals / scale) / scale**2
     saved = (
-        (level.first_covariance**2 * lost[level.first]).sum()
-        + (level.last_covariance**2 * lost[level.last]).sum()
+        (level.weights * level.first_covariance**2 * lost[level.first]).sum()
+        + (level.weights * level.last_covariance**2 * lost[level.last]).sum()
         + (inner * level.totals**2 * lost).sum()
     )
     return float(level.error / scale - saved)
 
 
-def _measured(level: _Level, share: float, power: int, error: float) -> _Level:
-    scale, precision = share**power, (1.0 - share) ** power
+def _measured(level: _Level, scale: float, precision: float, error: float) -> _Level:
     shrink = 1.0 / scale / (1.0 + precision * level.totals / scale)
     return _Level(
         first=level.first,
@@ -322,4 +370,150 @@ def _measured(level: _Level, share: float, power: int, error: float) -> _Level:
         last_covariance=level.last_covariance * shrink[level.last],
         totals=level.totals * shrink,
         error=error,
+        weights=level.weights,
     )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The tree of counts with the least expected error under a workload: its branching, and the share of each level.
+#
+# All ranges, all prefixes and all values of n leaves have closed forms (above); ranges that are named one by one are
+# followed up the tree. Under shares t_l of the budget levels have the precisions t_l² under a pure ε and t_l under ρ.
+# The weighted sum of variances is lowered by descent in log t_l, from even shares and from even shares without a root;
+# a level that falls to next to nothing is left out, so that a tree of branching 4 may well become one of 16. Under ρ
+# the sum is convex in the shares; under ε it is not, and the better of the optima is taken.
+
+
+BRANCHINGS = (2, 4, 8, 16, 32)
+"""What is tried. Levels can be left out, so that these stand for all their powers."""
+
+LEAST_SHARE = 0.004
+"""A level with less than this share of the budget is left out, and the others get it."""
+
+MOST_STEPS = 40
+
+
+@dataclass(frozen=True)
+class AskedRanges:
+    """What is asked of the values in their order: all ranges, all prefixes, all values, and single ranges of codes.
+
+    The numbers are how much the squared error of each answer counts.
+    """
+
+    ranges: float = 0.0
+    prefixes: float = 0.0
+    values: float = 0.0
+    single: tuple[tuple[int, int, float], ...] = field(default=(), repr=False)
+    """The first and the last code, and the weight."""
+
+    @staticmethod
+    def of(workload: Workload, domain: Domain, name: str) -> "AskedRanges":
+        """What the queries about one attribute alone ask of it; rows that are no ranges count as the ranges they span.
+
+        >>> domain = Domain.from_sizes({"a": 4})
+        >>> AskedRanges.of(Workload.of(["prefix(a)", "a=2"]), domain, "a").single
+        ((2, 2, 1.0),)
+        """
+        attribute = domain[name]
+        known, single = {AllRanges: 0.0, Prefix: 0.0, Identity: 0.0}, list[tuple[int, int, float]]()
+        for query, weight in workload:
+            if query.attributes != (name,):
+                continue
+            ((_, factor),) = query.factors
+            if type(factor) in known:
+                known[type(factor)] += weight
+            else:
+                bound: Any = query.bind(domain).maps[0]
+                rows = bound.matrix if isinstance(bound, SparseMap) else bound.dense()
+                single += [(first, last, weight) for first, last in _spans(rows)]
+        found = AskedRanges(known[AllRanges], known[Prefix], known[Identity], tuple(single))
+        if found == AskedRanges():
+            raise DeclarationError(
+                f"the workload asks nothing of {attribute.name!r} alone; name its ranges, its prefixes or its values"
+            )
+        return found
+
+    def variance(self, starts: Sequence[int], size: int, branching: int, precisions: Sequence[float]) -> float:
+        """The weighted sum of variances where leaves begin at these codes, each spread evenly.
+
+        What is asked of all values is taken to be asked of all leaves.
+        """
+        found = 0.0
+        if self.ranges or self.prefixes or self.values:
+            tree = _whole_tree(len(starts), branching, precisions)
+            found = self.ranges * tree.ranges + self.prefixes * tree.prefixes + self.values * tree.values
+        if self.single:
+            found += self._over(tuple(starts), size).variance(len(starts), branching, precisions)
+        return found
+
+    def _over(self, starts: tuple[int, ...], size: int) -> WeightedRanges:
+        return _weighted_ranges(self.single, starts, size)
+
+
+@lru_cache(maxsize=4)
+def _weighted_ranges(single: tuple[tuple[int, int, float], ...], starts: tuple[int, ...], size: int) -> WeightedRanges:
+    pairs = [(first, last) for first, last, _ in single]
+    return WeightedRanges.of_codes(pairs, starts, size, [weight for _, _, weight in single])
+
+
+def _spans(rows: Any) -> list[tuple[int, int]]:
+    """The first and the last code of each row of a sparse or dense matrix; rows of nothing are left out."""
+    entries = rows.tocoo() if hasattr(rows, "tocoo") else None
+    row, column = np.nonzero(rows) if entries is None else (entries.row, entries.col)
+    number, size = rows.shape
+    first, last = np.full(number, size), np.full(number, -1)
+    np.minimum.at(first, row, column)
+    np.maximum.at(last, row, column)
+    return [(int(low), int(high)) for low, high in zip(first, last, strict=True) if high >= 0]
+
+
+@lru_cache(maxsize=64)
+def best_tree(
+    asked: AskedRanges,
+    starts: Sequence[int],
+    size: int,
+    unit: Literal["epsilon", "rho"] = "epsilon",
+    branching: int | None = None,
+) -> tuple[int, tuple[float, ...]]:
+    """The branching and the shares of the levels, root first, of the tree over these leaves with the least error.
+
+    >>> branching, shares = best_tree(AskedRanges(ranges=1.0), range(4096), 4096)
+    >>> branching, [round(share, 2) for share in shares]
+    (4, [0, 0, 0.32, 0, 0.32, 0, 0.35])
+    """
+    tried = BRANCHINGS if branching is None else (branching,)
+    found = [
+        (*_best_shares(asked, starts, size, each, unit), each) for each in tried if each <= max(2, len(starts))
+    ] or [(*_best_shares(asked, starts, size, tried[0], unit), tried[0])]
+    _, shares, chosen = min(found, key=lambda each: each[0])
+    return chosen, shares
+
+
+def _best_shares(
+    asked: AskedRanges, starts: Sequence[int], size: int, branching: int, unit: Literal["epsilon", "rho"]
+) -> tuple[float, tuple[float, ...]]:
+    """The least error of a tree of this branching, and the shares of its levels."""
+    levels, power = levels_of(len(starts), branching), 2 if unit == "epsilon" else 1
+    if levels == 1:
+        return asked.variance(starts, size, branching, [1.0]), (1.0,)
+
+    def error(shares: Array) -> float:
+        return asked.variance(starts, size, branching, (shares**power).tolist())
+
+    best = (math.inf, (1.0,))
+    for root in (0.0, -6.0):
+        start = np.array([root, *[0.0] * (levels - 1)])
+        bounds, options = [(-8.0, 4.0)] * levels, {"maxiter": MOST_STEPS}
+        found = minimize(
+            lambda z: math.log(error(_softmax(z))), start, method="L-BFGS-B", bounds=bounds, options=options
+        )
+        shares = _softmax(found.x)
+        shares[:-1][shares[:-1] < LEAST_SHARE] = 0.0
+        shares /= shares.sum()
+        best = min(best, (error(shares), tuple(shares.tolist())))
+    return best
+
+
+def _softmax(logs: Array) -> Array:
+    parts = np.exp(logs - logs.max())
+    return parts / parts.sum()

@@ -70,12 +70,14 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
         return _plan("marginals.Direct")(ways=int(ways.group(1)))
     if name == "queries" and (rest or workload is not None):
         return _plan("marginals.Queries")(_asked(rest, workload, _queries))
+    if name in FOR_RANGES and rest and workload is not None:
+        return _plan(FOR_RANGES[name])(rest, workload=workload)
     if name in FOR_WORKLOADS and (rest or workload is not None):
         return _plan(FOR_WORKLOADS[name])(workload=_asked(rest, workload))
     if workload is not None:
         raise DeclarationError(
             f"the plan {text!r} does not go by a workload; leave the workload out, or use one of "
-            f"{', '.join(['queries', *FOR_WORKLOADS])}"
+            f"{', '.join(['queries', *FOR_WORKLOADS, *(f'{each} ATTRIBUTE' for each in FOR_RANGES)])}"
         )
     if not rest and name in WITHOUT_WORDS:
         return _plan(WITHOUT_WORDS[name])()
@@ -200,6 +202,8 @@ FOR_WORKLOADS: Mapping[str, str] = {
     "privbayes": "published.privbayes.PrivBayes",
     "residual-planner": "residual_planner.ResidualPlanner",
 }
+
+FOR_RANGES: Mapping[str, str] = {"dawa": "published.histograms.Dawa", "histogram": "histogram.Histogram"}
 
 WITHOUT_WORDS: Mapping[str, str] = {
     **{name: FOR_WORKLOADS[name] for name in ("aim", "best-buy", "forest", "independent", "mst", "privbayes")},

@@ -8,9 +8,17 @@ import pytest
 
 from consilience.domain import Attribute, Domain
 from consilience.domain.factors import Intervals
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measuring import measure
-from consilience.plans.histogram import WeightedRanges, branching_for, greedy_level_shares, levels_of
+from consilience.plans.histogram import (
+    AskedRanges,
+    WeightedRanges,
+    best_tree,
+    branching_for,
+    greedy_level_shares,
+    levels_of,
+)
 from consilience.plans.published.histograms import Dawa, Php
 from consilience.source import open_table
 
@@ -175,8 +183,37 @@ def dense_error_at(ranges, starts, size, branching, shares, below, power) -> flo
     return dense_error(ranges, starts, size, branching, [share**power for share in moved])
 
 
+@pytest.mark.parametrize("intervals", ["dyadic", "nested"])
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+def test_a_workload_chooses_the_tree_over_the_buckets(unit, intervals) -> None:
+    plan = Dawa("a", intervals=intervals, workload=Workload.of(["prefix(a)"]))
+    measured = measure(source_of(STEPS), plan, **{unit: 1.0}, simulate=0)
+    levels = [starts_of(each) for each in measured]
+    branching, shares = best_tree(AskedRanges(prefixes=1.0), tuple(levels[-1]), SIZE, unit)
+    widths = [branching**power for power in range(len(shares))][::-1]
+    assert levels == [levels[-1][::width] for width, share in zip(widths, shares, strict=True) if share > 0]
+    assert "workload" not in Dawa("a").to_json()
+    assert plan.to_json()["workload"]["queries"]
+
+
+def test_told_ranges_have_less_error_than_by_the_published_shares() -> None:
+    """The expected error over all values, and over steps, of all ranges."""
+    every = [(i, j) for i in range(SIZE) for j in range(i, SIZE)]
+    for starts in (range(SIZE), (0, 16, 32, 56)):
+        greedy, _ = greedy_level_shares(WeightedRanges.of_codes(every, starts, SIZE), len(starts), 2)
+        single = AskedRanges(single=tuple((i, j, 1.0) for i, j in every))
+        branching, shares = best_tree(single, tuple(starts), SIZE)
+        errors = [
+            dense_error(every, starts, SIZE, each, [share**2 for share in found])
+            for each, found in ((2, greedy), (branching, shares))
+        ]
+        assert errors[1] <= errors[0]
+
+
 def test_arguments_that_make_no_sense_are_refused() -> None:
+    prefixes = Workload.of(["prefix(a)"])
     for make in (
+        lambda: Dawa("a", ranges=[("0", "1")], workload=prefixes),
         lambda: Php("a", partition_share=1.0),
         lambda: Php("a", levels=0),
         lambda: Dawa("a", partition_share=0.0),

@@ -20,6 +20,7 @@ from consilience.plans.best_buy import BestBuy, chosen_plan
 from consilience.plans.forest import Independent
 from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism
+from consilience.plans.published.histograms import Dawa
 from consilience.privacy.budgets import budget
 from consilience.publication import synthesize
 from consilience.source import open_table
@@ -40,6 +41,11 @@ def test_each_rule_is_taken_where_it_says() -> None:
     plan, reasons = chosen_plan(DOMAIN.project(["c"]), ranges, RHO)
     assert isinstance(plan, MatrixMechanism)
     assert "c alone" in reasons[0]
+    wide = Domain.from_sizes({"c": 2000, "d": 2})
+    plan, reasons = chosen_plan(wide.project(["c"]), ranges, RHO)
+    assert isinstance(plan, Dawa)
+    assert (plan.intervals, plan.partition_share, plan.workload) == ("nested", 0.1, ranges)
+    assert "has 2,000 values" in reasons[0]
     one_way = Workload.of([Query.marginal("a"), Query.of({"b": factors.Prefix()})])
     plan, _ = chosen_plan(DOMAIN.project(["a", "b"]), one_way, RHO)
     assert isinstance(plan, Independent)
@@ -48,6 +54,32 @@ def test_each_rule_is_taken_where_it_says() -> None:
     assert "a noisy total decides" in reasons[0]
     known = replace(DOMAIN, public=PublicFacts(total=100))
     assert "by public knowledge" in chosen_plan(known, TRIPLES, RHO)[1][0]
+
+
+def test_a_large_attribute_among_others_gets_a_tree_for_the_ranges_asked_of_it() -> None:
+    domain = Domain.from_sizes({"x": 2000, "b": 3}, name="wide")
+    asked = Workload.of([Query.of({"x": factors.Prefix()}), Query.marginal("b")])
+    plan, reasons = chosen_plan(domain, asked, budget(epsilon=1))
+    assert plan == Independent(asked, ("x",))
+    assert "of x, asked for ranges" in reasons[-1]
+    assert chosen_plan(domain, Workload.of(["x", "b"]), RHO)[0].to_json().keys() == {"plan", "workload"}
+    with pytest.raises(DeclarationError, match="need a workload"):
+        Independent(trees=["x"])
+    source = source_of(20_000, domain)
+    truth = np.cumsum(source_counts(source, "x"))
+    errors = []
+    for each in (plan, Independent(asked)):
+        measured = measure(source, each, epsilon=1.0, simulate=2)
+        fitted = estimate(measured, method=each.estimator())
+        assert fitted.marginal("b").sum() == pytest.approx(fitted.total)
+        errors.append(np.mean((np.cumsum(fitted.marginal("x")) - truth) ** 2))
+    assert errors[0] < 0.5 * errors[1]
+
+
+def source_counts(source, name: str) -> np.ndarray:
+    """Exact counts, by measuring with next to no noise."""
+    (counts,) = measure(source, Marginals([(name,)]), epsilon=1e6, simulate=0)
+    return np.round(counts.values)
 
 
 @pytest.mark.parametrize("split", ["optimal", "even"])

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain
+from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measuring import measure
 from consilience.plans.base import in_two_parts
@@ -35,6 +36,8 @@ PLANS = {
     "dawa": Dawa("a", partition_share=1 / 7),
     "dawa all": Dawa("a", intervals="all", branching=3),
     "dawa ranges": Dawa("a", ranges=[("0", "0")]),
+    "dawa nested": Dawa("a", intervals="nested", workload=Workload.of(["prefix(a)"])),
+    "histogram workload": Histogram("a", workload=Workload.of(["prefix(a)"])),
     "efpa-published": EfpaAsPublished("a", selection_share=1 / 3),
     "php-published": PhpAsPublished("a", partition_share=0.37),
     "dawa-published": DawaAsPublished("a", partition_share=1 / 7),

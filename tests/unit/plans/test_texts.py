@@ -61,6 +61,15 @@ def test_texts_name_plans(text: str, plan: Plan) -> None:
     assert plan_from_text(text).to_json() == plan.to_json()
 
 
+def test_plans_of_one_attribute_take_a_workload() -> None:
+    asked = Workload.of(["prefix(age)"])
+    for text, plan in (
+        ("dawa age", Dawa("age", workload=asked)),
+        ("histogram age", Histogram("age", workload=asked)),
+    ):
+        assert plan_from_text(text, asked).to_json() == plan.to_json()
+
+
 @pytest.mark.parametrize(
     "text",
     [

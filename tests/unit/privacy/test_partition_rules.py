@@ -13,7 +13,16 @@ from consilience.domain import Domain
 from consilience.errors import DeclarationError
 from consilience.privacy.mean_partitions import LeastMeanCostPartition
 from consilience.privacy.noise import SimulatedNoise
-from consilience.privacy.partitions import Bisection, LeastCostPartition, deviation_sensitivity, interval_family
+from consilience.privacy.partitions import (
+    Bisection,
+    LeastCostPartition,
+    NestedCostPartition,
+    deviation_sensitivity,
+    interval_family,
+    nested_deviations,
+    nested_widths,
+    window_deviations,
+)
 
 Law = dict[tuple[int, ...], float]
 
@@ -246,6 +255,115 @@ def test_rules_that_do_not_fit_are_refused() -> None:
         LeastCostPartition("a", math.nan),
         LeastCostPartition("wide", 1.0, "all"),
         LeastCostPartition("a", 1.0, "some"),  # type: ignore[arg-type]
+        NestedCostPartition("a", -1.0),
+        NestedCostPartition("b", 1.0),
     ):
         with pytest.raises(DeclarationError):
             wrong.check(domain)
+
+
+def nested_law(table: tuple[int, ...], epsilon: float) -> Law:
+    """The law over five codes with intervals of two and of four, where a cut costs one record and bits are 0.
+
+    A pair costs 0 where its noisy M is at most 0, and else 1; it is kept whole up to 1. The first four are kept whole
+    where their noisy M is at most one more than the mean of both pairs' costs, rounded down.
+    """
+    scale = 2.0 / epsilon
+    pairs = [np.cumsum(noisy(int(cost), scale)) for cost in nested_deviations(np.array(table), 2)[:2]]
+    four = np.cumsum(noisy(int(nested_deviations(np.array(table), 4)[0]), scale))
+    states = [
+        [(0, True, below[REACH]), (1, True, below[REACH + 1] - below[REACH]), (1, False, 1 - below[REACH + 1])]
+        for below in pairs
+    ]
+    law: Law = {}
+    for (cost, kept, chance), (other_cost, other_kept, other) in itertools.product(*states):
+        whole = float(four[REACH + 1 + (cost + other_cost) // 2])
+        starts = (0, *(() if kept else (1,)), 2, *(() if other_kept else (3,)), 4)
+        law[starts] = law.get(starts, 0.0) + chance * other * (1 - whole)
+        law[0, 4] = law.get((0, 4), 0.0) + chance * other * whole
+    return law
+
+
+def test_nested_widths_are_about_the_roots_of_the_size() -> None:
+    for size in range(1, 5000, 7):
+        widths = nested_widths(size)
+        assert all(1 < width < size for width in widths)
+        assert len(widths) == 2 or size <= 16
+        for inner, outer in itertools.pairwise(widths):
+            assert outer == inner * inner
+            assert size <= outer * inner <= 8 * size
+
+
+def test_nested_deviations_are_those_of_windows() -> None:
+    counts = np.random.default_rng(5).integers(0, 50, 37)
+    for width in (2, 5, 8):
+        found = nested_deviations(counts, width)
+        np.testing.assert_array_equal(found[: 37 // width], window_deviations(counts, width)[::width][: 37 // width])
+        rest = counts[37 // width * width :]
+        assert found[-1] == np.abs(rest - np.median(rest)).sum()
+
+
+@pytest.mark.parametrize(("relation", "share"), [("add-remove", 1.0), ("replace-one", 0.5)])
+def test_the_nested_partition_never_loses_more_than_epsilon(relation: str, share: float) -> None:
+    epsilon = 2.0
+    worst = largest_loss(lambda table: nested_law(table, share * epsilon), 5, 3, relation)
+    assert worst <= epsilon * (1 + 1e-9)
+    assert worst >= epsilon / 4
+
+
+def test_one_record_moves_one_deviation_of_each_width_by_at_most_one() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        table, code = rng.integers(0, 6, 23), int(rng.integers(23))
+        for width in nested_widths(23):
+            moved = nested_deviations(table + (np.arange(23) == code), width) - nested_deviations(table, width)
+            assert np.abs(moved).sum() <= 1
+            assert not np.delete(moved, code // width).any()
+
+
+@pytest.mark.parametrize(("relation", "share"), [("add-remove", 1.0), ("replace-one", 0.5)])
+def test_the_nested_partition_is_drawn_by_its_law(relation: str, share: float) -> None:
+    epsilon, draws, table = 3.0, 3000, (0, 2, 1, 1, 0)
+    rule, noise = NestedCostPartition("a", cut_price=1.0, bits=0), SimulatedNoise(4)
+    found = Counter(
+        tuple(rule.draw(np.array(table), epsilon=epsilon, neighbours=relation, noise=noise))  # type: ignore[arg-type]
+        for _ in range(draws)
+    )
+
+    def distance(scale: float) -> float:
+        law = nested_law(table, scale * share * epsilon)
+        assert sum(law.values()) == pytest.approx(1.0)
+        return 0.5 * sum(abs(found.get(key, 0) / draws - chance) for key, chance in law.items())
+
+    assert distance(1.0) < 0.035
+    assert distance(1.6) > 0.035
+    assert distance(0.5) > 0.035
+
+
+def test_the_nested_partition_has_the_least_cost_of_all() -> None:
+    """Against every partition of forty codes into nested intervals, by recursion."""
+    rng, rule, size = np.random.default_rng(2), NestedCostPartition("a", 3.0, bits=0), 40
+    assert nested_widths(size) == (4, 16)
+
+    def best(costs: dict[int, np.ndarray], first: int, width: int) -> tuple[int, list[int]]:
+        """What an interval costs, and where its buckets start."""
+        if width == 1:
+            return 0, [first]
+        inner = 1 if width == 4 else 4
+        parts = [best(costs, at, inner) for at in range(first, min(first + width, size), inner)]
+        cut = 3 + sum(cost for cost, _ in parts) // len(parts)
+        whole = max(0, int(costs[width][first // width]))
+        return (whole, [first]) if whole <= cut else (cut, [start for _, starts in parts for start in starts])
+
+    for _ in range(30):
+        costs = {width: rng.integers(-5, 5 + 2 * width // 4, -(-size // width)) for width in (4, 16)}
+        expected = [start for first in range(0, size, 16) for start in best(costs, first, 16)[1]]
+        assert rule.least_cost_starts(size, list(costs.values())) == expected
+
+
+def test_nested_partitions_find_steps_and_leave_tiny_budgets_whole() -> None:
+    counts = np.repeat([10, 500, 40, 900], [8, 16, 4, 4])
+    rule = NestedCostPartition("a", 0.01)
+    assert list(rule.draw(counts, epsilon=1e4, neighbours="add-remove", noise=SimulatedNoise(0))) == [*range(0, 32, 4)]
+    assert list(rule.draw(counts, epsilon=1e-9, neighbours="add-remove", noise=SimulatedNoise(0))) == [0, 16]
+    assert list(rule.draw(counts[:1], epsilon=1.0, neighbours="add-remove", noise=SimulatedNoise(0))) == [0]
