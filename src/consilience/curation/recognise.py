@@ -67,10 +67,6 @@ class Thresholds:
     """Words per value from which on texts that are sentences are free text."""
     exact: float = 0.98
     """The share that has to fit where a pattern is looked for; the rest may be mistyped."""
-    days: int = 1100
-    """Days, three years of them, that a hierarchy by month and year lists at most."""
-    rows_per_day: float = 5.0
-    """And not more days than leave each so many rows: fewer drown in noise, and with them the months."""
     cutting: Cutting = field(default_factory=Cutting)
 
 
@@ -267,42 +263,22 @@ def _dates(look: Look) -> Finding | None:
             "it holds times of day",
             "store the hour, or a part of the day, in a column or a query, and draft again",
         )
-    found = dates.written_as(look.texts, exact=look.thresholds.exact)
-    if found is None or (look.column.stored == "number" and not found.digits):
+    texts = sorted(look.texts)
+    own = dates.quarters(texts) if look.distinct <= look.thresholds.codes else None
+    if own:
+        return _list(look, "date", own, "quarters, in their order")
+    found = dates.written_as(texts, exact=look.thresholds.exact)
+    if found is None or (look.column.stored == "number" and found.format != "%Y%m%d"):
         return None
-    first, last = found.first, found.last
-    seen = f"dates from {first} to {last}, written {found.described}"
+    written = "as ISO 8601 has it" if found.format is None else found.format
+    seen = f"dates from {found.first} to {found.last}, written {written}"
     if found.ambiguous:
         seen += " (or with day and month the other way round: no day is above 12)"
-    if found.unit != "day":
-        values = found.periods()
-        if len(values) > look.thresholds.codes:
-            return None
-        return _list(look, "date", values, f"{found.unit}s from first to last, in order, unseen ones too: {seen}")
-    if found.digits:
-        edges, labels = found.edges()
-        attribute = Attribute.numeric(look.column.name, edges, integer=True, missing=_absent(look))
-        return Finding(
-            "date",
-            attribute.worded(labels=dict(zip(attribute.labels, labels, strict=False))),
-            f"{seen}, one number for each",
-            "the periods that people ask for; edges are the first days of periods",
-        )
-    most = min(look.thresholds.days, int(look.rows / look.thresholds.rows_per_day))
-    if found.timed or found.days > most or not found.regular:
-        days = f"{found.days:,} days in {look.rows:,} rows"
-        why = "a time of day" if found.timed else "many spellings" if not found.regular else days
-        return _left_out(
-            "date",
-            f"{seen}, with {why}, too many to list",
-            "store the month, the year or an age in a column or a query, and draft again",
-        )
-    attribute = Attribute.hierarchy(look.column.name, found.parents(), missing=_absent(look))
     return Finding(
         "date",
-        attribute,
-        f"{seen}; all days of the months from first to last, below their months and years",
-        "whether days are needed: each is a cell with its own noise; a column with the month has fewer",
+        found.attribute(look.column.name, "Unknown" if found.strays else _absent(look)),
+        f"{seen}; counted by {found.by}, in whole {'months' if found.by == 'day' else 'years'}",
+        "the unit that people ask for, and ends known without the data",
     )
 
 
