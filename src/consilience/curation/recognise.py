@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from consilience.curation import dates
+from consilience.curation.code_books import Entry, spelled
 from consilience.curation.columns import Column, Numbers, read_numbers
 from consilience.curation.edges import Cut, Cutting, age_bands, cut
 from consilience.curation.vocabulary import (
@@ -89,10 +90,18 @@ class Look:
     """A column without its texts for missing values, and what is said of it."""
 
     def __init__(
-        self, column: Column, notation: Notation, thresholds: Thresholds, given: Notation | None = None
+        self,
+        column: Column,
+        notation: Notation,
+        thresholds: Thresholds,
+        *,
+        tokens: Sequence[str] = (),
+        entry: Entry | None = None,
     ) -> None:
         self.column, self.thresholds = column, thresholds
-        self._given = () if given is None else given.missing_tokens
+        self.entry = None if entry is None else spelled(entry, column.texts)
+        """What the code book says of it."""
+        self._given = [*tokens, *(self.entry.missing if self.entry else ())]
         self.name = words_of(column.name)
         self._marks = notation
         self.tokens = self._missing_tokens()
@@ -162,6 +171,11 @@ class Look:
         digits = [text for text in listed if any(map(str.isdigit, text))]
         if len(digits) == len(listed) > 0 and self.column.stored in ("text", "number"):
             found += [text for text in seen if text.casefold() in NUMBER_TOKENS and text]
+        if self.entry is not None:  # what the book labels is a value, if it is no missing one
+            coded = {code for code, label in self.entry.labels if folded(label) not in ASIDE}
+            found = [text for text in found if text not in coded]
+            aside = [code for code, label in self.entry.labels if folded(label) in ASIDE]
+            found += [code for code in aside if len(listed) > self.thresholds.categories and code in texts]
         found += [text for text in self._given if text in texts]
         return tuple(sorted({*found, *self._sentinels(found)}))
 
@@ -194,12 +208,31 @@ class Look:
 
 
 def recognise(look: Look) -> Finding:
-    """What the column is."""
-    for rule in RULES:
-        found = rule(look)
-        if found is not None:
-            return found
-    return _text(look)
+    """What the column is, with the title that its code book has for it."""
+    found = next((found for rule in RULES if (found := rule(look)) is not None), None) or _text(look)
+    if look.entry is None or found.attribute is None or not look.entry.title:
+        return found
+    return found._replace(attribute=found.attribute.worded(title=look.entry.title))
+
+
+def _by_the_book(look: Look) -> Finding | None:
+    """What the code book lists: its codes in its order, those that nobody has too, with their labels."""
+    entry = look.entry
+    if entry is None or not look.rows:
+        return None
+    if entry.weight:
+        return _left_out("weight", "the code book says that it is a survey weight")
+    labels = {code: label for code, label in entry.labels if code not in look.tokens and code not in entry.missing}
+    strange = [text for text in look.texts if text not in labels]
+    rows = sum(look.texts[text] for text in strange)
+    if not labels or rows > 0.5 * sum(look.texts.values()):
+        return None
+    told = f"{len(labels):,} codes of the code book"
+    told += f"; {len(strange):,} others in {rows:,} rows become Other" if strange else ""
+    attribute = Attribute.categorical(
+        look.column.name, list(labels), missing=_absent(look), unlisted="Other" if strange else "drop"
+    ).worded(labels={code: label for code, label in labels.items() if label != code})
+    return Finding("code" if len(labels) > look.thresholds.categories else "category", attribute, told, "")
 
 
 def _left_out(kind: str, seen: str, decide: str = "") -> Finding:
@@ -464,6 +497,8 @@ def _number(look: Look) -> Finding | None:
     seen = f"{look.distinct:,} different {'whole ' if numbers.whole else ''}numbers from {low} to {high}"
     bands = age_bands(numbers) if look.named("age") else None
     found = bands or (_years(numbers) if look.named("year") else None) or cut(numbers, t.cutting)
+    if look.entry is not None and look.entry.bounds is not None:
+        found = _within_bounds(found, look.entry.bounds, whole=numbers.whole)
     attribute = Attribute.numeric(look.column.name, found.edges, integer=numbers.whole, missing=_absent(look))
     labels = _open_labels(attribute, found)
     unit = UNITS.match(look.column.name)
@@ -477,6 +512,13 @@ def _number(look: Look) -> Finding | None:
     if ends:
         how += f"; open {ends}, for the tail is long" if bands is None else f"; open {ends}"
     return Finding("number", worded, f"{seen}; {how}", "the bins that people ask for, and ends known without the data")
+
+
+def _within_bounds(found: Cut, bounds: tuple[float, float], *, whole: bool) -> Cut:
+    """The bins with the public ends that the code book gives; whole numbers up to and with the last."""
+    low, high = bounds[0], bounds[1] + 1 if whole else bounds[1]
+    edges = [low, *(edge for edge in found.edges if low < edge < high), high]
+    return Cut([int(edge) if whole else edge for edge in edges], False, False)
 
 
 def _counts(look: Look) -> bool:
@@ -579,6 +621,7 @@ def _absent(look: Look) -> str | None:
 
 
 RULES: tuple[Callable[[Look], Finding | None], ...] = (
+    _by_the_book,
     _nothing,
     _identifying,
     _yes_no,
