@@ -341,7 +341,7 @@ def _weights(look: Look) -> Finding | None:
     plain = re.fullmatch(r"weights?|peso|poids|gewicht|wt|factor", look.name) is not None
     design = look.named("sampling") or not plain
     normalised = 0.3 <= middle <= 3 and not numbers.whole
-    if not (design or normalised or middle > 1000):
+    if not (design or normalised or (middle > 1000 and not numbers.whole)):
         return None
     return _left_out(
         "weight",
@@ -366,7 +366,8 @@ def _long_numbers(look: Look) -> Finding | None:
     strictly = look.named("identifier")
     if strictly and look.distinct >= 50 and look.repeats <= 20 and not look.named("code"):
         return _left_out("identifier", f"it holds numbers that tell units apart: {counts}")
-    if dense and spread >= 50 and look.named("counter") and numbers.low <= 1 and _even(look):
+    counter = spread >= 50 and look.named("counter")
+    if dense and (counter or strictly) and numbers.low <= 1 and _even(look):
         return _left_out("identifier", f"it counts rows within groups: {counts}")
     if same_length and len(next(iter(look.texts))) >= 8 and look.distinct > look.thresholds.codes:
         return _left_out("identifier", f"it holds long numbers that tell units apart: {counts}")
@@ -418,7 +419,7 @@ def _digit_codes(look: Look, *, zeros: bool) -> Finding | None:
         return None
     if look.distinct > t.codes or look.repeats < t.repeats or look.named("age") or look.named("year"):
         return None
-    if not (look.named("code") or _looks_coded(look, lengths)):
+    if not (look.named("code") or look.named("identifier") or _looks_coded(look, lengths)):
         return None
     order = sorted((text for text in look.texts if text.isdigit()), key=int)
     order += sorted(text for text in _codes_alone(look, re.compile(r"\d+")) if not text.isdigit())
