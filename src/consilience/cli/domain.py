@@ -29,6 +29,10 @@ def draft(
     decimal: options.Decimal = None,
     thousands: options.Thousands = None,
     missing_tokens: options.MissingTokens = None,
+    codebook: Annotated[
+        Path | None,
+        typer.Option("--codebook", help="Titles and labels: DDI (.xml), CSVW (.json), .csv, .sav, .dta, .sas7bdat."),
+    ] = None,
 ) -> None:
     """Draft a domain from the data. Reading values off confidential data is NOT private: review and edit the draft."""
     from consilience.curation.draft import draft_domain
@@ -36,7 +40,7 @@ def draft(
 
     notation = Notation(decimal or ".", thousands, tuple(missing_tokens or ()))
     how = SourceFormat(encoding or "utf-8", options.as_delimiter(delimiter), notation)
-    drafted = draft_domain(data, name=name or None, how=how, table=table, query=sql)
+    drafted = draft_domain(data, name=name or None, how=how, table=table, query=sql, code_book=codebook)
     if out is None:
         typer.echo(drafted.to_toml(), nl=False)
     else:

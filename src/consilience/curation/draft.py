@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from consilience.curation.code_books import entry_of, read_code_book, refuse_strange
 from consilience.curation.columns import Column, Numbers, notations, read_numbers
 from consilience.curation.fit_lines import signs_in, toml_key, toml_value, wide_encoding
 from consilience.curation.recognise import Finding, Look, Thresholds, recognise
@@ -121,11 +122,13 @@ def draft_domain(
     how: SourceFormat = SourceFormat(),  # noqa: B008 (frozen)
     table: str | None = None,
     query: str | None = None,
+    code_book: str | os.PathLike[str] | None = None,
     thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
 ) -> Draft:
     """A domain with an attribute for each column that looks like one. Reads the data, and is not private.
 
-    Takes whatever `open_table` takes. Without a `name` the dataset is called as the file is, up to its first dot.
+    Takes whatever `open_table` takes. Without a `name` the dataset is called as the file is, up to its first dot. A
+    `code_book`, which is public, gives titles, labels and values (see `read_code_book`).
 
     >>> import pyarrow as pa
     >>> people = pa.table({"id": range(60), "sex": ["F", "M"] * 30})
@@ -143,7 +146,10 @@ def draft_domain(
     def read(columns: Sequence[str]) -> Any:
         return reader_of(data, dict.fromkeys(columns), plainly, table=table, query=query)
 
+    book = {} if code_book is None else read_code_book(code_book)
     there = read(()).columns
+    if book:
+        refuse_strange(book, there)
     findings, usable = _usable(there, read)
     columns = [Column(each, thresholds.texts, WATCHED) for each in usable]
     for batch in read(usable).batches(usable):
@@ -155,7 +161,11 @@ def draft_domain(
                 f"the column {column.name!r} is no text in UTF-8; say in which encoding it is, such as encoding=latin-1"
             )
     marks = notations(columns) if how.notation.to_declaration() == {} else {}
-    looks = [Look(column, marks.get(column.name, how.notation), thresholds, how.notation) for column in columns]
+    tokens = how.notation.missing_tokens
+    looks = [
+        Look(column, marks.get(column.name, how.notation), thresholds, tokens=tokens, entry=entry_of(book, column.name))
+        for column in columns
+    ]
     numeric = {look.column.name: (look, Writing(look.notation, numeric=True)) for look in looks if look.is_numeric}
     for look, _ in numeric.values():
         look.numbers = Numbers()

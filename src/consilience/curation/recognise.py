@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from consilience.curation import dates
+from consilience.curation.code_books import Entry, spelled
 from consilience.curation.columns import Column, Numbers, read_numbers
 from consilience.curation.edges import Cut, Cutting, age_bands, cut
 from consilience.curation.vocabulary import (
@@ -67,10 +68,6 @@ class Thresholds:
     """Words per value from which on texts that are sentences are free text."""
     exact: float = 0.98
     """The share that has to fit where a pattern is looked for; the rest may be mistyped."""
-    days: int = 1100
-    """Days, three years of them, that a hierarchy by month and year lists at most."""
-    rows_per_day: float = 5.0
-    """And not more days than leave each so many rows: fewer drown in noise, and with them the months."""
     cutting: Cutting = field(default_factory=Cutting)
 
 
@@ -93,10 +90,18 @@ class Look:
     """A column without its texts for missing values, and what is said of it."""
 
     def __init__(
-        self, column: Column, notation: Notation, thresholds: Thresholds, given: Notation | None = None
+        self,
+        column: Column,
+        notation: Notation,
+        thresholds: Thresholds,
+        *,
+        tokens: Sequence[str] = (),
+        entry: Entry | None = None,
     ) -> None:
         self.column, self.thresholds = column, thresholds
-        self._given = () if given is None else given.missing_tokens
+        self.entry = None if entry is None else spelled(entry, column.texts)
+        """What the code book says of it."""
+        self._given = [*tokens, *(self.entry.missing if self.entry else ())]
         self.name = words_of(column.name)
         self._marks = notation
         self.tokens = self._missing_tokens()
@@ -166,6 +171,11 @@ class Look:
         digits = [text for text in listed if any(map(str.isdigit, text))]
         if len(digits) == len(listed) > 0 and self.column.stored in ("text", "number"):
             found += [text for text in seen if text.casefold() in NUMBER_TOKENS and text]
+        if self.entry is not None:  # what the book labels is a value, if it is no missing one
+            coded = {code for code, label in self.entry.labels if folded(label) not in ASIDE}
+            found = [text for text in found if text not in coded]
+            aside = [code for code, label in self.entry.labels if folded(label) in ASIDE]
+            found += [code for code in aside if len(listed) > self.thresholds.categories and code in texts]
         found += [text for text in self._given if text in texts]
         return tuple(sorted({*found, *self._sentinels(found)}))
 
@@ -198,12 +208,31 @@ class Look:
 
 
 def recognise(look: Look) -> Finding:
-    """What the column is."""
-    for rule in RULES:
-        found = rule(look)
-        if found is not None:
-            return found
-    return _text(look)
+    """What the column is, with the title that its code book has for it."""
+    found = next((found for rule in RULES if (found := rule(look)) is not None), None) or _text(look)
+    if look.entry is None or found.attribute is None or not look.entry.title:
+        return found
+    return found._replace(attribute=found.attribute.worded(title=look.entry.title))
+
+
+def _by_the_book(look: Look) -> Finding | None:
+    """What the code book lists: its codes in its order, those that nobody has too, with their labels."""
+    entry = look.entry
+    if entry is None or not look.rows:
+        return None
+    if entry.weight:
+        return _left_out("weight", "the code book says that it is a survey weight")
+    labels = {code: label for code, label in entry.labels if code not in look.tokens and code not in entry.missing}
+    strange = [text for text in look.texts if text not in labels]
+    rows = sum(look.texts[text] for text in strange)
+    if not labels or rows > 0.5 * sum(look.texts.values()):
+        return None
+    told = f"{len(labels):,} codes of the code book"
+    told += f"; {len(strange):,} others in {rows:,} rows become Other" if strange else ""
+    attribute = Attribute.categorical(
+        look.column.name, list(labels), missing=_absent(look), unlisted="Other" if strange else "drop"
+    ).worded(labels={code: label for code, label in labels.items() if label != code})
+    return Finding("code" if len(labels) > look.thresholds.categories else "category", attribute, told, "")
 
 
 def _left_out(kind: str, seen: str, decide: str = "") -> Finding:
@@ -267,42 +296,22 @@ def _dates(look: Look) -> Finding | None:
             "it holds times of day",
             "store the hour, or a part of the day, in a column or a query, and draft again",
         )
-    found = dates.written_as(look.texts, exact=look.thresholds.exact)
-    if found is None or (look.column.stored == "number" and not found.digits):
+    texts = sorted(look.texts)
+    own = dates.quarters(texts) if look.distinct <= look.thresholds.codes else None
+    if own:
+        return _list(look, "date", own, "quarters, in their order")
+    found = dates.written_as(texts, exact=look.thresholds.exact)
+    if found is None or (look.column.stored == "number" and found.format != "%Y%m%d"):
         return None
-    first, last = found.first, found.last
-    seen = f"dates from {first} to {last}, written {found.described}"
+    written = "as ISO 8601 has it" if found.format is None else found.format
+    seen = f"dates from {found.first} to {found.last}, written {written}"
     if found.ambiguous:
         seen += " (or with day and month the other way round: no day is above 12)"
-    if found.unit != "day":
-        values = found.periods()
-        if len(values) > look.thresholds.codes:
-            return None
-        return _list(look, "date", values, f"{found.unit}s from first to last, in order, unseen ones too: {seen}")
-    if found.digits:
-        edges, labels = found.edges()
-        attribute = Attribute.numeric(look.column.name, edges, integer=True, missing=_absent(look))
-        return Finding(
-            "date",
-            attribute.worded(labels=dict(zip(attribute.labels, labels, strict=False))),
-            f"{seen}, one number for each",
-            "the periods that people ask for; edges are the first days of periods",
-        )
-    most = min(look.thresholds.days, int(look.rows / look.thresholds.rows_per_day))
-    if found.timed or found.days > most or not found.regular:
-        days = f"{found.days:,} days in {look.rows:,} rows"
-        why = "a time of day" if found.timed else "many spellings" if not found.regular else days
-        return _left_out(
-            "date",
-            f"{seen}, with {why}, too many to list",
-            "store the month, the year or an age in a column or a query, and draft again",
-        )
-    attribute = Attribute.hierarchy(look.column.name, found.parents(), missing=_absent(look))
     return Finding(
         "date",
-        attribute,
-        f"{seen}; all days of the months from first to last, below their months and years",
-        "whether days are needed: each is a cell with its own noise; a column with the month has fewer",
+        found.attribute(look.column.name, "Unknown" if found.strays else _absent(look)),
+        f"{seen}; counted by {found.by}, in whole {'months' if found.by == 'day' else 'years'}",
+        "the unit that people ask for, and ends known without the data",
     )
 
 
@@ -332,7 +341,7 @@ def _weights(look: Look) -> Finding | None:
     plain = re.fullmatch(r"weights?|peso|poids|gewicht|wt|factor", look.name) is not None
     design = look.named("sampling") or not plain
     normalised = 0.3 <= middle <= 3 and not numbers.whole
-    if not (design or normalised or middle > 1000):
+    if not (design or normalised or (middle > 1000 and not numbers.whole)):
         return None
     return _left_out(
         "weight",
@@ -357,7 +366,8 @@ def _long_numbers(look: Look) -> Finding | None:
     strictly = look.named("identifier")
     if strictly and look.distinct >= 50 and look.repeats <= 20 and not look.named("code"):
         return _left_out("identifier", f"it holds numbers that tell units apart: {counts}")
-    if dense and spread >= 50 and look.named("counter") and numbers.low <= 1 and _even(look):
+    counter = spread >= 50 and look.named("counter")
+    if dense and (counter or strictly) and numbers.low <= 1 and _even(look):
         return _left_out("identifier", f"it counts rows within groups: {counts}")
     if same_length and len(next(iter(look.texts))) >= 8 and look.distinct > look.thresholds.codes:
         return _left_out("identifier", f"it holds long numbers that tell units apart: {counts}")
@@ -409,7 +419,7 @@ def _digit_codes(look: Look, *, zeros: bool) -> Finding | None:
         return None
     if look.distinct > t.codes or look.repeats < t.repeats or look.named("age") or look.named("year"):
         return None
-    if not (look.named("code") or _looks_coded(look, lengths)):
+    if not (look.named("code") or look.named("identifier") or _looks_coded(look, lengths)):
         return None
     order = sorted((text for text in look.texts if text.isdigit()), key=int)
     order += sorted(text for text in _codes_alone(look, re.compile(r"\d+")) if not text.isdigit())
@@ -488,6 +498,8 @@ def _number(look: Look) -> Finding | None:
     seen = f"{look.distinct:,} different {'whole ' if numbers.whole else ''}numbers from {low} to {high}"
     bands = age_bands(numbers) if look.named("age") else None
     found = bands or (_years(numbers) if look.named("year") else None) or cut(numbers, t.cutting)
+    if look.entry is not None and look.entry.bounds is not None:
+        found = _within_bounds(found, look.entry.bounds, whole=numbers.whole)
     attribute = Attribute.numeric(look.column.name, found.edges, integer=numbers.whole, missing=_absent(look))
     labels = _open_labels(attribute, found)
     unit = UNITS.match(look.column.name)
@@ -501,6 +513,13 @@ def _number(look: Look) -> Finding | None:
     if ends:
         how += f"; open {ends}, for the tail is long" if bands is None else f"; open {ends}"
     return Finding("number", worded, f"{seen}; {how}", "the bins that people ask for, and ends known without the data")
+
+
+def _within_bounds(found: Cut, bounds: tuple[float, float], *, whole: bool) -> Cut:
+    """The bins with the public ends that the code book gives; whole numbers up to and with the last."""
+    low, high = bounds[0], bounds[1] + 1 if whole else bounds[1]
+    edges = [low, *(edge for edge in found.edges if low < edge < high), high]
+    return Cut([int(edge) if whole else edge for edge in edges], False, False)
 
 
 def _counts(look: Look) -> bool:
@@ -603,6 +622,7 @@ def _absent(look: Look) -> str | None:
 
 
 RULES: tuple[Callable[[Look], Finding | None], ...] = (
+    _by_the_book,
     _nothing,
     _identifying,
     _yes_no,

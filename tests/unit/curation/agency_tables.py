@@ -188,7 +188,7 @@ def encuesta(folder: Path) -> Case:
 
 def persons(folder: Path) -> Case:
     """A file of persons of a census: 264 industries, serial numbers, a weight with 80 replicates, N for not asked."""
-    rng, rows = np.random.default_rng(2), 4000
+    rng, rows = np.random.default_rng(2), 2500
     industries = [f"{code:04d}" for code in sorted(rng.choice(np.arange(17, 993) * 10 // 1, 264, replace=False))]
     occupations = [f"{code}" for code in sorted(rng.choice(np.arange(1005, 9830, 5), 300, replace=False))]
     weight = rng.gamma(3, 33, rows).astype(int) + 1
@@ -239,7 +239,7 @@ def stored(folder: Path) -> Case:
             ['north', 'south', 'east', 'west'][1 + i % 4] AS wing,
             ['mild', 'moderate', 'severe'][1 + (i * i) % 3] AS pain,
             [1, 2] AS readings, 'patient ' || i || ' said that it hurts' AS note
-            FROM range(3000) AS r(i)"""
+            FROM range(2000) AS r(i)"""
         )
     return Case(
         path,
@@ -357,7 +357,7 @@ def questionnaire(folder: Path) -> Case:
 
 def businesses(folder: Path) -> Case:
     """A register of businesses: branches, turnover with a long tail, telephone numbers, places on the map, quarters."""
-    rng, rows = np.random.default_rng(5), 3000
+    rng, rows = np.random.default_rng(5), 2000
     branches = [f"{a:02d}.{b}{c}" for a in range(10, 33) for b in range(1, 4) for c in range(3)]
     people = rng.zipf(1.7, rows).clip(1, 60000)
     founded = [f"{y}{rng.integers(1, 13):02d}{rng.integers(1, 29):02d}" for y in rng.integers(1950, 2024, rows)]

@@ -292,6 +292,26 @@ def test_columns_that_cannot_be_attributes_are_named(tmp_path: Path) -> None:
     }
 
 
+def test_names_that_mean_several_things_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
+    columns = {
+        "id": [str(i // 10 + 1) for i in range(600)],
+        "locationID": [str(i * i % 211 + 1) for i in range(600)],
+        "weight": [str(x) for x in RNG.normal(2900, 600, 600).astype(int)],
+        "survey_weight": [str(x) for x in RNG.normal(2900, 600, 600).astype(int)],
+        "wt": [str(x) for x in RNG.lognormal(0, 0.2, 600).round(4)],
+    }
+    columns = {name: texts * 8 for name, texts in columns.items()}
+    found = drafted(columns, tmp_path).findings
+    kinds = {name: found[name].kind for name in columns}
+    assert kinds == {
+        "id": "identifier",
+        "locationID": "code",
+        "weight": "number",
+        "survey_weight": "weight",
+        "wt": "weight",
+    }
+
+
 def test_names_are_read_however_they_are_joined() -> None:
     assert words_of("fecha_nacimientoPaciente") == "fecha nacimiento paciente"
 
