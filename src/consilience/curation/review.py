@@ -101,7 +101,7 @@ class Review:
         """Write what was decided, if the text says just that."""
         text = re.sub(r"\n{3,}", "\n\n", "\n".join(line for part in parts for line in part.lines)).strip() + "\n"
         try:
-            said = Domain.from_declaration(tomllib.loads(text), where=self._path.name)
+            said = Domain.from_declaration(tomllib.loads(text), where=self._path.name, folder=self._path.parent)
         except ValueError:
             said = None
         if said is None or said.to_declaration() != domain.to_declaration():

@@ -19,6 +19,7 @@ from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Nume
 from consilience.domain.constraints import impossible_products, refuse_contradiction
 from consilience.domain.declarations import WORDS, Declaration, is_number, quoted, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
+from consilience.domain.language import FUNCTIONS
 from consilience.domain.source_format import Notation, SourceFormat
 from consilience.errors import DeclarationError
 
@@ -110,6 +111,11 @@ class Domain:
     def _check_levels(self, attribute: Hierarchy) -> None:
         """Refuse a level that is called as an attribute is; the values themselves may be called as their own is."""
         for level in attribute.level_names:
+            if level.lower() in FUNCTIONS:
+                raise DeclarationError(
+                    f"domain {self.name!r}: the level {level!r} of {attribute.name!r} is a function of the query "
+                    "language; call it by another name"
+                )
             if level in self and (level, level) != (attribute.name, attribute.level_names[-1]):
                 raise DeclarationError(
                     f"domain {self.name!r}: {level!r} is an attribute, and a level of {attribute.name!r}; call one of "
@@ -339,8 +345,8 @@ class Domain:
         return {name: [self[name].labels[code] for code in codes] for name, codes in rule.codes}
 
     @staticmethod
-    def from_declaration(mapping: object, *, where: str = "domain") -> "Domain":
-        """The domain that plain data declares; the inverse of `to_declaration`."""
+    def from_declaration(mapping: object, *, where: str = "domain", folder: Path | None = None) -> "Domain":
+        """The domain that plain data declares; the inverse of `to_declaration`. Files named there lie in `folder`."""
         declared = Declaration(mapping, where)
         name = declared.text("name")
         draft = "draft" in declared and declared.flag("draft")
@@ -348,7 +354,7 @@ class Domain:
         tables = {key: named.table(key) for key in named.keys()}
         unreviewed = tuple(key for key, table in tables.items() if "reviewed" in table and not table.flag("reviewed"))
         how = SourceFormat.from_declarations(declared.table("source") if "source" in declared else None, tables)
-        attributes = attributes_from_declarations(tables)
+        attributes = attributes_from_declarations(tables, folder)
         bare = Domain(name, attributes)
         rules = declared.tables("impossible") if "impossible" in declared else ()
         impossible = tuple(_read_rule(bare, rule) for rule in rules)
@@ -363,7 +369,7 @@ class Domain:
     def load(path: str | os.PathLike[str]) -> "Domain":
         """The domain that a TOML file declares; a draft is read, and stays one until its file was reviewed."""
         mapping = read_toml(path, what="domain file", hint="draft one with `consilience domain draft`")
-        domain = Domain.from_declaration(mapping, where=Path(path).name)
+        domain = Domain.from_declaration(mapping, where=Path(path).name, folder=Path(path).parent)
         _refuse_invisible(domain, Path(path).name)
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
         return replace(domain, quotes_data=any(line.lstrip().startswith(QUOTES_DATA) for line in lines))

@@ -200,6 +200,9 @@ def test_level_names_must_fit_the_tree_and_the_domain() -> None:
         Attribute.hierarchy("place", {"Bern": "CH"}, levels=["state"])
     with pytest.raises(DeclarationError, match="level 'state' twice"):
         Attribute.hierarchy("place", {"Bern": "CH"}, levels=["state", "state"])
+    odd = Attribute.hierarchy("town", {"Bern": "CH"}, levels=["mean", "town"])
+    with pytest.raises(DeclarationError, match="the level 'mean' of 'town' is a function"):
+        Domain("people", (odd,))
     town = Attribute.hierarchy("town", {"Bern": "CH"}, levels=["sex", "town"])
     with pytest.raises(DeclarationError, match="'sex' is an attribute, and a level of 'town'"):
         Domain("people", (town, Attribute.categorical("sex", ["F", "M"])))
@@ -217,3 +220,56 @@ def test_domain_files_hold_dates_and_levels() -> None:
 
 def test_a_level_is_measured_as_what_it_is() -> None:
     assert factors.Level("canton").bind(PLACE).dense().sum(axis=0).tolist() == [1.0] * 5
+
+
+DOMAIN_WITH_FILE = """
+name = "people"
+
+[attributes.place]
+kind = "hierarchy"
+parents = "places.csv"
+"""
+
+
+def of_file(tmp_path, text: str) -> Domain:
+    (tmp_path / "people.domain.toml").write_text(DOMAIN_WITH_FILE, encoding="utf-8")
+    (tmp_path / "places.csv").write_text(text, encoding="utf-8-sig")
+    return Domain.load(tmp_path / "people.domain.toml")
+
+
+def test_parents_may_stand_in_a_file_by_levels_or_by_pairs(tmp_path) -> None:
+    by_levels = of_file(
+        tmp_path, "country,canton,town\nCH,BE,Bern\nCH,BE,Thun\nCH,GR,Chur\nFR,Rhone,Lyon\nMC,Monaco,\n"
+    )
+    expected = Attribute.hierarchy(
+        "place", dict(PLACE.to_declaration()["parents"]), levels=["country", "canton", "town"]
+    )
+    assert set(by_levels["place"].labels) == set(expected.labels)
+    assert Query.parse("country=CH by canton").bind(by_levels).row_labels[0] == ("BE", "GR")
+    pairs = of_file(tmp_path, "value,parent\nBern,BE\nThun,BE\nBE,CH\nLyon,Rhone\nRhone,FR\n")
+    assert pairs["place"].labels == ("Bern", "Thun", "Lyon")
+    assert Domain.from_declaration(pairs.to_declaration()) == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "fragments"),
+    [
+        ("country,town\nCH,Bern\nFR,Bern\n", ["line 3", "'Bern' has the parent 'FR' there and 'CH' before"]),
+        ("country,town\nCH,Bern,x\n", ["line 2", "3 fields, and its header 2"]),
+        ("country,town\nCH,\n", ["'CH' alone"]),
+        ("country\nCH\n", ["two columns or more"]),
+    ],
+)
+def test_files_of_parents_that_are_no_trees_are_refused(tmp_path, text: str, fragments: list[str]) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        of_file(tmp_path, text)
+    for fragment in ["people.domain.toml.attributes.place", *fragments]:
+        assert fragment in str(caught.value)
+
+
+def test_a_file_of_parents_that_is_not_there_is_named(tmp_path) -> None:
+    (tmp_path / "people.domain.toml").write_text(DOMAIN_WITH_FILE, encoding="utf-8")
+    with pytest.raises(DeclarationError, match=r"'places\.csv' cannot be read"):
+        Domain.load(tmp_path / "people.domain.toml")
+    with pytest.raises(DeclarationError, match="which only a domain file can"):
+        Domain.from_declaration({"name": "x", "attributes": {"place": {"kind": "hierarchy", "parents": "places.csv"}}})

@@ -20,7 +20,7 @@ from consilience.kernels.regions import Region, in_original_units, normalised
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
+from consilience.plans.rounds import KMeans
 from consilience.publication.iterate_folders import centroid_table
 from consilience.source import open_table
 

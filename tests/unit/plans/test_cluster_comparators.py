@@ -13,8 +13,8 @@ from consilience.errors import ConsilienceError, DeclarationError, MeasurementEr
 from consilience.estimators.cell_clusters import measured_total
 from consilience.measurements import MeasurementSet
 from consilience.measuring import PricingGate, measure
-from consilience.plans.kmeans import KMeans
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
+from consilience.plans.rounds import KMeans
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table

@@ -23,7 +23,7 @@ from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate
 from consilience.privacy.noise import SimulatedNoise
 from consilience.source import open_table
-from consilience.strategies.workload_grams import gram_matrix
+from consilience.strategies.attribute_strategies import gram_matrix
 
 SIZE = 16
 DOMAIN = Domain.from_sizes({"a": SIZE, "b": 2}, name="pair")

@@ -40,9 +40,8 @@ from consilience.kernels.regions import LATTICE_BITS, REGION_KINDS, Region, Regi
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.base import PUBLISHED_TOTAL_SHARE, DescribedPlan, check_share
-from consilience.plans.kmeans import KMeans, asked_names
-from consilience.plans.logistic import LOGISTIC_ROUNDS, LOGISTIC_STEP, Logistic
 from consilience.plans.published.clusters import count_records, equivalent_epsilon
+from consilience.plans.rounds import LOGISTIC_ROUNDS, LOGISTIC_STEP, KMeans, Logistic, asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import declared_bounds
 from consilience.privacy.gate import Gate
