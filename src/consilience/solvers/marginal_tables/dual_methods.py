@@ -75,7 +75,7 @@ class NormalEquations:
             factor = matrix.copy()
             factor.reshape(-1)[::step] += damping
             if _factorise(factor):
-                self._factor = factor
+                self.factor = factor
                 return
             damping *= 10.0
 
@@ -88,7 +88,7 @@ class NormalEquations:
 
     def _substitute(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         solution = right.copy()
-        _substitute(self._factor, solution)
+        _substitute(self.factor, solution)
         return solution
 
 
@@ -97,27 +97,16 @@ class EliminatedEquations:
 
     def __init__(self, basis: IndicatorBasis, diagonal: Vector) -> None:
         self._basis, self._diagonal = basis, diagonal.copy()
-        self._starts, self._rows, _ = basis.border
-        self._block, self._border, rest = basis.reduced(diagonal)
+        starts, rows, _ = basis.border
+        block, border, rest = basis.reduced(diagonal)
         largest = float(diagonal.max())
-        self._block[self._block <= SETTINGS.least_ridge * largest] = np.inf  # duals that no cell feels stay as they are
-        self._rest = NormalEquations(rest, least=largest) if len(rest) else None
+        block[block <= SETTINGS.least_ridge * largest] = np.inf  # duals that no cell feels stay as they are
+        self._parts = starts, rows, border, block, NormalEquations(rest, least=largest).factor
 
     def solve(self, right: Vector, *, refinements: int = SETTINGS.refinements) -> Vector:
-        solution = self._substitute(right)
+        solution = _eliminated_solution(*self._parts, right)
         for _ in range(refinements):
-            reached = self._basis.apply(self._diagonal * self._basis.adjoint(solution))
-            solution += self._substitute(right - reached)
-        return solution
-
-    def _substitute(self, right: Vector) -> Vector:
-        solution, first = right.copy(), self._block.size
-        solution[:first] /= self._block
-        if self._rest is not None:
-            border = (self._starts, self._rows, self._border, self._block)
-            _subtract_border(*border, solution[:first], solution[first:])
-            solution[first:] = self._rest.solve(solution[first:], refinements=0)
-            _subtract_from_block(*border, solution[first:], solution[:first])
+            solution += _eliminated_solution(*self._parts, self._basis.remainder(self._diagonal, solution, right))
         return solution
 
 
@@ -129,22 +118,6 @@ def normal_equations(basis: Basis, diagonal: Vector, slack: Vector | float = 0.0
     if isinstance(basis, IndicatorBasis):
         return EliminatedEquations(basis, diagonal)
     return NormalEquations(basis.gram(diagonal), slack)
-
-
-@numba.njit(nogil=True, cache=True)
-def _subtract_border(starts, rows, border, block, found, right):  # pragma: no cover - compiled
-    for b in range(block.shape[0]):
-        for x in range(starts[b], starts[b + 1]):
-            right[rows[x]] -= border[x] * found[b]
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _subtract_from_block(starts, rows, border, block, found, left):  # pragma: no cover - compiled
-    for b in range(block.shape[0]):
-        total = 0.0
-        for x in range(starts[b], starts[b + 1]):
-            total += border[x] * found[rows[x]]
-        left[b] -= total / block[b]
 
 
 def _factorise(matrix: NDArray[np.float64]) -> bool:
@@ -225,6 +198,24 @@ def _substitute(factor, x):  # pragma: no cover - compiled
         x[i] /= row[i]
         for k in range(i):
             x[k] -= row[k] * x[i]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _eliminated_solution(starts, rows, border, block, factor, right):  # pragma: no cover - compiled
+    first = block.shape[0]
+    solution = right.copy()
+    rest = solution[first:]
+    for b in range(first):
+        solution[b] /= block[b]
+        for x in range(starts[b], starts[b + 1]):
+            rest[rows[x]] -= border[x] * solution[b]
+    _substitute(factor, rest)
+    for b in range(first):
+        total = 0.0
+        for x in range(starts[b], starts[b + 1]):
+            total += border[x] * rest[rows[x]]
+        solution[b] -= total / block[b]
+    return solution
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -427,6 +427,10 @@ class IndicatorBasis:
         _spread_out(self.row_of, duals, cells)
         return cells
 
+    def remainder(self, diagonal: Vector, duals: Vector, right: Vector) -> Vector:
+        """What Φ D Φᵀ λ leaves of a right-hand side."""
+        return _remainder(self.row_of, diagonal, duals, right)
+
     def gram(self, diagonal: Vector) -> NDArray[np.float64]:
         """Φ D Φᵀ for a diagonal D."""
         matrix = np.zeros((self.rows, self.rows))
@@ -444,18 +448,16 @@ class IndicatorBasis:
     @cached_property
     def border(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
         """Where C has entries, block by block: starts and rows; and which of them each cell adds to."""
-        other = np.where(self.row_of >= self.first, self.row_of, -1).astype(np.int64)
-        block = np.where(self.row_of[:, :1] < self.first, self.row_of[:, :1], -1)
-        key = np.where((other >= 0) & (block >= 0), block * self.rows + other, -1)
-        found, place = np.unique(key, return_inverse=True)
-        negative = int(found.size > 0 and found[0] < 0)
-        found = found[negative:]
-        starts = np.searchsorted(found, np.arange(self.first + 1) * self.rows)
-        return (
-            starts.astype(np.int64),
-            (found % self.rows - self.first).astype(np.int32),
-            (place.reshape(key.shape) - negative).astype(np.int32),
-        )
+        rest = self.rows - self.first
+        block, other = self.row_of[:, :1].astype(np.int64), self.row_of - self.first
+        meets = (other >= 0) & (block >= 0) & (block < self.first)
+        key = np.where(meets, block * rest + other, 0)
+        filled = np.zeros(self.first * rest + 1, dtype=np.bool_)
+        filled[key[meets]] = True
+        before = np.concatenate([[0], np.cumsum(filled)])
+        starts = before[np.arange(self.first + 1) * rest].astype(np.int64)
+        rows = (np.flatnonzero(filled) % max(rest, 1)).astype(np.int32)
+        return starts, rows, np.where(meets, before[key], -1).astype(np.int32)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -474,6 +476,20 @@ def _spread_out(row_of, duals, cells):  # pragma: no cover - compiled
             if row_of[i, k] >= 0:
                 total += duals[row_of[i, k]]
         cells[i] = total
+
+
+@numba.njit(nogil=True, cache=True)
+def _remainder(row_of, diagonal, duals, right):  # pragma: no cover - compiled
+    left = right.copy()
+    for i in range(row_of.shape[0]):
+        total = 0.0
+        for k in range(row_of.shape[1]):
+            if row_of[i, k] >= 0:
+                total += duals[row_of[i, k]]
+        for k in range(row_of.shape[1]):
+            if row_of[i, k] >= 0:
+                left[row_of[i, k]] -= diagonal[i] * total
+    return left
 
 
 @numba.njit(nogil=True, cache=True)
