@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.fit import SHARED, Fit, Infeasible, Status
-from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
+from consilience.solvers.fit import (
+    SHARED,
+    Fit,
+    Infeasible,
+    Loss,
+    Status,
+    checked_clipped,
+    checked_noisy,
+    checked_weights,
+)
 from consilience.solvers.marginal_tables.controlled_rounding import check_whole, round_cells
 from consilience.solvers.marginal_tables.dual_methods import (
     Convexity,
