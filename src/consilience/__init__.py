@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate, estimate
     from consilience.evaluation import evaluate
     from consilience.file_checks import check
-    from consilience.flow import release
+    from consilience.flow import public_records, release
     from consilience.iterative import kmeans, logistic
     from consilience.measurements import (
         DiscreteGaussian,
@@ -77,6 +77,7 @@ _HOMES = {
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
     "plans": "",
+    "public_records": "consilience.flow",
     "release": "consilience.flow",
     "report": "consilience.publication.report",
     "synthesize": "consilience.publication.synthetic",
@@ -115,6 +116,7 @@ __all__ = [
     "open_release",
     "open_table",
     "plans",
+    "public_records",
     "release",
     "report",
     "synthesize",

@@ -133,6 +133,8 @@ def estimate_command(
         bool,
         typer.Option("--add-ledgers", help="Merge files that several ledgers paid for; what they spent is added up."),
     ] = False,
+    public_records: options.PublicFile = None,
+    public_name: options.PublicName = None,
     allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
@@ -154,8 +156,9 @@ def estimate_command(
         check_refits(refits)
     first, *others = map(MeasurementSet.load, measurements)
     measured = first.merge(*others, ledgers="add" if add_ledgers else "one")
+    public = options.public_records_of(public_records, public_name, measured.domain)
     with progress() as show:
-        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=show)
+        fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=show)
         publish(fitted, out, interval=level if interval else None, refits=refits, overwrite=overwrite, progress=show)
     show_estimate(fitted, out, json=json, verbose=verbose)
 
@@ -169,9 +172,7 @@ def _details(fitted: "Estimate") -> list[str]:
 
 def show_estimate(fitted: "Estimate", out: Path, *, json: bool, verbose: bool) -> None:
     """Print what was fitted, what it has no basis for, and where it lies; details of the fit if it is not well."""
-    from consilience.measurements.basis import columns_basis
-
-    basis, total = columns_basis(fitted.measurements), fitted.basis("total").worst
+    basis, total = fitted.columns_basis, fitted.basis("total").worst
     if json:
         print_json(
             {
@@ -189,6 +190,8 @@ def show_estimate(fitted: "Estimate", out: Path, *, json: bool, verbose: bool) -
     echo(f"fitted by {fitted.method['method']}, status: {fitted.status.value}")
     for line in _details(fitted) if verbose or not fitted.status.on_purpose else ():
         echo(line)
+    if "public_check" in fitted.stats:
+        echo(str(fitted.stats["public_check"]))
     if basis.not_measured:
         echo(f"not measured, and not published: {', '.join(basis.not_measured)}")
     if len(basis.linked) > 1:
@@ -216,6 +219,8 @@ def release_command(
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    public_records: options.PublicFile = None,
+    public_name: options.PublicName = None,
     *,
     charge: options.Charged,
     allow_misfit: options.AllowMisfit = False,
@@ -230,8 +235,9 @@ def release_command(
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
     asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
+    public = options.public_records_of(public_records, public_name, asked.domain)
     if dry_run:
-        asked.check(method)
+        asked.check(method, public)
         show_preview(asked.priced, json=json)
         return
     if out is None:
@@ -241,6 +247,7 @@ def release_command(
         made = asked.release(
             out,
             method=method,
+            public=public,
             allow_misfit=allow_misfit,
             interval=level if interval else None,
             refits=refits,
@@ -251,8 +258,7 @@ def release_command(
     show_estimate(made.estimate, out, json=json, verbose=verbose)
     if not json:
         from consilience.domain.declarations import spell_attribute
-        from consilience.measurements.basis import columns_basis
 
-        known = columns_basis(made.estimate.measurements).columns.items()
+        known = made.estimate.columns_basis.columns.items()
         first = next((f"by {spell_attribute(name)}" for name, basis in known if basis != "not measured"), "total")
         echo(f'ask it: consilience answer {out} "{first}"')

@@ -107,7 +107,7 @@ def _read_parents(declared: Declaration, folder: Path | None) -> tuple[dict[str,
     """
     named = declared.text("parents")
     if folder is None:
-        declared.refuse(f"'parents' names the file {named!r}, as only a domain file can; write them out")
+        declared.refuse(f"'parents' names the file {named!r}, which only a domain file can; write it out")
     path = folder / named
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:

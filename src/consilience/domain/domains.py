@@ -19,6 +19,7 @@ from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Nume
 from consilience.domain.constraints import impossible_products, refuse_contradiction
 from consilience.domain.declarations import WORDS, Declaration, is_number, quoted, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
+from consilience.domain.language import FUNCTIONS
 from consilience.domain.source_format import Notation, SourceFormat
 from consilience.errors import DeclarationError
 
@@ -110,6 +111,11 @@ class Domain:
     def _check_levels(self, attribute: Hierarchy) -> None:
         """Refuse a level that is called as an attribute is; the values themselves may be called as their own is."""
         for level in attribute.level_names:
+            if level.lower() in FUNCTIONS:
+                raise DeclarationError(
+                    f"domain {self.name!r}: the level {level!r} of {attribute.name!r} is a function of the query "
+                    "language; call it by another name"
+                )
             if level in self and (level, level) != (attribute.name, attribute.level_names[-1]):
                 raise DeclarationError(
                     f"domain {self.name!r}: {level!r} is an attribute, and a level of {attribute.name!r}; call one of "

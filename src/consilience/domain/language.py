@@ -281,8 +281,10 @@ class _Parser(TextParser):
             self.refuse(
                 f"the condition on {word!r} comes too late; write 'where' before conditions and 'by' after them"
             )
-        if any(token.kind == "quoted" for token in tokens) or not self.take("("):
+        if not self.take("("):
             return word, Identity()
+        if word.lower() in FUNCTIONS and any(token.kind == "quoted" for token in tokens):
+            self.refuse(f"the function {word!r} is written without quotes")
         name = self.words("an attribute")
         if word.lower() not in FUNCTIONS:
             self.expect(")")

@@ -324,10 +324,13 @@ def answer_table(
         headings=bound.axis_headings,
         worded=worded,
     )
+    if table.basis.public.any():
+        said = f"public: from {estimate.public_tables.name} alone; no measurement speaks of it"
+        table = replace(table, notes=(said,))
     if mean is None:
         return table
     within_bins, notes = bins_of_mean(estimate, question)
-    return replace(table, within_bins=within_bins, notes=notes)
+    return replace(table, within_bins=within_bins, notes=(*table.notes, *notes))
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:

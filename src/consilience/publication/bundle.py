@@ -38,7 +38,6 @@ from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
 from consilience.estimators.base import Progress, SavedModel
 from consilience.measurements import MeasurementSet
-from consilience.measurements.basis import columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
@@ -418,7 +417,7 @@ def _manifest(estimate: Estimate) -> dict[str, Any]:
         "method": dict(estimate.method),
         "status": estimate.status.value,
         "stats": dict(estimate.stats),
-        "basis": columns_basis(measured).to_json(),
+        "basis": estimate.columns_basis.to_json(),
     }
 
 

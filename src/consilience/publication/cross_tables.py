@@ -355,7 +355,7 @@ def _text(cell: Cell, decimals: int, *, symmetric: bool) -> str:
         return f"{GUESS}{cell.guess:,.{decimals}f}"
     if not math.isfinite(cell.estimate):
         return MISSING
-    text = f"{ABOUT * (cell.basis == 'modelled')}{cell.estimate:,.{decimals}f}"
+    text = f"{ABOUT * (cell.basis in ('modelled', 'public'))}{cell.estimate:,.{decimals}f}"
     if cell.low is not None and cell.high is not None:
         low, high = _ends(cell, decimals)
         between = " to " if low < 0 else "–"
@@ -372,7 +372,7 @@ def _in_full(cell: Cell, *, whole: bool) -> float | str:
     if cell.basis == "not measured" and cell.guess is None:
         return MISSING
     shown = int(number) if whole else number
-    mark = {"measured": "", "modelled": ABOUT, "not measured": GUESS}[cell.basis]
+    mark = {"measured": "", "modelled": ABOUT, "public": ABOUT, "not measured": GUESS}[cell.basis]
     return f"{mark}{shown}" if mark else shown
 
 

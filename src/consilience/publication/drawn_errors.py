@@ -51,6 +51,7 @@ def estimator_of(fitted: Estimate) -> Estimator:
         )
     known = {each.name for each in fields(ESTIMATORS[name])}  # type: ignore[arg-type]
     settings: dict[str, Any] = {key: _frozen(value) for key, value in method.items() if key in known}
+    settings |= fitted.inputs
     if "total" in known and fitted.stats.get("total_from") == "the caller":
         settings["total"] = fitted.total
     return ESTIMATORS[name](**settings)

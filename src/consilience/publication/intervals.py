@@ -30,7 +30,7 @@ law of L·noise itself is used, exactly for Gaussian noise and by drawing noise 
 
 *What is covered.* Answers that measurements determine are covered whatever the data. Of modelled ones the model is part
 of the answer: its errors, as `drawn_errors` has them, are added to those of the refits, and the interval is never
-narrower than without them. What is not measured has no interval (`measurements.basis`).
+narrower than without them. What is not measured, or public alone, has no interval (`measurements.basis`).
 """
 
 import math
@@ -50,7 +50,7 @@ from consilience.errors import DeclarationError, TooLarge, readable_bytes
 from consilience.estimators.base import Estimate, Progress, check_level, check_whole
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
-from consilience.measurements.basis import Basis, BasisName, basis
+from consilience.measurements.basis import Basis, BasisName
 from consilience.publication.drawn_errors import ModelErrors, Refits, linear_errors, unbiased
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -173,6 +173,10 @@ UNKNOWN = (
     "two attributes were measured together, or counts may be negative. Ask about fewer or coarser attributes, or fit "
     "with counts that are not negative."
 )
+PUBLIC_ONLY = (
+    "Some answers rest on {} alone, or are 0 because it has no such record: nothing that was measured says how far "
+    "they are off, so they have no interval."
+)
 ADAPTIVE = (
     "What to measure was chosen by looking at the data, privately; the intervals take that choice as given, and are "
     "somewhat too narrow for it."
@@ -258,10 +262,10 @@ def intervals(
         if each.per is not None:
             check_divisor(estimate, each.query, each.per)
     draws = partial(replicates, refits=refits, seed=seed, progress=progress)
-    stands_on = [basis(estimate.measurements, each.query, each.per) for each in asked]
+    stands_on = [estimate.basis(each.query, each.per) for each in asked]
     sure = _whatever_the_data(estimate, asked, stands_on, level, draws)
     pairs = zip(sure, stands_on, strict=True)
-    left = [bool((np.isnan(high) & ~on.not_measured).any()) for (_, high), on in pairs]
+    left = [bool((np.isnan(high) & (on.measured | on.modelled)).any()) for (_, high), on in pairs]
     rest = list(dict.fromkeys(part for each, more in zip(asked, left, strict=True) if more for part in _parts(each)))
     linear = linear_errors(estimate)
     if linear is None:
@@ -396,13 +400,16 @@ def _described(
     """The interval with its notes; no numbers for what was not measured."""
     center = _center(estimate, asked)
     unknown = stands_on.modelled & np.isnan(ends[1]) & ~np.isnan(center)
+    never = stands_on.modelled & estimate.never_has(asked.query)
     notes = [
         SPENDS_NOTHING,
-        *[MODELLED] * bool((stands_on.modelled & ~unknown).any()),
+        *[MODELLED] * bool((stands_on.modelled & ~unknown & ~never).any()),
         *[UNKNOWN] * bool(unknown.any()),
+        *[PUBLIC_ONLY.format(estimate.public_tables.name)] * bool((stands_on.public | never).any()),
     ]
     notes += [ADAPTIVE] * _is_adaptive(estimate)
     low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in ends)
+    low, high = (np.where(stands_on.public | never, np.nan, end) for end in (low, high))
     center, low, high = (np.where(stands_on.not_measured, np.nan, each) for each in (center, low, high))
     return Interval(asked.query, asked.per, level, center, low, high, stands_on.worst, how, refits, tuple(notes))
 

@@ -200,6 +200,9 @@ def test_level_names_must_fit_the_tree_and_the_domain() -> None:
         Attribute.hierarchy("place", {"Bern": "CH"}, levels=["state"])
     with pytest.raises(DeclarationError, match="level 'state' twice"):
         Attribute.hierarchy("place", {"Bern": "CH"}, levels=["state", "state"])
+    odd = Attribute.hierarchy("town", {"Bern": "CH"}, levels=["mean", "town"])
+    with pytest.raises(DeclarationError, match="the level 'mean' of 'town' is a function"):
+        Domain("people", (odd,))
     town = Attribute.hierarchy("town", {"Bern": "CH"}, levels=["sex", "town"])
     with pytest.raises(DeclarationError, match="'sex' is an attribute, and a level of 'town'"):
         Domain("people", (town, Attribute.categorical("sex", ["F", "M"])))

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from consilience.kernels.rng import generator
 from consilience.marginals.table_stacks import Scope
 from consilience.models.fitting.objective import MeasuredRows
-from consilience.models.oracle import MarginalOracle
+from consilience.models.oracle import Oracle
 from consilience.solvers.tables.table_problem import inner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ FAR = 1.0
 
 
 def match_marginals(
-    oracle: MarginalOracle, rows: MeasuredRows, target: Array, *, start: Array, enough: float, max_calls: int = 200
+    oracle: Oracle, rows: MeasuredRows, target: Array, *, start: Array, enough: float, max_calls: int = 200
 ) -> tuple[Array, int]:
     """The potentials whose marginals have the rows of the target up to a squared distance of `enough`, and the calls.
 
@@ -73,7 +73,7 @@ def match_marginals(
 class _Matching:
     """The tries so far: how many, and the one whose rows are nearest to those of the target."""
 
-    def __init__(self, oracle: MarginalOracle, rows: MeasuredRows, target: Array, start: Array) -> None:
+    def __init__(self, oracle: Oracle, rows: MeasuredRows, target: Array, start: Array) -> None:
         self.oracle, self.rows, self.target = oracle, rows, target
         self.step = 1.0 / (
             most_scopes_of_an_attribute(oracle.layout.scopes) * np.maximum(target / oracle.total, LEAST_SHARE)
@@ -218,7 +218,7 @@ class _Judged:
 
 
 def fit_least_risk(
-    oracle: MarginalOracle,
+    oracle: Oracle,
     rows: MeasuredRows,
     observed: Array,
     laplace: NDArray[np.bool_],
@@ -336,7 +336,7 @@ class Search:
 
     def __init__(
         self,
-        oracle: MarginalOracle,
+        oracle: Oracle,
         rows: MeasuredRows,
         observed: Array,
         laplace: NDArray[np.bool_],

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from consilience.kernels.compilation import announce
 from consilience.models.fitting.least_risk import MATCHED, Search, match_marginals
 from consilience.models.fitting.objective import MeasuredRows
-from consilience.models.oracle import MarginalOracle
+from consilience.models.oracle import Oracle
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The vector work of one step of `retraced_fits`, in as few passes as possible.
@@ -96,7 +96,7 @@ class RetracedFit:
     `noise` is the rows' worth of noise that the fit takes in, by which the model matches the marginals found.
     """
 
-    oracle: MarginalOracle
+    oracle: Oracle
     rows: MeasuredRows
     observed: Array
     start: Array
