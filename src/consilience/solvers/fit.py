@@ -209,6 +209,13 @@ class InteriorPointSettings:
     centring: float = 0.3
     """How strongly a short predicted step asks for centring first."""
 
+    def reach_of_step(self, left: float, allowed: float) -> float:
+        """The share of the way that a step may go where so large a share of the objective is the gap.
+
+        Nearly all of it where little is left, but not beyond what is allowed, where rounding takes over.
+        """
+        return max(self.to_the_end, 1.0 - max(left, 0.1 * allowed / left if left > 0.0 else 1.0))
+
 
 class Status(StrEnum):
     """Why a solver stopped; `explanation` is the sentence that says so and what to do next.

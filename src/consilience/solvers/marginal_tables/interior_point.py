@@ -272,9 +272,7 @@ def solve_by_interior_point(
         solved = max(merit, left) <= tolerance and (slack.any() or _are_parted(costs, state.parts))
         if solved or idle >= SETTINGS.patience or lost or contradiction or steps == max_steps:
             break
-        # Nearly all the way where little is left, but not beyond the tolerance, where rounding takes over.
-        short = max(left, merit, 0.1 * tolerance / left if left > 0.0 else 1.0)
-        to_the_end = max(SETTINGS.to_the_end, 1.0 - short)
+        to_the_end = SETTINGS.reach_of_step(max(left, merit), tolerance)
         if not _step(problem, costs, state, room, products, here.residual, slack, to_the_end):
             break
         steps += 1

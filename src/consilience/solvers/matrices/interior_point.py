@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numba
 import numpy as np
 import scipy.linalg
 import scipy.optimize
@@ -155,7 +156,8 @@ def solve_by_interior_point(
         near = proving and left <= allowed
         following = None
         if not near and idle < SETTINGS.patience and steps < max_steps:
-            following = _step(problem, point)
+            share = left / smallest if met and smallest > 0.0 else 1.0
+            following = _step(problem, point, SETTINGS.reach_of_step(share, tolerance))
         if following is None:
             break
         point = following
@@ -182,44 +184,102 @@ def _start(problem: _Problem) -> _Point:
     return _Point(cells, t, np.zeros(rows), zx, zt)
 
 
-def _step(problem: _Problem, point: _Point) -> _Point | None:
+def _step(problem: _Problem, point: _Point, to_the_end: float) -> _Point | None:
     """One predictor–corrector step; None when rounding has made it meaningless."""
     costs = problem.costs
     soft = 1.0 / (2.0 * costs.curvature + point.zt / point.t)
     theta = point.zx / point.x if problem.nonnegative else np.zeros_like(point.x)
     factored = problem.strategy.factored(problem.padded(1.0 / soft.sum(axis=0), np.inf), theta)
-    nothing = _Point(*(np.zeros_like(part) for part in (point.x, point.t, point.l, point.x, point.t)))
-    centre = _products(problem, point) / problem.pairs
-    predicted = _direction(problem, point, factored, nothing, 0.0, soft)
-    primal, dual = _longest(problem, point, predicted)
-    ahead = _products(problem, point.moved(predicted, min(primal, 1.0), min(dual, 1.0))) / problem.pairs
-    share = max((ahead / centre) ** 3, SETTINGS.centring * (1.0 - min(primal, dual, 1.0)) ** 3, 1e-6)
-    step = _direction(problem, point, factored, predicted, min(share, 1.0) * centre, soft)
-    if not (np.all(np.isfinite(step.x)) and np.all(np.isfinite(step.l))):
+    reached, image = problem.strategy.apply(point.x), problem.strategy.adjoint(point.l)
+    products = _products(problem, point)
+    centre = products / problem.pairs
+    nothing = np.zeros_like(point.x), np.zeros_like(point.t)
+    predicted, primal, dual = _direction(problem, point, factored, reached, image, soft, nothing, 0.0)
+    primal, dual = min(primal, 1.0), min(dual, 1.0)
+    ahead = _products(problem, point.moved(predicted, primal, dual)) / problem.pairs
+    share = min(max((ahead / centre) ** 3, SETTINGS.centring * (1.0 - min(primal, dual)) ** 3, 1e-6), 1.0)
+    overlooked = predicted.x * predicted.zx, predicted.t * predicted.zt
+    step, primal, dual = _direction(problem, point, factored, reached, image, soft, overlooked, share * centre)
+    if not (np.isfinite(step.x).all() and np.isfinite(step.l).all()):
         return None
-    primal, dual = (min(1.0, SETTINGS.to_the_end * length) for length in _longest(problem, point, step))
+    primal, dual = min(1.0, to_the_end * primal), min(1.0, to_the_end * dual)
     if not costs.straight:
         primal = dual = min(primal, dual)
     return point.moved(step, primal, dual)
 
 
 def _direction(
-    problem: _Problem, point: _Point, factored: Factored, predicted: _Point, centre: float, soft: Array
-) -> _Point:
-    """The Newton step towards products of `centre`, less what the predictor showed it to overlook."""
-    costs, strategy, rows = problem.costs, problem.strategy, problem.rows
-    kappa_t = centre - point.t * point.zt - predicted.t * predicted.zt
-    residual = costs.slope + 2.0 * costs.curvature * point.t - SIGNS * point.l[:rows] - point.zt
-    moved = soft * (kappa_t / point.t - residual)
-    missing = problem.noisy - strategy.apply(point.x) + problem.padded(point.t[0] - point.t[1])
-    wanted = point.zx - strategy.adjoint(point.l)
-    kappa_x = centre - point.x * point.zx - predicted.x * predicted.zx
-    if problem.nonnegative:
-        wanted += kappa_x / point.x
-    dx, dl = factored.solve(wanted, missing + problem.padded(moved[0] - moved[1]))
-    dt = moved + soft * SIGNS * dl[:rows]
-    dzx = (kappa_x - point.zx * dx) / point.x if problem.nonnegative else np.zeros_like(dx)
-    return _Point(dx, dt, dl, dzx, (kappa_t - point.zt * dt) / point.t)
+    problem: _Problem,
+    point: _Point,
+    factored: Factored,
+    reached: Array,
+    image: Array,
+    soft: Array,
+    overlooked: tuple[Array, Array],
+    centre: float,
+) -> tuple[_Point, float, float]:
+    """The Newton step towards products of `centre`, less what the predictor overlooked, and how far it can go."""
+    costs, nonnegative = problem.costs, problem.nonnegative
+    here = point.x, point.zx, point.t, point.zt
+    how = costs.slope, costs.curvature, soft, overlooked[0], overlooked[1], centre, nonnegative
+    wanted, missing = right_hand_sides(*here, point.l, problem.noisy, reached, image, *how)
+    dx, dl = factored.solve(wanted, missing)
+    by = np.empty_like(dx), np.empty_like(point.t), np.empty_like(point.t)
+    primal, dual = remaining_parts(*here, point.l, dx, dl, *how, *by)
+    return _Point(dx, by[1], dl, by[0], by[2]), primal, dual
+
+
+# With κ = centre − product − what was overlooked, parts t of sign ± move by dt = soft (κ_t/t − r_t ± dl), where r_t =
+# slope + 2q t ∓ l − z_t, and dx and dl solve Θ dx + Aᵀdl = z − Aᵀl + κ_x/x and A dx − W⁻¹dl = y − Ax + t − soft (…).
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def right_hand_sides(
+    x, zx, t, zt, l, noisy, reached, image, slope, curvature, soft, over_x, over_t, centre, nonnegative
+):  # pragma: no cover - compiled
+    """f and h of the system."""
+    wanted, missing = zx - image, noisy - reached
+    if nonnegative:
+        for j in range(x.size):
+            wanted[j] += (centre - x[j] * zx[j] - over_x[j]) / x[j]
+    for i in range(t.shape[1]):
+        for side in range(2):
+            sign = 1.0 - 2.0 * side
+            moved = _moved(side, i, t, zt, l, slope, curvature, soft, over_t, centre)
+            missing[i] += sign * (t[side, i] + moved)
+    return wanted, missing
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def remaining_parts(
+    x, zx, t, zt, l, dx, dl, slope, curvature, soft, over_x, over_t, centre, nonnegative, dzx, dt, dzt
+):  # pragma: no cover - compiled
+    """Fills what follows from dx and dl; returns how far parts and multipliers can go before one of them reaches 0."""
+    primal, dual = np.inf, np.inf
+    for j in range(x.size):
+        dzx[j] = 0.0
+        if nonnegative:
+            dzx[j] = (centre - x[j] * zx[j] - over_x[j] - zx[j] * dx[j]) / x[j]
+            if dx[j] < 0.0:
+                primal = min(primal, -x[j] / dx[j])
+            if dzx[j] < 0.0:
+                dual = min(dual, -zx[j] / dzx[j])
+    for side in range(2):
+        for i in range(t.shape[1]):
+            moved = _moved(side, i, t, zt, l, slope, curvature, soft, over_t, centre)
+            change = moved + soft[side, i] * (1.0 - 2.0 * side) * dl[i]
+            kappa = centre - t[side, i] * zt[side, i] - over_t[side, i]
+            dt[side, i], dzt[side, i] = change, (kappa - zt[side, i] * change) / t[side, i]
+            if change < 0.0:
+                primal = min(primal, -t[side, i] / change)
+            if dzt[side, i] < 0.0:
+                dual = min(dual, -zt[side, i] / dzt[side, i])
+    return primal, dual
+
+
+@numba.njit(inline="always")
+def _moved(side, i, t, zt, l, slope, curvature, soft, over_t, centre):  # pragma: no cover - compiled
+    kappa = centre - t[side, i] * zt[side, i] - over_t[side, i]
+    residual = slope[side, i] + 2.0 * curvature[side, i] * t[side, i] - (1.0 - 2.0 * side) * l[i] - zt[side, i]
+    return soft[side, i] * (kappa / t[side, i] - residual)
 
 
 def _products(problem: _Problem, point: _Point) -> float:
@@ -227,18 +287,18 @@ def _products(problem: _Problem, point: _Point) -> float:
     return total + float(point.x @ point.zx) if problem.nonnegative else total
 
 
-def _longest(problem: _Problem, point: _Point, by: _Point) -> tuple[float, float]:
-    """How far parts and multipliers can go before one of them reaches 0."""
-    primal, dual = reach(point.t, by.t), reach(point.zt, by.zt)
-    if problem.nonnegative:
-        primal, dual = min(primal, reach(point.x, by.x)), min(dual, reach(point.zx, by.zx))
-    return primal, dual
-
-
 def reach(values: Array, changes: Array) -> float:
     """How far positive values can follow their changes before one of them reaches 0."""
-    falling = changes < 0.0
-    return float(np.min(-values[falling] / changes[falling], initial=np.inf))
+    return _reach(values.reshape(-1), changes.reshape(-1))
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _reach(values, changes):  # pragma: no cover - compiled
+    least = np.inf
+    for i in range(values.size):
+        if changes[i] < 0.0:
+            least = min(least, -values[i] / changes[i])
+    return least
 
 
 # ----------------------------------------------------------------------------------------------------------------------

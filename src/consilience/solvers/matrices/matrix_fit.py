@@ -266,7 +266,10 @@ def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options, facts: Equ
     measured = np.flatnonzero(costs.measured)
     if measured.size < costs.noisy.size:
         matrix, costs = matrix[measured], costs.kept(measured)
-    lengths = np.asarray((matrix**2).sum(axis=0)).reshape(-1)
+    if sp.issparse(matrix):
+        lengths = np.bincount(matrix.indices, matrix.data**2, minlength=columns)
+    else:
+        lengths = (matrix**2).sum(axis=0)
     if facts is not None:
         lengths = lengths + np.asarray((facts.matrix**2).sum(axis=0)).reshape(-1)
         if options.nonnegative:
@@ -296,7 +299,7 @@ def _fit_written_out(matrix: Any, costs: RowCosts, options: _Options, facts: Equ
 def _scaled_columns(matrix: Any, kept: NDArray[np.intp], scale: Array) -> Any:
     chosen = matrix[:, kept] if kept.size < matrix.shape[1] else matrix
     if sp.issparse(matrix):
-        return sp.csr_array(chosen @ sp.diags_array(scale))
+        return sp.csr_array((chosen.data * scale[chosen.indices], chosen.indices, chosen.indptr), shape=chosen.shape)
     return np.ascontiguousarray(chosen * scale)
 
 

@@ -80,17 +80,21 @@ class RowCosts:
         """Whether every row costs q·t² on both sides."""
         return not self.slope.any() and bool(np.array_equal(*self.curvature))
 
-    @property
+    @cached_property
     def straight(self) -> bool:
         """Whether no row has a curvature, so that the problem is a linear programme."""
         return not self.curvature.any()
 
     def cost(self, residual: Array) -> float:
         """The costs of all rows but those that must be met."""
-        size, slope = np.maximum(SIGNS * residual, 0.0), np.where(np.isfinite(self.slope), self.slope, 0.0)
-        return float(np.sum(size * (slope + self.curvature * size)))
+        size = np.maximum(SIGNS * residual, 0.0)
+        return float(np.vdot(size, self._finite_slope + self.curvature * size))
 
-    @property
+    @cached_property
+    def _finite_slope(self) -> Array:
+        return np.where(np.isfinite(self.slope), self.slope, 0.0)
+
+    @cached_property
     def unnoticed(self) -> float:
         """What residuals cost that are lost in the rounding of the answers: where the fit is exact, this is the
         goal."""

@@ -26,7 +26,7 @@ from typing import Any
 import numba
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
+import scipy.linalg.lapack
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
@@ -47,6 +47,9 @@ class SparseFactorSettings:
 
 
 SETTINGS = SparseFactorSettings()
+
+factorise, substitute = scipy.linalg.lapack.get_lapack_funcs(("potrf", "potrs"), dtype=np.float64)
+"""LAPACK as it is: what SciPy wraps around it takes longer than small matrices do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,23 +87,25 @@ class Pattern:
         return places
 
 
-def find_pattern(lower: Any, positive: int, most_work: float) -> Pattern | None:
-    """The pattern for a system with this part below its diagonal, of which so many entries, the first, are positive.
+def find_pattern(matrix: Any, transposed: Any, most_work: float) -> Pattern | None:
+    """The pattern for the system whose entries below the diagonal are a matrix, given by rows, as is its transpose.
 
-    None where the factors take more than so many multiplications.
+    The unknowns of its columns come first, and have a positive diagonal. None where the factors take more than so many
+    multiplications.
     """
     announce(factored_rows)
-    whole: Any = sp.csc_array(lower + lower.T)
-    order, tail = minimum_degree(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), most_work)
+    positive = matrix.shape[1]
+    starts = np.concatenate([transposed.indptr, transposed.nnz + matrix.indptr[1:]]).astype(np.int64)
+    neighbours = np.concatenate([transposed.indices + positive, matrix.indices]).astype(np.int32)
+    order, tail = minimum_degree(starts, neighbours, most_work)
     if tail < 0:
         return None
     order[tail:] = np.sort(order[tail:])
-    upper: Any = sp.csc_array(sp.triu(whole[order][:, order], 1))
-    upper.sort_indices()
-    starts, rows = upper.indptr.astype(np.int32), upper.indices.astype(np.int32)
-    parents, counts = elimination_tree(starts, rows, tail)
+    entries = np.concatenate([transposed.data, matrix.data])
+    above, rows, values = entries_above(starts, neighbours, entries, order)
+    parents, counts = elimination_tree(above, rows, tail)
     columns = np.concatenate([[0], np.cumsum(counts)])
-    found = Pattern(order, starts, rows, upper.data, parents, columns, int(np.sum(order[tail:] < positive)))
+    found = Pattern(order, above, rows, values, parents, columns, int(np.sum(order[tail:] < positive)))
     return found if found.work <= most_work else None
 
 
@@ -148,13 +153,18 @@ class _Tail:
     def solve(self, right: Array) -> Array:
         one, other = right[: self._positive], right[self._positive :]
         if self._first is not None:
-            one = scipy.linalg.cho_solve(self._first, one, check_finite=False)
+            one = solved(self._first, one)
             other = other - self._border @ one
         if self._second is not None:
-            other = -scipy.linalg.cho_solve(self._second, other, check_finite=False)
+            other = -solved(self._second, other)
             if self._first is not None:
-                one = one - scipy.linalg.cho_solve(self._first, self._border.T @ other, check_finite=False)
+                one = one - solved(self._first, self._border.T @ other)
         return np.concatenate([one, other])
+
+
+def solved(factor: tuple[Array, bool], right: Array) -> Array:
+    """The solution of a system whose matrix `cholesky` factored."""
+    return np.asarray(substitute(factor[0], right, lower=1)[0])
 
 
 def cholesky(matrix: Array) -> tuple[Array, bool]:
@@ -162,15 +172,14 @@ def cholesky(matrix: Array) -> tuple[Array, bool]:
 
     Diagonal entries grow in proportion, because those of cells on their way to 0 exceed the others by far.
     """
-    places = np.diag_indices_from(matrix)
     amount = SETTINGS.growth_of_diagonal
     while True:
-        regular = matrix.copy(order="K")
-        regular[places] *= 1.0 + amount
-        try:
-            return scipy.linalg.cho_factor(regular, lower=True, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            amount *= 10.0
+        regular = np.array(matrix, order="F")
+        np.einsum("ii->i", regular)[:] *= 1.0 + amount
+        factor, failed = factorise(regular, lower=1, overwrite_a=1, clean=0)
+        if not failed:
+            return factor, True
+        amount *= 10.0
 
 
 @numba.njit(nogil=True, cache=True)
@@ -308,6 +317,25 @@ def _leave(unknown, degree, head, following, before):  # pragma: no cover - comp
         head[degree] = other
     if other >= 0:
         before[other] = one
+
+
+@numba.njit(nogil=True, cache=True)
+def entries_above(starts, neighbours, entries, order):  # pragma: no cover - compiled
+    """The entries above the diagonal of a symmetric matrix in this order, by columns: starts, rows and values."""
+    number = order.size
+    places = np.empty(number, dtype=np.int32)
+    for place in range(number):
+        places[order[place]] = place
+    above = np.zeros(number + 1, dtype=np.int32)
+    rows, values = np.empty(neighbours.size, dtype=np.int32), np.empty(neighbours.size)
+    used = 0
+    for place in range(number):
+        for entry in range(starts[order[place]], starts[order[place] + 1]):
+            if places[neighbours[entry]] < place:
+                rows[used], values[used] = places[neighbours[entry]], entries[entry]
+                used += 1
+        above[place + 1] = used
+    return above, rows[:used].copy(), values[:used].copy()
 
 
 @numba.njit(nogil=True, cache=True)

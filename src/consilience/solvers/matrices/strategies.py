@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+import numba
 import numpy as np
 import scipy.linalg
 import scipy.linalg.blas
@@ -189,6 +190,9 @@ class _Bordered:
 
 
 def _mean_of_finite(weights: Array) -> float:
+    mean = float(weights.mean())
+    if np.isfinite(mean):
+        return mean
     finite = weights[np.isfinite(weights)]
     return float(finite.mean()) if finite.size else 1.0
 
@@ -214,22 +218,20 @@ class SparseStrategy:
         return int(rows), int(columns)
 
     @cached_property
-    def _transposed(self) -> Any:
-        return sp.csr_array(self.matrix.T)
+    def transposed(self) -> Any:
+        return self.matrix.T.tocsr()
 
     def apply(self, cells: Array) -> Array:
-        return np.asarray(self.matrix @ cells)
+        return row_sums(self.matrix.indptr, self.matrix.indices, self.matrix.data, cells)
 
     def adjoint(self, answers: Array) -> Array:
-        return np.asarray(self._transposed @ answers)
+        return row_sums(self.transposed.indptr, self.transposed.indices, self.transposed.data, answers)
 
     @cached_property
     def pattern(self) -> Pattern | None:
         """How the system is eliminated; None where its factor has so many entries that blocks of them are faster."""
-        rows, columns = self.shape
-        lower = sp.block_array([[sp.csr_array((columns, columns)), None], [self.matrix, sp.csr_array((rows, rows))]])
         most = SETTINGS.most_work if self.most_work is None else min(self.most_work, SETTINGS.most_work)
-        return find_pattern(sp.csc_array(lower), columns, most)
+        return find_pattern(self.matrix, self.transposed, most)
 
     def lift(self, slopes: Array) -> Array:
         """The shortest Δ for which AᵀΔ comes nearest to the slopes."""
@@ -251,11 +253,11 @@ class _Augmented:
     """The system as it is, which a row of ones in A does not fill, as it would fill AᵀWA."""
 
     def __init__(self, strategy: SparseStrategy, weights: Array, diagonal: Array) -> None:
-        upper = diagonal + SETTINGS.least_theta * _mean_of_finite(weights)
-        hard = np.isinf(weights)
-        lower = np.where(hard, SETTINGS.hard / _mean_of_finite(weights), 1.0 / weights)
-        self._strategy, self._upper, self._lower = strategy, upper, 1.0 / weights
+        mean, hard = _mean_of_finite(weights), np.isinf(weights)
+        upper = diagonal + SETTINGS.least_theta * mean
+        self._strategy, self._diagonal = strategy, np.concatenate([upper, -1.0 / weights])
         self._corrections = 3 if hard.any() else 1
+        lower = np.where(hard, SETTINGS.hard / mean, 1.0 / weights)
         self._factor: Any
         if strategy.pattern is not None:
             self._factor = SparseFactor.of(strategy.pattern, np.concatenate([upper, -lower]))
@@ -271,13 +273,26 @@ class _Augmented:
         solution = self._factor.solve(right)
         for _ in range(self._corrections):
             dx, dl = solution[: f.size], solution[f.size :]
-            missing_f = f - self._upper * dx - self._strategy.adjoint(dl)
-            missing_h = h - self._strategy.apply(dx) + self._lower * dl
-            missing = np.concatenate([missing_f, missing_h])
+            missing = right - self._diagonal * solution
+            missing[: f.size] -= self._strategy.adjoint(dl)
+            missing[f.size :] -= self._strategy.apply(dx)
             if np.abs(missing).max() <= SETTINGS.unnoticed * np.abs(right).max():
                 break
             solution += self._factor.solve(missing)
         return solution[: f.size], solution[f.size :]
+
+
+# SciPy takes longer to look at a product than small ones take.
+@numba.njit(nogil=True, cache=True)
+def row_sums(starts, columns, values, x):  # pragma: no cover - compiled
+    """A x for a matrix by rows."""
+    found = np.empty(starts.size - 1)
+    for i in range(found.size):
+        total = 0.0
+        for entry in range(starts[i], starts[i + 1]):
+            total += values[entry] * x[columns[entry]]
+        found[i] = total
+    return found
 
 
 def lift_by_iteration(strategy: Strategy, slopes: Array) -> Array:
