@@ -54,7 +54,7 @@ from consilience.solvers.marginal_tables.problem import (
 class MarginalTableSettings:
     """How the methods take turns; pure numbers, by trial, no figures kept. Misfits are relative to the largest."""
 
-    unmeasured: float = 1e-3
+    unweighted_curvature: float = 1e-3
     """The curvature of cells without weight, in units of the mean slope over the noise."""
     newton_limit: int = 25
     """Newton steps after which an interior point for the same costs gives a better start."""
@@ -162,7 +162,11 @@ def _optimal_face(problem: TableProblem, inner: InteriorPoint) -> tuple[TablePro
     unmeasured = (costs.slope == 0.0) & (costs.curvature == 0.0)
     centre = np.where(unmeasured, inner.moves, 0.0)
     if costs.curvature.any():
-        return problem, Convexity(np.where(unmeasured, SETTINGS.unmeasured, costs.curvature), centre), inner.duals
+        return (
+            problem,
+            Convexity(np.where(unmeasured, SETTINGS.unweighted_curvature, costs.curvature), centre),
+            inner.duals,
+        )
     low, high = inner.face(problem.low)
     curvature = np.where(unmeasured, 1.0, costs.slope**2)
     face = replace(problem, costs=CellCosts(costs.noisy, zeros, zeros), low=low, high=high)
