@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from benchmarks.peers import clarabel_solver, ortools_glop
 from benchmarks.speed.timing import PEER_LIMIT, Peer, Solve, own_time, peer_row
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.matrices.matrix_fit import fit_matrix
 
 SEED = 16

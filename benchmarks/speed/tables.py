@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from benchmarks.peers import clarabel_solver
 from benchmarks.problems.contingency_tables import CONTINGENCY_TABLES, ContingencyTable
 from benchmarks.speed.timing import PEER_LIMIT, Own, Peer, in_own_process, own_time, peer_row
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.marginal_tables.table_fit import fit_table
 
 SEED, ROWS, NOISE_SCALE = 16, 100_000, 2.0

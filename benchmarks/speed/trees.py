@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from benchmarks.peers import clarabel_solver, ortools_flow, osqp_solver, scipy_linprog
 from benchmarks.speed.timing import PEER_LIMIT, Own, Peer, Solve, best_time, in_own_process, own_time, peer_row
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 
 __all__ = ["best_time", "made_consistent", "noisy_tree", "run", "sums", "weights_of"]

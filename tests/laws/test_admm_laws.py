@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose
 
 from consilience.solvers.admm.fit import admm
 from consilience.solvers.admm.problem import Normal, lower_bound, plain_setting
-from consilience.solvers.fit import Status
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss, Status
 from consilience.solvers.projections.affine import Affine
 from consilience.solvers.projections.cells import Isotonic, NonNegative, Simplex
 from consilience.solvers.projections.sums import MarginalsEqual, TreeConsistency

@@ -17,7 +17,7 @@ from consilience.plans import Efpa, EfpaAsPublished, Flat, Histogram, Mwem, Php,
 from consilience.privacy.budgets import budget
 from consilience.privacy.pricing import price_queries
 from consilience.solvers.admm.fit import admm
-from consilience.solvers.losses import Loss, drawn_to_zero
+from consilience.solvers.fit import Loss, drawn_to_zero
 from consilience.solvers.marginal_tables.table_fit import fit_table
 from consilience.solvers.matrices.matrix_fit import fit_matrix
 from consilience.solvers.projections.affine import Affine, SquareSolver
@@ -398,7 +398,7 @@ def histograms() -> float:
 
 
 LINES, LP, DENSE = "its printed lines, step by step", "linear programme (HiGHS)", "dense algebra"
-SOLVERS, LOSSES = "consilience.solvers", "consilience.solvers.losses"
+SOLVERS, LOSSES = "consilience.solvers", "consilience.solvers.fit"
 ADMM, PLANS = f"{SOLVERS}.admm.fit.admm", "consilience.plans"
 
 PAPER = Paper(

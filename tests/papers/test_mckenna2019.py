@@ -305,7 +305,7 @@ def gradients_of_losses() -> float:
 
 def unequal_noise() -> float:
     """Rows divided by their scales are the rows of unequal noise: the same costs."""
-    from consilience.solvers.losses import Loss
+    from consilience.solvers.fit import Loss
 
     rng = np.random.default_rng(0)
     counts, noisy, scales = rng.random(6), rng.random(6), rng.uniform(0.5, 3, 6)
@@ -387,7 +387,7 @@ PAPER = Paper(
              factored_queries, 1e-9),
         Item("Table 2 (factors)", "consilience.domain.factors", "their definitions", query_factors, 1e-12),
         Item("Appendix C.1 (gradients)", f"{FITTING}.objective.RowLoss", DIFFERENCES, gradients_of_losses, 1e-6),
-        Item("Appendix C.2 (unequal noise)", "consilience.solvers.losses.Loss", "scaled rows", unequal_noise, 1e-12),
+        Item("Appendix C.2 (unequal noise)", "consilience.solvers.fit.Loss", "scaled rows", unequal_noise, 1e-12),
         Item("Appendix E.1 (unknown total)", "consilience.marginals.least_squares.combined_total", "pseudo-inverses",
              unknown_total, 1e-9),
         Item("Equation (2), MW", f"{ESTIMATORS}.published.multiplicative_weights.WeightedTable", "its formula",

@@ -22,7 +22,7 @@ from benchmarks.reproduce.verdicts import BETTER, TRUE, Claim, Threshold
 from benchmarks.speed.timing import best_time
 from benchmarks.speed.trees import made_consistent, sums
 from consilience.solvers.admm.fit import admm
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.projections.cells import NonNegative
 from consilience.solvers.projections.sums import TreeConsistency
 from consilience.solvers.trees.fit import fit_tree

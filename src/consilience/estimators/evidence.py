@@ -33,7 +33,7 @@ from consilience.errors import DeclarationError, MeasurementError
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SumMap
 from consilience.marginals.table_stacks import Scope
 from consilience.measurements import Exact, Measurement, MeasurementSet
-from consilience.solvers.losses import LossName
+from consilience.solvers.fit import LossName
 
 Array = NDArray[np.float64]
 NoiseLoss = Literal["by-noise", "l1", "l2", "elastic"]

@@ -36,8 +36,7 @@ from consilience.models.junction_trees import JunctionTree
 from consilience.models.model import carry_potentials, independent_marginals, independent_potentials
 from consilience.models.oracle import CountedOracle, MarginalOracle, Oracle
 from consilience.models.tables import TableLayout
-from consilience.solvers.fit import Status
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss, Status
 from consilience.solvers.tables.row_costs import RowCosts
 
 Array = NDArray[np.float64]

@@ -44,8 +44,7 @@ from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, S
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import SHARED, Fit, Infeasible, Status
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import SHARED, Fit, Infeasible, Loss, Status
 from consilience.solvers.matrices.matrix_fit import SETTINGS as MATRICES
 from consilience.solvers.matrices.matrix_fit import fit_matrix, is_written_out
 from consilience.solvers.matrices.problem import SETTINGS as EQUATIONS

@@ -24,8 +24,7 @@ from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap
 from consilience.marginals.least_squares import TotalEstimate, combined_total, total_of_answers
 from consilience.measurements import Exact, MeasurementSet
 from consilience.measurements.measurement import Measurement
-from consilience.solvers.fit import Infeasible
-from consilience.solvers.losses import LossName
+from consilience.solvers.fit import Infeasible, LossName
 from consilience.solvers.marginal_sums import MarginalSums
 from consilience.solvers.tables.measured_fit import Facts
 from consilience.solvers.tables.row_costs import RowCosts, RowProducts, Rows, are_affordable, are_worth_factoring

@@ -30,8 +30,7 @@ from consilience.estimators.base import FullTableEstimate, Progress, Suitability
 from consilience.estimators.evidence import Evidence, OwnLoss, check_loss
 from consilience.estimators.measured_table import HELD_TOTAL, MeasuredTable
 from consilience.measurements import MeasurementSet
-from consilience.solvers.fit import SHARED, Fit, Infeasible, Status
-from consilience.solvers.losses import Loss, LossName
+from consilience.solvers.fit import SHARED, Fit, Infeasible, Loss, LossName, Status
 from consilience.solvers.marginal_tables.table_fit import fit_table, predicted_table_bytes
 from consilience.solvers.matrices.matrix_fit import fit_matrix
 from consilience.solvers.tables import row_costs as row_products

@@ -175,12 +175,8 @@ def associations(known: ReportFacts, pictures: Pictures) -> Markup | None:
         ]
         for one, other, strength in pairs[:MOST_PAIRS]
     ]
-    left_out = (
-        f" The {len(found.attributes)} attributes with the strongest associations are shown; {found.left_out:,} others "
-        "are left out."
-        if found.left_out
-        else ""
-    )
+    left_out = f" The {len(found.attributes)} attributes with the strongest associations are shown; "
+    left_out = left_out + f"{found.left_out:,} others are left out." if found.left_out else ""
     more = f", the strongest {len(rows)} of {len(pairs):,}" if len(pairs) > len(rows) else ""
     return join(
         paragraphs(

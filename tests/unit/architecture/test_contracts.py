@@ -22,8 +22,8 @@ PLANTS = {
     "publication imports plans": ("publication/answers.py", "import consilience.plans\n"),
     "a plan imports the source": ("plans/marginals.py", "from consilience.source import open_table\n"),
     "a kernel imports domain": ("kernels/linear_maps.py", "import consilience.domain.domains\n"),
-    "a solver imports domain": ("solvers/losses.py", "import consilience.domain.domains\n"),
-    "privacy imports a solver": ("privacy/pricing.py", "import consilience.solvers.losses\n"),
+    "a solver imports domain": ("solvers/fit.py", "import consilience.domain.domains\n"),
+    "privacy imports a solver": ("privacy/pricing.py", "import consilience.solvers.fit\n"),
     "numba where plain data is read": ("measurements/measurement.py", "import numba\n"),
     "a package that no layer names": ("stray/__init__.py", ""),
 }

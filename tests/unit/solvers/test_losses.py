@@ -5,7 +5,7 @@ import pytest
 
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.solvers.admm.problem import Problem
-from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
+from consilience.solvers.fit import Loss, checked_clipped, checked_noisy, checked_weights
 
 GRID = np.linspace(-40, 40, 160_001)
 NAMES = ("l1", "l2", "elastic")

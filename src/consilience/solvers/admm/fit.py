@@ -19,8 +19,7 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.solvers.admm.problem import Setting, lower_bound, plain_setting, strategy_setting
 from consilience.solvers.admm.steps import SETTINGS as EXTRAPOLATION
 from consilience.solvers.admm.steps import AsPrinted, TwoBlocks
-from consilience.solvers.fit import Fit, Infeasible, Status
-from consilience.solvers.losses import Loss, checked_noisy, checked_weights
+from consilience.solvers.fit import Fit, Infeasible, Loss, Status, checked_noisy, checked_weights
 from consilience.solvers.projections.cells import Array, Box, ConvexSet, SeparableSet, as_convex_sets
 
 

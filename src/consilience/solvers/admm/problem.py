@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from consilience.solvers.fit import Infeasible
-from consilience.solvers.losses import Loss, drawn_to_zero
+from consilience.solvers.fit import Infeasible, Loss, drawn_to_zero
 from consilience.solvers.projections.affine import Graph, OnCells
 from consilience.solvers.projections.cells import AffineOrCone, Array, ConvexSet, SeparableSet, SupportedSet
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from consilience.solvers.admm.problem import Normal, Problem, Setting
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.projections.affine import Affine, OnCells, SquareSolver
 from consilience.solvers.projections.cells import Array, Box, ConvexSet, SeparableSet
 

@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.fit import SHARED, Fit, Infeasible, Status
-from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
+from consilience.solvers.fit import (
+    SHARED,
+    Fit,
+    Infeasible,
+    Loss,
+    Status,
+    checked_clipped,
+    checked_noisy,
+    checked_weights,
+)
 from consilience.solvers.marginal_tables.controlled_rounding import check_whole, round_cells
 from consilience.solvers.marginal_tables.dual_methods import (
     Convexity,
@@ -46,7 +54,7 @@ from consilience.solvers.marginal_tables.problem import (
 class MarginalTableSettings:
     """How the methods take turns; pure numbers, by trial, no figures kept. Misfits are relative to the largest."""
 
-    curvature_of_unmeasured: float = 1e-3
+    unweighted_curvature: float = 1e-3
     """The curvature of cells without weight, in units of the mean slope over the noise."""
     newton_limit: int = 25
     """Newton steps after which an interior point for the same costs gives a better start."""
@@ -156,7 +164,7 @@ def _optimal_face(problem: TableProblem, inner: InteriorPoint) -> tuple[TablePro
     if costs.curvature.any():
         return (
             problem,
-            Convexity(np.where(unmeasured, SETTINGS.curvature_of_unmeasured, costs.curvature), centre),
+            Convexity(np.where(unmeasured, SETTINGS.unweighted_curvature, costs.curvature), centre),
             inner.duals,
         )
     low, high = inner.face(problem.low)

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import IdentityMap, Kronecker
-from consilience.solvers.fit import SHARED, Fit, Status
-from consilience.solvers.losses import Loss, checked_clipped, checked_noisy, checked_weights
+from consilience.solvers.fit import SHARED, Fit, Loss, Status, checked_clipped, checked_noisy, checked_weights
 from consilience.solvers.matrices.interior_point import (
     Solution,
     solve_by_interior_point,

@@ -21,8 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.solvers.fit import SHARED, Fit, Infeasible
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import SHARED, Fit, Infeasible, Loss
 from consilience.solvers.matrices.strategies import Strategy
 from consilience.solvers.trees.fit import fit_forest
 from consilience.solvers.trees.laminar import Crossing, SetForest, forest_of_lists

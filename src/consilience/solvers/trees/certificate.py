@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.losses import Array, Loss
+from consilience.solvers.fit import Array, Loss
 from consilience.solvers.trees.layout import Layout
 
 Costs = NDArray[Any]

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.losses import Array
+from consilience.solvers.fit import Array
 from consilience.solvers.trees.certificate import SETTINGS, Certificate
 from consilience.solvers.trees.layout import Layout
 from consilience.solvers.trees.states import Solution

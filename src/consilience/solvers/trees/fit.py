@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.solvers.fit import Fit, Status
-from consilience.solvers.losses import Array, Loss, LossName, checked_clipped, checked_noisy, checked_weights
+from consilience.solvers.fit import Array, Fit, Loss, LossName, Status, checked_clipped, checked_noisy, checked_weights
 from consilience.solvers.trees.certificate import (
     ABOVE,
     LOW,
@@ -111,7 +110,7 @@ def fit_forest(
     `parent` names the parent of each node, −1 for a root; every root is the head of a tree of its own. Near-linear in
     the number of nodes, also for paths and stars.
 
-    `loss` is "l1", "l2" or "elastic" with the share `alpha` of the absolute value (see `solvers.losses`). `weights`
+    `loss` is "l1", "l2" or "elastic" with the share `alpha` of the absolute value (see `solvers.fit`). `weights`
     are 1/(scale of the noise), by default 1; weight 0 marks a value that was not measured, which is then ignored.
     Leaves that nothing tells apart get equal shares. `nonnegative=False` lets counts be negative.
 
@@ -123,7 +122,7 @@ def fit_forest(
     each count within 1; `objective` and `gap` are then those of the rounded counts.
 
     `clipped` marks values that the publisher set from negative to 0. On x ≥ 0 they cost what a measured 0 costs; with
-    `nonnegative=False` they cost nothing below 0 (see `solvers.losses` for what that means for each loss).
+    `nonnegative=False` they cost nothing below 0 (see `solvers.fit` for what that means for each loss).
 
     `exact` marks values that are no measurements but facts: those counts are kept as they are given, whatever their
     weights say. Exact counts that contradict each other raise `Infeasible`, with the least violation and their nodes.

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.compilation import announce
-from consilience.solvers.fit import SHARED, Infeasible
-from consilience.solvers.losses import Array
+from consilience.solvers.fit import SHARED, Array, Infeasible
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.losses import Array
+from consilience.solvers.fit import Array
 from consilience.solvers.trees.certificate import (
     ABOVE,
     BELOW,

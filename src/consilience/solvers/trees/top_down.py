@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import MeasurementError
 from consilience.kernels.compilation import announce
-from consilience.solvers.losses import Array
+from consilience.solvers.fit import Array
 from consilience.solvers.trees.layout import Layout
 
 Mask = NDArray[np.bool_]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.marginal_tables.marginal_basis import CellLayout
 from consilience.solvers.marginal_tables.problem import CellCosts, build_problem, read_marginals
 from consilience.solvers.marginal_tables.table_fit import find_optimum, fit_table

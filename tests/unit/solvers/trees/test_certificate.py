@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.trees.certificate import certify, costs_of, largest_count
 from consilience.solvers.trees.closed_forms import certify_equal_weights, fit_equal_weights
 from consilience.solvers.trees.curves import states_by_curves

@@ -5,8 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from consilience.solvers.fit import Status
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss, Status
 from consilience.solvers.trees.certificate import costs_of, largest_count
 from consilience.solvers.trees.curves import states_by_curves
 from consilience.solvers.trees.deep import states_by_ropes

@@ -7,8 +7,7 @@ import pytest
 import scipy.optimize
 
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.solvers.fit import Infeasible, Status
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Infeasible, Loss, Status
 from consilience.solvers.trees import fit as tree_fit
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.layout import histogram_parents

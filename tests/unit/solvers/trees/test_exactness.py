@@ -5,8 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 
-from consilience.solvers.fit import Status
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss, Status
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.layout import histogram_parents
 

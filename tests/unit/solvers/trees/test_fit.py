@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.solvers.fit import Status
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss, Status
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 from consilience.solvers.trees.layout import histogram_parents
 

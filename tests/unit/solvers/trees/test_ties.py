@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.trees.fit import fit_forest, fit_tree
 
 SMALL = [

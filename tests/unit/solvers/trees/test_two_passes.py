@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.trees.certificate import ABOVE, certify, costs_of, largest_count
 from consilience.solvers.trees.closed_forms import solve_two_passes
 from consilience.solvers.trees.fit import fit_forest, fit_tree

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from consilience.solvers.losses import Loss
+from consilience.solvers.fit import Loss
 from consilience.solvers.trees import fit
 from consilience.solvers.trees.certificate import costs_of, largest_count, likely_window
 from consilience.solvers.trees.curves import states_by_curves
