@@ -31,6 +31,8 @@ BENCHMARKS = {
     "iterates": "benchmarks.speed.iterates",
     "league": "benchmarks.accuracy.league",
     "mechanisms": "benchmarks.accuracy.mechanisms",
+    "plan-choice": "benchmarks.accuracy.plan_choice",
+    "public-records": "benchmarks.accuracy.public_records",
     "published-histograms": "benchmarks.accuracy.published_histograms",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience.errors import DeclarationError
-from consilience.strategies.workload_grams import GRAM_ROUNDING, Matrix, Norm, checked_gram, column_norm
+from consilience.strategies.attribute_strategies import GRAM_ROUNDING, Matrix, Norm, checked_gram, column_norm
 
 
 def strategy_error(gram: ArrayLike, strategy: ArrayLike, *, norm: Norm) -> float:

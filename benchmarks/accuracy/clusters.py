@@ -19,7 +19,7 @@ from consilience.estimators.iterates import Iterates
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
+from consilience.plans.rounds import KMeans
 
 Row = dict[str, Any]
 

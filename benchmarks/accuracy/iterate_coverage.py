@@ -33,9 +33,8 @@ from consilience.estimators.logistic import regress
 from consilience.iterates.problems import fit_logistic, signed_records
 from consilience.kernels.regions import Region, RegionKind, normalised
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
-from consilience.plans.logistic import Logistic
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters
+from consilience.plans.rounds import KMeans, Logistic
 
 Row = dict[str, Any]
 Array = NDArray[np.float64]

@@ -80,7 +80,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "ResidualPlanner": Mechanism(
         "consilience.plans.residual_planner", lambda plans, _, workload, __: plans.ResidualPlanner(workload), "residual"
     ),
-    "HDMM": Mechanism("consilience.plans.hdmm", lambda plans, _, workload, __: plans.Hdmm(workload), "residual"),
+    "HDMM": Mechanism(
+        "consilience.plans.matrix_mechanism", lambda plans, _, workload, __: plans.Hdmm(workload), "residual"
+    ),
     "the tables themselves": Mechanism("consilience.plans.best_buy", _tables_themselves),
     "release's choice": Mechanism("consilience.plans.best_buy", _release_choice),
 }

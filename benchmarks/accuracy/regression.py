@@ -24,7 +24,7 @@ from consilience.estimators.logistic import last_iterate, regress
 from consilience.iterates.problems import fit_logistic, logistic_loss, signed_records
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure
-from consilience.plans.logistic import Logistic
+from consilience.plans.rounds import Logistic
 from consilience.source import Source, open_table
 
 Row = dict[str, Any]

@@ -8,9 +8,8 @@ import numpy as np
 from benchmarks.coverings.bounds import schonheim_bound
 from benchmarks.coverings.chosen_flats import chosen_flats
 from benchmarks.coverings.constructing import enter
-from consilience.coverings.annealing import annealed
 from consilience.coverings.designs import SEARCHED, DesignTable, Key
-from consilience.coverings.greedy import alone_counts, greedy_rows
+from consilience.coverings.searches import alone_counts, annealed, greedy_rows
 from consilience.coverings.sets import block_rows, uncovered
 
 HEATS = ((0.6, 0.15), (0.3, 0.15), (1.0, 0.1), (0.4, 0.2))

@@ -1,12 +1,12 @@
-"""How good a clustering of points is: nearest centroids, by `kernels/cluster_sums.py`, and their squares."""
+"""How good a clustering of points is: nearest centroids, by `privacy/cluster_statistics.py`, and their squares."""
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.cluster_sums import closest
 from consilience.kernels.compilation import announce
+from consilience.privacy.cluster_statistics import closest
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

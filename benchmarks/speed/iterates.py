@@ -6,7 +6,7 @@ the seconds grow with, which is at most 1 where the cost is linear. These points
 next to no proposal leaves the region, where it would be rejected for nothing. Seconds are processor time of one chain,
 after compilation, the best of several runs.
 
-The last row is a statistic of one's own (kernels/own_statistics.py): clipped gradients of a logistic regression,
+The last row is a statistic of one's own (kernels/record_functions.py): clipped gradients of a logistic regression,
 written as a user would, in units of the built-in ones on the same rounds.
 """
 
@@ -22,9 +22,9 @@ from consilience.iterates.chain import ChainProblem, ChainSettings, run_chains
 from consilience.iterates.chain_kernels import OWN
 from consilience.iterates.clustering import initial_centroids
 from consilience.iterates.problems import NoisyGradients, NoisyRounds, cluster_problem, logistic_problem
-from consilience.kernels.cluster_sums import cluster_sums
-from consilience.kernels.own_statistics import RecordFunction
+from consilience.kernels.record_functions import RecordFunction
 from consilience.kernels.regions import Region, RegionKind, lattice_points
+from consilience.privacy.cluster_statistics import cluster_sums
 
 STEPS = 30_000
 LARGEST_S1_SECONDS = 0.5

@@ -28,9 +28,9 @@ from benchmarks.speed.timing import in_own_process, peak_megabytes
 from consilience.domain import Domain, Query, factors
 from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS
-from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
+from consilience.publication.drawn_errors import Refits
 
 Row = dict[str, Any]
 

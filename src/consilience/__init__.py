@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from consilience import estimators, plans
     from consilience.curation import check_domain, draft_domain
-    from consilience.domain import Attribute, Domain, Query, Workload, factors
+    from consilience.domain import Attribute, Date, Domain, Query, Workload, factors
     from consilience.errors import ConsilienceError
     from consilience.estimators import Estimate, estimate
     from consilience.evaluation import evaluate
     from consilience.file_checks import check
-    from consilience.flow import release
+    from consilience.flow import public_records, release
     from consilience.iterative import kmeans, logistic
     from consilience.measurements import (
         DiscreteGaussian,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Attribute": "consilience.domain",
     "ConsilienceError": "consilience.errors",
+    "Date": "consilience.domain",
     "DiscreteGaussian": "consilience.measurements",
     "DiscreteLaplace": "consilience.measurements",
     "Domain": "consilience.domain",
@@ -77,6 +78,7 @@ _HOMES = {
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
     "plans": "",
+    "public_records": "consilience.flow",
     "release": "consilience.flow",
     "report": "consilience.publication.report",
     "synthesize": "consilience.publication.synthetic",
@@ -87,6 +89,7 @@ _HOMES = {
 __all__ = [
     "Attribute",
     "ConsilienceError",
+    "Date",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Domain",
@@ -115,6 +118,7 @@ __all__ = [
     "open_release",
     "open_table",
     "plans",
+    "public_records",
     "release",
     "report",
     "synthesize",

@@ -59,8 +59,7 @@ def _first_bytes(path: Path) -> bytes:
 
 def _folder(path: Path, ledger: Path | None = None) -> Finding:
     from consilience.publication import open_release
-    from consilience.publication.clusters import CLUSTERS
-    from consilience.publication.regressions import REGRESSIONS
+    from consilience.publication.iterate_folders import CLUSTERS, REGRESSIONS
 
     if CLUSTERS.is_at(path):
         clusters, measured = CLUSTERS.open(path)

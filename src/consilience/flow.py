@@ -7,13 +7,19 @@ Everything declared is checked before anything is spent: what no estimator could
 nothing could be written. What happens is told to the logger "consilience": in a line each, details at the level DEBUG.
 """
 
+import filecmp
+import itertools
 import logging
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
 
 from consilience.domain.domains import Domain
 from consilience.domain.files import shown_path
@@ -34,6 +40,10 @@ from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.intervals import check_refits
 from consilience.publication.release import Release
 from consilience.source import Source, open_table
+from consilience.source.tables import SourceIdentity, matching_files, reader_of
+
+if TYPE_CHECKING:
+    from consilience.estimators.reweighted import PublicRecords
 
 logger = logging.getLogger("consilience")
 
@@ -92,6 +102,10 @@ class Request:
     take_over: bool = False
     convert: bool = False
 
+    def __post_init__(self) -> None:
+        if self.workload is not None:
+            object.__setattr__(self, "workload", self.workload.over(self.domain))
+
     @cached_property
     def chosen(self) -> Plan:
         """The plan that was asked for, or the one that suits the workload."""
@@ -130,9 +144,14 @@ class Request:
         """What the release will be asked: the workload that was given, or the one that the plan is for."""
         return asked_queries(self.chosen, self.domain) if self.workload is None else tuple(self.workload.queries)
 
-    def check(self, method: Estimator | str = "auto") -> None:
+    def check(self, method: Estimator | str = "auto", public: "PublicRecords | None" = None) -> None:
         """Refuse what the estimator could not fit, or could not answer the workload from; nothing is touched."""
         example = self.priced.example()
+        if public is not None:
+            from consilience.estimators.reweighted import with_public
+
+            _refuse_own_records(self.data, public)
+            method = with_public(method, public, example)
         check_method(example, method)
         check_answers(example, method, self.queries)
 
@@ -176,6 +195,7 @@ class Request:
         out: File,
         *,
         method: Estimator | str = "auto",
+        public: "PublicRecords | None" = None,
         allow_misfit: bool = False,
         interval: float | None = None,
         refits: int = 200,
@@ -191,9 +211,9 @@ class Request:
         if interval is not None:
             check_level(interval)
             check_refits(refits)
-        self.check(method)
+        self.check(method, public)
         measured = self.measure(before_charge=before_charge, progress=progress)
-        fitted = estimate(measured, method=method, allow_misfit=allow_misfit, progress=progress)
+        fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=progress)
         return publish(
             fitted, place, interval=interval, refits=refits, seed=seed, overwrite=overwrite, progress=progress
         )
@@ -264,6 +284,7 @@ def release(
     workload: Workload | File | None = None,
     unnamed_share: float | None = None,
     method: Estimator | str = "auto",
+    public: "PublicRecords | None" = None,
     ledger: Ledger | File | None = None,
     budget: float | None = None,
     id: str | None = None,  # noqa: A002 (the word that users, files and the command line share)
@@ -289,7 +310,8 @@ def release(
     workload, or for all pairs of attributes. What could not be fitted, answered or written is refused before anything
     is spent. The `ledger` lies beside the data and is created on first use with the total `budget`, by default this
     first request; repeating a request spends nothing. `interval` is the level of error bars in the bundle's tables,
-    such as 0.95. The other names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
+    such as 0.95. `public` are records of a published table that the account begins with (`public_records`). The other
+    names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -332,6 +354,7 @@ def release(
     ).release(
         out,
         method=method,
+        public=public,
         allow_misfit=allow_misfit,
         interval=interval,
         refits=refits,
@@ -339,6 +362,62 @@ def release(
         overwrite=overwrite,
         progress=progress,
     )
+
+
+def public_records(
+    data: object, domain: Domain | File, *, name: str, table: str | None = None, query: str | None = None
+) -> "PublicRecords":
+    """The records of a published table, such as another year's, coded by the domain of the confidential one.
+
+    `data` is whatever `open_table` takes, with a column for each counted attribute; `name` is what statements and
+    reports call it, such as "Census 2021". Records that the domain drops or calls impossible are left out. Its records
+    become part of what is published: a table with a ledger beside it is confidential, and refused.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> domain = cs.Domain("people", (cs.Attribute.categorical("sex", ["F", "M"]),))
+    >>> public_records(pa.table({"sex": ["F", "M", "F"]}), domain, name="Census 2021").table(["sex"])
+    array([2., 1.])
+    """
+    from consilience.estimators.reweighted import PublicRecords
+    from consilience.source.readers import Required
+    from consilience.source.records import RecordCoder
+
+    declared = domain if isinstance(domain, Domain) else Domain.load(domain)
+    declared.refuse_draft()
+    files: list[Path] = []
+    if isinstance(data, str | os.PathLike):
+        given = os.fsdecode(data)
+        files = matching_files(given)
+        ledger = SourceIdentity.of_files(files, given, table=table, query=query, name=name).ledger_path
+        if ledger is not None and ledger.exists():
+            raise DeclarationError(
+                f"{given} has a ledger, {shown_path(ledger)}: it is a confidential table, and its records cannot be "
+                "public; name the file of a public one"
+            )
+    counted = declared.project(declared.counted_names)
+    required: Required = {each.name: each for each in counted.attributes}
+    reader = reader_of(data, required, declared.source_format, table=table, query=query)
+    coder = RecordCoder(counted, counted.counted_names)
+    parts = []
+    with ThreadPoolExecutor(1) as workers, closing(reader.batches(coder.names)) as batches:
+        for batch in batches:
+            coded = coder.code(batch, workers)
+            parts.append(np.stack(list(coder.columns(coded).values()), axis=1)[coded.kept].astype(np.int64))
+    codes = np.concatenate([np.zeros((0, len(counted.shape)), dtype=np.int64), *parts])
+    return PublicRecords.of(declared, codes, name=name, files=[os.path.realpath(file) for file in files])
+
+
+def _refuse_own_records(data: object, public: "PublicRecords") -> None:
+    """Refuse public records that are the confidential table itself, or a copy of its file."""
+    if not isinstance(data, str | os.PathLike):
+        return
+    for own, other in itertools.product(matching_files(os.fsdecode(data)), public.files):
+        if os.path.realpath(own) == other or filecmp.cmp(own, other, shallow=False):
+            raise DeclarationError(
+                f"{shown_path(own)} is to be measured, and {shown_path(Path(other))}, the same table, was given as the "
+                "public records: what is confidential is not public; name another file"
+            )
 
 
 def publish(

@@ -23,9 +23,12 @@ from consilience.plans.clusters import cluster_plan
 from consilience.plans.published.privgene import regression_plan
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan
-from consilience.publication.clusters import CLUSTERS, publish_clusters
-from consilience.publication.iterate_folders import IterateFolder, Saved
-from consilience.publication.regressions import REGRESSIONS, publish_regression
+from consilience.publication.iterate_folders import (
+    CLUSTERS,
+    REGRESSIONS,
+    IterateFolder,
+    Saved,
+)
 from consilience.publication.report_page import NoPictures, check_pictures
 
 logger = logging.getLogger("consilience")
@@ -97,7 +100,7 @@ def kmeans(
 
 def cluster_points(asked: Request | MeasurementSet, out: File, **shown: Unpack[Shown]) -> ClusterEstimate:
     """Clusters of what is asked for, or of rounds that were measured before, written to a folder."""
-    return _published(CLUSTERS, cluster, publish_clusters, asked, out, **shown)
+    return _published(CLUSTERS, cluster, asked, out, **shown)
 
 
 def logistic(
@@ -150,7 +153,7 @@ def regress_records(
 ) -> RegressionEstimate:
     """The regression of what is asked for, or of rounds that were measured before, written to a folder."""
     check_ridge(ridge)
-    return _published(REGRESSIONS, partial(regress, ridge=ridge), publish_regression, asked, out, **shown)
+    return _published(REGRESSIONS, partial(regress, ridge=ridge), asked, out, **shown)
 
 
 def _requested(data: object, domain: Domain, plan: Plan, options: Options) -> tuple[Request, Shown]:
@@ -163,7 +166,6 @@ def _requested(data: object, domain: Domain, plan: Plan, options: Options) -> tu
 def _published(
     folder: IterateFolder[Saved],
     read: Callable[..., Saved],
-    publish: Callable[..., object],
     asked: Request | MeasurementSet,
     out: File,
     *,
@@ -185,7 +187,7 @@ def _published(
     else:
         measured = asked.measure(before_charge=before_charge, progress=progress)
     found = read(measured, settings, progress=progress)
-    publish(found, measured, out, level=level, pictures=drawn, overwrite=overwrite)
+    folder.publish(found, measured, Path(out), level=level, pictures=drawn, overwrite=overwrite)
     return found
 
 

@@ -4,22 +4,44 @@ What reads records and spends is `privacy.measure`. Here is what stands around i
 what the plan has to say about it, and the noisy measurements as a set.
 """
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
+import numpy as np
+
 from consilience.domain.domains import Domain
+from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import DeclarationError
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
 from consilience.measurements.privacy_statement import PrivacyStatement
 from consilience.privacy.budgets import Budget, budget
-from consilience.privacy.gate import PricingGate, Progress, zero_measurement
+from consilience.privacy.gate import (
+    Candidate,
+    PricedRun,
+    Progress,
+    Taken,
+    as_list,
+    places_left,
+    selections_named,
+)
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, run_charged, run_simulated
-from consilience.privacy.pricing import Price
-from consilience.privacy.record_statistics import StatisticsPrice
+from consilience.privacy.partitions import PartitionRule
+from consilience.privacy.pricing import (
+    Price,
+    PricedQuery,
+    PricedStatistic,
+    RecordStatistic,
+    StatisticsPrice,
+    price_queries,
+    price_statistics,
+)
+from consilience.privacy.scores import Score, Selector
 from consilience.source import Source
 
 
@@ -231,7 +253,13 @@ def measure_as_priced(
     else:
         priced.check_answers()
         drawn = run_simulated(*run, id=id, seed=simulate, progress=progress)
-    return MeasurementSet(source.domain, drawn.measurements, drawn.statement, drawn.provenance, drawn.private)
+    statement = PrivacyStatement(
+        neighbours=drawn.protection.neighbours,
+        unit=drawn.protection.unit_text,
+        spent=priced.budget.to_json(),
+        public_facts=source.domain.public.describe(),
+    )
+    return MeasurementSet(source.domain, drawn.measurements, statement, drawn.provenance, drawn.private)
 
 
 def price(
@@ -261,3 +289,64 @@ def price(
         kept=tuple(gate.kept),
     )
     return replace(found, notes=plan.explain(found.example(), cost)) if isinstance(plan, ExplainedPlan) else found
+
+
+class PricingGate(PricedRun):
+    """A gate without data, for dry runs: it prices every step and answers with zeros."""
+
+    def __init__(self, domain: Domain, budget: Budget, *, neighbours: Neighbours, rows_per_unit: int) -> None:
+        super().__init__(domain, budget, neighbours=neighbours, rows_per_unit=rows_per_unit)
+        self.prices: list[Price | StatisticsPrice] = []
+        self.selections: list[Budget] = []
+        self.kept: list[Measurement] = []
+
+    def measure(
+        self,
+        queries: Query | Sequence[Query],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        sensitivity_at_least: float = 0.0,
+    ) -> tuple[Measurement, ...]:
+        asked, least = as_list(queries), sensitivity_at_least
+        price = self.priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
+        self.account.charge(budget)
+        self.prices.append(price)
+        return tuple(zero_measurement(each) for each in price.queries)
+
+    def sum_records(
+        self,
+        statistics: Sequence[RecordStatistic],
+        budget: Budget,
+        *,
+        shares: Sequence[float] | None = None,
+        round: int | None = None,  # noqa: A002
+    ) -> tuple[Measurement, ...]:
+        price = self.priced(price_statistics, statistics, budget, shares=shares, round=round)
+        self.account.charge(budget)
+        self.prices.append(price)
+        return tuple(zero_measurement(each) for each in price.statistics)
+
+    def select(
+        self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
+    ) -> Candidate:
+        score.check(self.domain)
+        self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
+        self.account.charge(budget)
+        self.selections.append(budget)
+        return score.candidates[places_left(score, besides)[0]]
+
+    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
+        rule.check(self.domain)
+        self.domain.refuse_unreleased([rule.attribute], "the plan")
+        self.account.charge(budget)
+        self.selections.append(budget)
+        return (0,)
+
+    def keep(self, selections: Measurement) -> None:
+        self.kept.append(selections_named(selections, ""))
+
+
+def zero_measurement(priced: PricedQuery | PricedStatistic) -> Measurement:
+    """A measurement of this query or statistic with zeros for answers."""
+    return priced.measurement(np.zeros(priced.size, np.int64), "")

@@ -18,9 +18,11 @@ from consilience.domain.domains import PublicFacts
 from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.clusters import cluster
+from consilience.estimators.graphical import Graphical
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
 from consilience.estimators.published.learning import Learning
+from consilience.estimators.reweighted import PublicRecords, Reweighted
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet
 from consilience.measuring import measure
 from consilience.plans import DualQuery, Flat, Fourier, KMeans, Logistic, Marginals
@@ -29,7 +31,7 @@ from consilience.privacy.ledger import Ledger
 from consilience.privacy.reservations import Owner
 from consilience.publication import write_bundle, write_synthetic
 from consilience.publication.bundle import save_model
-from consilience.publication.clusters import publish_clusters
+from consilience.publication.iterate_folders import CLUSTERS
 from consilience.source import open_table
 
 FOLDER = Path(__file__).parent
@@ -185,6 +187,8 @@ MODELS: dict[str, Callable[[], MeasurementSet]] = {
     "table": CHAIN,
     "matrix": lambda: some_measurements(TABLE, [Query.of({"c": factors.Prefix(), "a": factors.Identity()})]),
     "graphical": CHAIN,
+    "graphical-prior": CHAIN,
+    "reweighted": CHAIN,
     "residual": CHAIN,
     "views": CHAIN,
     "multiplicative-weights": CHAIN,
@@ -201,10 +205,12 @@ MODELS: dict[str, Callable[[], MeasurementSet]] = {
 
 def saved_model(method: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
-        measured = MODELS[method]()
-        estimator = Learning(3, 1 / 4) if method == "learning" else ESTIMATORS[method]()
-        save_model(estimator.fit(measured), path.with_name(f"{method}.model.parquet"))
-        measured.save(path)
+        public = PublicRecords.of(TABLE, np.random.default_rng(8).integers(0, TABLE.shape, (40, 3)), name="Census 2021")
+        special = {"learning": lambda: Learning(3, 1 / 4), "reweighted": lambda: Reweighted(public)}
+        special |= {"graphical-prior": lambda: Graphical(prior=public)}
+        fitted = (special.get(method) or ESTIMATORS[method])().fit(MODELS[method]())
+        save_model(fitted, path.with_name(f"{method}.model.parquet"))
+        fitted.measurements.save(path)
 
     return make
 
@@ -223,7 +229,7 @@ FEW_STEPS = Iterates(steps=200, chains=2)
 def write_clusters(path: Path) -> None:
     source = open_table(str(FOLDER / "data" / "points.csv"), POINTS)
     measured = measure(source, KMeans(2, attributes=("x", "y"), rounds=2), epsilon=5.0, simulate=0)
-    publish_clusters(cluster(measured, FEW_STEPS), measured, path, pictures=False)
+    CLUSTERS.publish(cluster(measured, FEW_STEPS), measured, path, pictures=False)
 
 
 def write_regression(path: Path) -> None:

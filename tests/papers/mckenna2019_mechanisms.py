@@ -14,10 +14,13 @@ from consilience.estimators import LocalSquares
 from consilience.estimators.published.bayesian_network import BayesianNetwork
 from consilience.estimators.published.dual_query import DualQueryRun
 from consilience.estimators.published.dual_query_model import draws_loss
-from consilience.estimators.published.multiplicative_weights import FactoredWeights, MultiplicativeWeights
+from consilience.estimators.published.multiplicative_weights import (
+    FactoredWeights,
+    MultiplicativeWeights,
+    WeightedTable,
+)
 from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.privacy.budgets import budget
-from consilience.solvers.multiplicative_weights import WeightedTable
 
 TOTAL = 60.0
 

@@ -25,9 +25,8 @@ from consilience.solvers.projections.cells import NonNegative
 from consilience.solvers.projections.sums import MarginalsEqual, TreeConsistency
 from consilience.solvers.trees.fit import fit_tree
 from consilience.solvers.trees.layout import histogram_parents
-from consilience.strategies.attribute_strategies import semidefinite_strategy
+from consilience.strategies.attribute_strategies import column_norm, gram_root, semidefinite_strategy
 from consilience.strategies.low_rank import low_rank_factors, published_low_rank_factors
-from consilience.strategies.workload_grams import column_norm, gram_root
 
 TREE = np.array([14.0, 9.0, -3.0, 6.0, 1.0, -4.0, 2.0])
 LEAVES = np.vstack([np.ones(4), [1, 1, 0, 0], [0, 0, 1, 1], np.eye(4)])

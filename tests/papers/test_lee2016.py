@@ -26,8 +26,8 @@ from consilience.plans import HybridClusters, KMeans, SampleAndAggregate
 from consilience.plans.published.clusters import suggested_blocks
 from consilience.plans.published.privgene import largest_difference
 from consilience.privacy.cluster_statistics import block_centroids, block_of_records, cluster_statistics
+from consilience.privacy.model_statistics import LOSS_BITS, RecordLosses
 from consilience.privacy.noise import SimulatedNoise
-from consilience.privacy.record_losses import LOSS_BITS, RecordLosses
 from consilience.privacy.scores import select
 
 CENTROIDS = ((-0.3, 0.1), (0.4, -0.2), (0.0, 0.5))
@@ -363,7 +363,7 @@ PAPER = Paper(
         Item("EUGkM", f"{ITERATES}.clustering.clusters_of_cells", "points repeated by counts", clusters_of_a_grid, 1e-9,
              "negative counts are projected onto the total by default; `negatives=\"zero\"` clips them."),
         Item("Hybrid", f"{PLANS}.HybridClusters", "s/n of its last round", hybrid, 1e-9),
-        Item("PrivGene, selection", "consilience.privacy.record_losses.RecordLosses",
+        Item("PrivGene, selection", "consilience.privacy.model_statistics.RecordLosses",
              "the exponential mechanism's law", private_selection, 1e-12,
              "noise goes by the difference of two candidates that one record can make."),
         Item("PrivGene, generations", f"{PLANS}.PrivGene", "the least cost of every generation", genetic_algorithm,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from consilience.cli import evaluate as verb
+from consilience.cli import after_release as verb
 from consilience.domain import Attribute, Domain, Query, Workload
 from consilience.domain.factors import Identity, Prefix
 from consilience.errors import DeclarationError
@@ -132,7 +132,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def call(*words: str):
     app = typer.Typer()
-    app.command("evaluate", epilog=verb.EXAMPLE)(verb.evaluate_command)
+    app.command("evaluate", epilog=verb.EVALUATE_EXAMPLE)(verb.evaluate_command)
     return CliRunner().invoke(app, list(words))
 
 

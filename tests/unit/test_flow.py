@@ -127,6 +127,42 @@ def test_a_total_is_set_once(place: Path) -> None:
     assert cs.Ledger.open("people.csv.ledger").remaining == 1
 
 
+def test_a_release_begins_with_public_records_names_them_and_is_opened_again(place: Path) -> None:
+    (place / "older.csv").write_text("age,sex\n" + "".join(f"{(i * 11) % 90},{'FM'[i % 2]}\n" for i in range(500)))
+    public = cs.public_records("older.csv", "people.domain.toml", name="Survey 2015")
+    made = cs.release("people.csv", DOMAIN, epsilon=1, plan="2-way", method="reweighted", public=public, out="release")
+    assert "Survey 2015" in " ".join(made.manifest["privacy"]["public_facts"])
+    assert made.manifest["privacy"]["spent"] == {"epsilon": "1"}
+    again = cs.open_release("release").estimate
+    assert (again.marginal("age", "sex") == made.estimate.marginal("age", "sex")).all()
+    assert "Survey 2015 explains the measurements" in str(again.stats["public_check"])
+
+
+def test_a_confidential_table_is_not_public(place: Path) -> None:
+    (place / "copy.csv").write_bytes((place / "people.csv").read_bytes())
+    public = cs.public_records("copy.csv", DOMAIN, name="Survey 2015")
+    with pytest.raises(DeclarationError, match=r"people.csv is to be measured, and .*copy.csv, the same table"):
+        cs.release("people.csv", DOMAIN, epsilon=1, plan="2-way", public=public, out="release")
+    assert not (place / "people.csv.ledger").exists()
+    cs.release("people.csv", DOMAIN, epsilon=1, plan="2-way", out="release")
+    with pytest.raises(DeclarationError, match=r"has a ledger, .*people.csv.ledger: it is a confidential table"):
+        cs.public_records("people.csv", DOMAIN, name="Survey 2015")
+
+
+def test_public_records_on_the_command_line_have_a_file_and_a_name(place: Path) -> None:
+    (place / "older.csv").write_text("age,sex\n" + "".join(f"{(i * 11) % 90},{'FM'[i % 2]}\n" for i in range(500)))
+    run, given = CliRunner().invoke, ["--public-records", "older.csv", "--public-name", "Survey 2015"]
+    asked = ["people.csv", "--domain", "people.domain.toml", "--epsilon", "1", "--plan", "2-way"]
+    one = run(app, ["release", *asked, "--method", "reweighted", *given, "--checked", "--out", "one"])
+    assert "Survey 2015 explains the measurements" in one.output, one.output
+    two = run(app, ["estimate", "one/measurements.parquet", *given, "--out", "two"])
+    assert "fitted by graphical" in two.output, two.output
+    assert "Survey 2015 is what the fit began with" in two.output
+    assert run(app, ["estimate", "one/measurements.parquet", *given[:2], "--out", "three"]).exit_code == 2
+    shown = run(app, ["answer", "one", "by age, sex", "--interval"])
+    assert shown.exit_code == 0, shown.output
+
+
 def test_the_ledger_is_told_before_it_is_charged(place: Path) -> None:
     seen = []
     asked = Request(data="people.csv", domain=DOMAIN, plan="2-way", epsilon=1)

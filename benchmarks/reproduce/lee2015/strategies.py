@@ -23,9 +23,8 @@ from consilience.kernels.linear_maps import AllRangesMap
 from consilience.measuring import measure
 from consilience.privacy.measure import Plan
 from consilience.solvers.matrices.matrix_fit import fit_matrix
-from consilience.strategies.attribute_strategies import p_identity, semidefinite_strategy
+from consilience.strategies.attribute_strategies import gram_matrix, p_identity, semidefinite_strategy
 from consilience.strategies.low_rank import low_rank_factors
-from consilience.strategies.workload_grams import gram_matrix
 
 Array = NDArray[np.float64]
 BINS = 1024

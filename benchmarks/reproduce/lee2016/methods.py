@@ -20,9 +20,9 @@ from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.iterates.clustering import lloyd
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
 from consilience.plans.published.privgene import PrivGene
+from consilience.plans.rounds import KMeans
 
 DPKM = "DP-KMEANS, last iterate"
 MCMC, OURS = "all iterates, chain as published", "all iterates, library's default"

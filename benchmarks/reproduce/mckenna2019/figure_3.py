@@ -26,8 +26,7 @@ from benchmarks.reproduce.verdicts import BETTER, SAME, Claim, Threshold, factor
 from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap, PrefixMap, SparseMap
 from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import MarginalOracle
-from consilience.strategies.attribute_strategies import p_identity
-from consilience.strategies.workload_grams import gram_matrix
+from consilience.strategies.attribute_strategies import gram_matrix, p_identity
 
 ABOUT = About(
     "McKenna, Sheldon and Miklau (2019), Figure 3: L1 against L2 minimisation",

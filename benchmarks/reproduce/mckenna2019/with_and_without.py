@@ -87,7 +87,7 @@ def hdmm(problem: TripleProblem) -> Any:
     tables, while the paper's error counts all alike. Weights w = 1/e make the shares equal.
     """
     from consilience.domain import Workload
-    from consilience.plans.hdmm import Hdmm
+    from consilience.plans.matrix_mechanism import Hdmm
 
     domain = problem.records.domain
     alone = [Hdmm(Workload.of([query])).strategy(domain).error for query in problem.workload.queries]

@@ -36,7 +36,7 @@ from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.plans.matrix_mechanism import STRATEGIES, optimised_strategy
 from consilience.plans.published.marginals import Learning, fourier_coefficients
-from consilience.strategies.workload_grams import LARGEST_GRAM
+from consilience.strategies.attribute_strategies import LARGEST_GRAM
 
 MOST_POINTS = 1000
 """With more attributes than this, the errors exceed the range of numbers."""

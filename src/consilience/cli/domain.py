@@ -1,5 +1,6 @@
-"""`consilience domain`: draft, show and check domain files."""
+"""`consilience domain`: draft, review, show and check domain files."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,12 +8,13 @@ import typer
 
 from consilience.cli import options
 from consilience.cli.console import echo, note, print_json, print_table
-from consilience.errors import ConsilienceError, readable_count
+from consilience.errors import ConsilienceError, DeclarationError, readable_count
 
 if TYPE_CHECKING:
+    from consilience.curation.review import Review
     from consilience.domain import Attribute, Domain
 
-app = typer.Typer(help="Draft, show or check a domain file.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Draft, review, show or check a domain file.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command(epilog="Example: consilience domain draft data.csv > data.domain.toml")
@@ -40,9 +42,104 @@ def draft(
     else:
         options.refuse_existing(out)
         out.write_text(drafted.to_toml(), encoding="utf-8")
-    if drafted.left_out:
-        note(f"left out, because they look like names or free text: {', '.join(drafted.left_out)}")
-    note("this draft was read off the data, which is not private: it can be used once you have reviewed every value")
+    for reason, names in drafted.reasons.items():
+        note(f"left out, {', '.join(names)}: {reason}")
+    file = shlex.quote(str(out or "FILE"))
+    note(
+        "this draft was read off the data, which is not private: it can be used once you have reviewed every value, "
+        f"with `consilience domain review {file}`"
+    )
+
+
+QUESTION = "[k]eep, [d]rop, change [v]alues, [w]ords, [n]ext or [q]uit"
+
+
+@app.command(epilog="Example: consilience domain review data.domain.toml")
+def review(path: Annotated[Path, typer.Argument(help="A domain file that is a draft.")]) -> None:
+    """Go through a draft attribute by attribute; what you decide is written at once, so that you can go on later.
+
+    What you keep or drop loses its mark and the comments that tell of the data. When nothing is left, so does the file.
+    """
+    from consilience.curation.review import Review
+
+    going = Review(path)
+    if going.left:
+        echo(f"{going.domain.name}: {len(going.left)} of {len(going.domain.names)} attributes are left to review.")
+        if going.remarks:
+            echo(f"\n{going.remarks}")
+    for place, name in enumerate(names := going.left, start=1):
+        if not _review_attribute(going, name, f"[{place}/{len(names)}]"):
+            break
+    if going.left:
+        note(f"{len(going.left)} attributes are left to review; the same command goes on with them")
+        return
+    going.finish()
+    note(f"nothing is left to review in {path}: its marks and the comments that told of the data are gone")
+
+
+def _review_attribute(going: "Review", name: str, place: str) -> bool:
+    """Ask about one attribute until it is decided or put off; whether to go on."""
+    while True:
+        attribute = going.domain[name]
+        echo(f"\n{place} {_described(attribute)}\n{going.remark(name)}")
+        answer = _ask(QUESTION)[:1].lower()
+        try:
+            if answer == "k":
+                going.keep(name)
+            elif answer == "d":
+                going.drop(name)
+            elif answer == "v":
+                _review_values(going, attribute)
+                continue
+            elif answer == "w":
+                _review_words(going, attribute)
+                continue
+            elif answer not in ("n", "q"):
+                note(f"answer with one of the letters: {QUESTION}")
+                continue
+        except DeclarationError as error:
+            note(f"not done: {error}")
+            continue
+        return answer != "q"
+
+
+def _ask(question: str) -> str:
+    """What a person answers; where nobody can answer, that is `quit`."""
+    try:
+        return typer.prompt(question, default="", show_default=False).strip()
+    except (typer.Abort, OSError):
+        echo("")
+        return "q"
+
+
+def _review_values(going: "Review", attribute: "Attribute") -> None:
+    from consilience.curation.review import with_values
+
+    typed = _ask("all values, or all edges, with commas between (nothing changes nothing)")
+    if typed not in ("", "q"):
+        going.put(with_values(attribute, typed))
+
+
+def _review_words(going: "Review", attribute: "Attribute") -> None:
+    from consilience.curation.review import with_words
+
+    while (typed := _ask("title = ..., unit = ..., or VALUE = its label (nothing ends)")) not in ("", "q"):
+        value, equals, text = (part.strip() for part in typed.partition("="))
+        if not equals:
+            note("write what it is about, an equals sign, and the text, such as title = Age")
+            continue
+        attribute = with_words(attribute, value, text)
+        going.put(attribute)
+
+
+def _described(attribute: "Attribute") -> str:
+    """An attribute with all its values, each with its label."""
+    values = [] if attribute.kind == "continuous" else attribute.labels
+    shown = ", ".join(
+        value if value == attribute.say(value) else f"{value} = {attribute.say(value)}" for value in values
+    )
+    heading = "" if attribute.heading == attribute.name else f" ({attribute.heading})"
+    return f"{attribute.name}{heading}, {attribute.kind}, {len(values)} values: {shown}"
 
 
 @app.command(epilog="Example: consilience domain show data.domain.toml")
@@ -73,8 +170,10 @@ def show(
         echo(f"source: {key} = {value!r}")
     for line in domain.public.describe():
         echo(f"public fact: {line}")
-    if domain.impossible:
-        count = len(domain.impossible)
+    for text in domain.constraints:
+        echo(f"constraint: {text}")
+    count = sum(not rule.because for rule in domain.impossible)
+    if count:
         echo(f"impossible cells: {count} {'rule' if count == 1 else 'rules'}")
 
 
@@ -151,7 +250,7 @@ def _note_check(data: str, domain: "Domain", table: str | None, sql: str | None,
 
     try:
         if ledger is None:
-            reviewed = replace(domain, draft=False, unreviewed=())
+            reviewed = replace(domain, draft=False, unreviewed=(), quotes_data=False)
             source = open_table(data, reviewed, table=table, query=sql)
             ledger = ledger_place(source)
         note_check(ledger.absolute(), domain)

@@ -1,4 +1,4 @@
-"""The command line: one file per verb, thin over the library.
+"""The command line: one function per verb, thin over the library.
 
 Exit codes: 0 done, 1 refused or failed with a clear reason, 2 wrong usage, 130 stopped by Ctrl-C. Heavy imports happen
 inside the verbs, so that `--help` answers at once.
@@ -10,20 +10,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli import (
-    answer,
-    check,
-    domain,
-    estimate,
-    evaluate,
-    kmeans,
-    ledger,
-    logistic,
-    measure,
-    release,
-    report,
-    synthesize,
-)
+from consilience.cli import after_release, answer, domain, iterates, ledger, release
 from consilience.cli.console import Interrupted, note, refuse, report_bug, stopping_at_interrupt, what_was_recorded
 from consilience.errors import ConsilienceError
 
@@ -37,17 +24,17 @@ app = typer.Typer(
 )
 app.add_typer(domain.app, name="domain")
 app.add_typer(ledger.app, name="ledger")
-app.command("measure", epilog=measure.EXAMPLE)(measure.measure_command)
-app.command("estimate", epilog=estimate.EXAMPLE)(estimate.estimate_command)
+app.command("measure", epilog=release.MEASURE_EXAMPLE)(release.measure_command)
+app.command("estimate", epilog=release.ESTIMATE_EXAMPLE)(release.estimate_command)
 app.command("answer", epilog=answer.EXAMPLE)(answer.answer_command)
 app.command("compare", epilog=answer.COMPARE_EXAMPLE)(answer.compare_command)
-app.command("synthesize", epilog=synthesize.EXAMPLE)(synthesize.synthesize_command)
-app.command("release", epilog=release.EXAMPLE)(release.release_command)
-app.command("report", epilog=report.EXAMPLE)(report.report_command)
-app.command("kmeans", epilog=kmeans.EXAMPLE)(kmeans.kmeans_command)
-app.command("logistic", epilog=logistic.EXAMPLE)(logistic.logistic_command)
-app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate_command)
-app.command("check", epilog=check.EXAMPLE)(check.check_command)
+app.command("synthesize", epilog=after_release.SYNTHESIZE_EXAMPLE)(after_release.synthesize_command)
+app.command("release", epilog=release.RELEASE_EXAMPLE)(release.release_command)
+app.command("report", epilog=after_release.REPORT_EXAMPLE)(after_release.report_command)
+app.command("kmeans", epilog=iterates.KMEANS_EXAMPLE)(iterates.kmeans_command)
+app.command("logistic", epilog=iterates.LOGISTIC_EXAMPLE)(iterates.logistic_command)
+app.command("evaluate", epilog=after_release.EVALUATE_EXAMPLE)(after_release.evaluate_command)
+app.command("check", epilog=after_release.CHECK_EXAMPLE)(after_release.check_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,6 +14,7 @@ from consilience.errors import DeclarationError
 
 if TYPE_CHECKING:
     from consilience.domain import Domain
+    from consilience.estimators import PublicRecords
     from consilience.flow import Request
 
 Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
@@ -103,6 +104,13 @@ AllowMisfit = Annotated[
     typer.Option(
         "--allow-misfit", help="Write the account even if it misses the measurements by far more than their noise."
     ),
+]
+PublicFile = Annotated[
+    str | None,
+    typer.Option("--public-records", help="A published table, such as another year's, that the account begins with."),
+]
+PublicName = Annotated[
+    str | None, typer.Option("--public-name", help="What statements call the published table: 'Census 2021'.")
 ]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="A process on another machine began this request, and it has ended.")
@@ -309,3 +317,15 @@ def domain_of_bounds(text: str, *, name: str) -> "Domain":
                 f"cannot read the bounds {part.strip()!r}; write column=low:high, such as x=0:100"
             ) from None
     return Domain(name, tuple(found))
+
+
+def public_records_of(file: str | None, name: str | None, domain: "Domain") -> "PublicRecords | None":
+    """The public records of these two options, which belong together."""
+    if (file is None) != (name is None):
+        missing = "--public-name" if name is None else "--public-records"
+        raise typer.BadParameter("public records have a file and a name; give both", param_hint=missing)
+    if file is None or name is None:
+        return None
+    from consilience.flow import public_records
+
+    return public_records(file, domain, name=name)

@@ -1,16 +1,210 @@
-"""`consilience release`: the whole flow, from a confidential table to a bundle that can be published."""
+"""`consilience measure`, `estimate` and `release`: from a confidential table to noisy measurements, from these to one
+account, and both at once.
+"""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, listen, progress
-from consilience.cli.estimate import show_estimate
-from consilience.cli.measure import before_charge, show_preview
+from consilience.cli.console import (
+    echo,
+    in_words_of_the_command_line,
+    listen,
+    note,
+    print_json,
+    print_table,
+    progress,
+    watch_spending,
+)
 
-EXAMPLE = "Example: consilience release data.csv --domain data.domain.toml --epsilon 1 --out release"
+if TYPE_CHECKING:
+    from consilience.domain import Domain
+    from consilience.estimators import Estimate
+    from consilience.measuring import DryRun
+    from consilience.privacy.ledger import Ledger
+
+MEASURE_EXAMPLE = (
+    "Example: consilience measure data.csv --domain data.domain.toml --epsilon 0.5 --out data.measurements.parquet"
+)
+
+
+@options.charged
+def measure_command(
+    data: options.Data,
+    domain: options.DomainFile,
+    out: Annotated[Path | None, typer.Option("--out", help="The measurement file to write.")] = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    rho: options.Rho = None,
+    plan: options.PlanText = None,
+    workload: options.WorkloadFile = None,
+    unnamed_share: options.UnnamedShare = None,
+    *,
+    charge: options.Charged,
+    dry_run: options.DryRunOnly = False,
+    verbose: options.Verbose = False,
+    json: options.AsJson = False,
+) -> None:
+    """Measure a table with differential privacy. Spends budget, which the ledger holds."""
+    listen(verbose=verbose or dry_run)
+    asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
+    if dry_run:
+        asked.priced.check_answers()
+        show_preview(asked.priced, json=json)
+        return
+    if out is None:
+        raise typer.BadParameter("name the file to write, or use --dry-run", param_hint="--out")
+    options.refuse_existing(out)
+    suggestion = charge.suggestion(domain, data, asked.domain)
+    with progress() as show:
+        measured = asked.measure(before_charge=before_charge(asked.domain, suggestion), progress=show)
+    measured.save(out)
+    summary = {"file": str(out), "measurements": len(measured), "private": measured.private}
+    if json:
+        print_json(summary | {"privacy": measured.privacy.to_json(), "provenance": dict(measured.provenance)})
+    else:
+        echo(f"wrote {len(measured)} measurements to {out}")
+
+
+def before_charge(domain: "Domain", suggestion: str | None) -> "Callable[[Ledger], None]":
+    """Before the first spend of a ledger, suggest the command that compares the domain with the data.
+
+    Neither the data nor what a check found has a part in it.
+    """
+
+    def suggest(book: "Ledger") -> None:
+        from consilience.curation.draft import was_checked
+
+        if suggestion is not None and not book.entries() and not was_checked(book.path, domain):
+            note(
+                "this is the first spend of the ledger, and a domain that does not fit the data spends it on nothing. "
+                f"`{suggestion}` tells you whether it fits: NOT PRIVATE, for your eyes only. --checked leaves "
+                "this note out"
+            )
+        watch_spending(book)
+
+    return suggest
+
+
+def show_preview(shown: "DryRun", *, json: bool) -> None:
+    """Print a dry run."""
+    rows = shown.rows()
+    if json:
+        print_json(
+            {
+                "budget": shown.budget.to_json(),
+                "neighbours": shown.neighbours,
+                "answers": shown.answers,
+                "bytes": shown.bytes,
+                "queries": rows,
+                "notes": list(shown.notes),
+            }
+        )
+        return
+    echo(f"would spend {shown.budget.describe()} ({shown.neighbours}) on {shown.answers:,} noisy numbers")
+    for line in shown.notes:
+        echo(in_words_of_the_command_line(line))
+    cells = [
+        [row["query"], f"{row['answers']:,}", row["noise"], f"{row['scale']:.6g}", f"{row['stddev']:.6g}"]
+        for row in rows
+    ]
+    print_table(["query", "answers", "noise", "scale", "stddev"], cells, numeric=2)
+    echo("nothing was touched: no data, no ledger")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `consilience estimate`: from a measurement file to a bundle with one consistent account.
+
+
+ESTIMATE_EXAMPLE = (
+    "Example: consilience estimate data.measurements.parquet --out release; several files are merged: "
+    "consilience estimate january.parquet february.parquet census.parquet --out release"
+)
+
+
+def estimate_command(
+    measurements: Annotated[list[Path], typer.Argument(help="A measurement file, or several that are merged.")],
+    out: Annotated[Path, typer.Option("--out", help="The bundle to write: a new directory.")],
+    method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    add_ledgers: Annotated[
+        bool,
+        typer.Option("--add-ledgers", help="Merge files that several ledgers paid for; what they spent is added up."),
+    ] = False,
+    public_records: options.PublicFile = None,
+    public_name: options.PublicName = None,
+    allow_misfit: options.AllowMisfit = False,
+    interval: options.ErrorBars = False,
+    level: options.Level = 0.95,
+    refits: options.Refits = 200,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
+    verbose: options.Verbose = False,
+    json: options.AsJson = False,
+) -> None:
+    """Turn noisy measurements into one consistent, non-negative account. Spends nothing."""
+    from consilience.estimators import estimate
+    from consilience.estimators.base import check_level
+    from consilience.flow import publish
+    from consilience.measurements import MeasurementSet
+    from consilience.publication.intervals import check_refits
+
+    listen(verbose=verbose)
+    if interval:
+        check_level(level)
+        check_refits(refits)
+    first, *others = map(MeasurementSet.load, measurements)
+    measured = first.merge(*others, ledgers="add" if add_ledgers else "one")
+    public = options.public_records_of(public_records, public_name, measured.domain)
+    with progress() as show:
+        fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=show)
+        publish(fitted, out, interval=level if interval else None, refits=refits, overwrite=overwrite, progress=show)
+    show_estimate(fitted, out, json=json, verbose=verbose)
+
+
+def _details(fitted: "Estimate") -> list[str]:
+    """Why this method, what the status means, and how close the fit is to its optimum."""
+    gap, objective = float(fitted.stats["gap"]), float(fitted.stats["objective"])
+    reason = [f"  {fitted.method['reason']}"] if "reason" in fitted.method else []
+    return [*reason, f"  {fitted.status.explanation}", f"  optimality gap {gap:.2g} of objective {objective:.4g}"]
+
+
+def show_estimate(fitted: "Estimate", out: Path, *, json: bool, verbose: bool) -> None:
+    """Print what was fitted, what it has no basis for, and where it lies; details of the fit if it is not well."""
+    basis, total = fitted.columns_basis, fitted.basis("total").worst
+    if json:
+        print_json(
+            {
+                "bundle": str(out),
+                "method": dict(fitted.method),
+                "status": fitted.status.value,
+                "stats": dict(fitted.stats),
+                "total": None if total == "not measured" else fitted.total,
+                "total_basis": total,
+                "basis": basis.to_json(),
+                "private": fitted.private,
+            }
+        )
+        return
+    echo(f"fitted by {fitted.method['method']}, status: {fitted.status.value}")
+    for line in _details(fitted) if verbose or not fitted.status.on_purpose else ():
+        echo(line)
+    if "public_check" in fitted.stats:
+        echo(str(fitted.stats["public_check"]))
+    if basis.not_measured:
+        echo(f"not measured, and not published: {', '.join(basis.not_measured)}")
+    if len(basis.linked) > 1:
+        groups = " | ".join(", ".join(group) for group in basis.linked)
+        echo(f"never measured together, so nothing is said of how they go together: {groups}")
+    echo(f"wrote the release bundle {out}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `consilience release`: the whole flow, from a confidential table to a bundle that can be published.
+
+
+RELEASE_EXAMPLE = "Example: consilience release data.csv --domain data.domain.toml --epsilon 1 --out release"
 
 
 @options.charged
@@ -25,6 +219,8 @@ def release_command(
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
+    public_records: options.PublicFile = None,
+    public_name: options.PublicName = None,
     *,
     charge: options.Charged,
     allow_misfit: options.AllowMisfit = False,
@@ -39,8 +235,9 @@ def release_command(
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
     asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
+    public = options.public_records_of(public_records, public_name, asked.domain)
     if dry_run:
-        asked.check(method)
+        asked.check(method, public)
         show_preview(asked.priced, json=json)
         return
     if out is None:
@@ -50,6 +247,7 @@ def release_command(
         made = asked.release(
             out,
             method=method,
+            public=public,
             allow_misfit=allow_misfit,
             interval=level if interval else None,
             refits=refits,
@@ -60,8 +258,7 @@ def release_command(
     show_estimate(made.estimate, out, json=json, verbose=verbose)
     if not json:
         from consilience.domain.declarations import spell_attribute
-        from consilience.measurements.basis import columns_basis
 
-        known = columns_basis(made.estimate.measurements).columns.items()
+        known = made.estimate.columns_basis.columns.items()
         first = next((f"by {spell_attribute(name)}" for name, basis in known if basis != "not measured"), "total")
         echo(f'ask it: consilience answer {out} "{first}"')

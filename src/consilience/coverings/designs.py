@@ -11,9 +11,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.coverings.annealing import fewer_blocks
 from consilience.coverings.geometries import affine_flats, inversive_plane, octads, projective_flats
-from consilience.coverings.greedy import greedy_rows, refuse_large, tidied
+from consilience.coverings.searches import fewer_blocks, greedy_rows, refuse_large, tidied
 from consilience.coverings.sets import Block, block_rows, row_blocks, unranked
 from consilience.errors import DeclarationError, FileFormatError
 

@@ -1,148 +1,247 @@
 """A first domain read off the data: NOT private, for its owner to review and correct.
 
-A column of numbers with many values becomes ten bins between round edges; a column with few values a list; a column
-with many different texts, such as a name or an address, is left out and named.
+    data ──► a pass over texts ──► marks, tokens ──► a pass over numbers ──► recognise ──► the file, with comments
+
+Two passes, because whether `1.234` is a number of thousands is known only when all columns have been seen. What is
+remembered is bounded, and the same in whatever order the rows come.
 """
 
 import json
-import math
 import os
+import textwrap
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
+from consilience.curation.columns import Column, Numbers, notations, read_numbers
+from consilience.curation.fit_lines import signs_in, toml_key, toml_value, wide_encoding
+from consilience.curation.recognise import Finding, Look, Thresholds, recognise
+from consilience.curation.vocabulary import WATCHED
 from consilience.domain.attributes import Attribute
-from consilience.domain.domains import Domain
+from consilience.domain.declarations import visible
+from consilience.domain.domains import QUOTES_DATA, Domain
 from consilience.domain.files import write_atomically
-from consilience.domain.source_format import SourceFormat
-from consilience.errors import SourceError
+from consilience.domain.source_format import Notation, SourceFormat
+from consilience.errors import DeclarationError, SourceError
+from consilience.source.readers import attempt
 from consilience.source.records import Writing
-from consilience.source.tables import reader_of
-from consilience.source.values import decoded, numbers_of, texts_of
+from consilience.source.tables import DELIMITED, matching_files, reader_of
+from consilience.source.values import decoded, numbers_of
 
-MOST_VALUES = 50
-FEWEST_NUMBERS_TO_BIN = 13
-BINS = 10
-
-
-HEADING = """\
-# DRAFT, read off the data, which is not private. Go through the attributes one by one: replace every value
-# and edge by what is publicly known, then remove the attribute's mark. At last remove the mark below, and
-# this comment. Until then nothing can be measured or published with this file.
-
+HEADING = f"""\
+# DRAFT, read off the data, which is not private. Go through the attributes one by one, with
+# `consilience domain review FILE`: put what is publicly known in the place of what the data happened to hold, and
+# decide what the comments ask. Until then nothing can be measured or published with this file, nor while a comment is
+# left that begins with {QUOTES_DATA!r}: such comments tell of the data.
 """
+WIDTH = 118
 
 
-class Draft(NamedTuple):
-    """A drafted domain, marked as such and every attribute of it as unreviewed; and the columns left out of it."""
+@dataclass(frozen=True)
+class Draft:
+    """A drafted domain, marked as such and every attribute of it as unreviewed; and what each column was taken for."""
 
     domain: Domain
-    left_out: tuple[str, ...]
+    findings: dict[str, Finding]
+    """What was found of each column, in the order of the source, those left out among them."""
+    rows: int = 0
+    """How many rows were read: an exact number of the data."""
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The columns that are no attributes of the draft."""
+        return tuple(name for name, found in self.findings.items() if found.attribute is None)
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """The columns left out, by the reason."""
+        reasons: dict[str, list[str]] = {}
+        for name in self.left_out:
+            found = self.findings[name]
+            told = f"{found.seen}." + (f" To have it, {found.decide}." if found.decide else "")
+            reasons.setdefault(told, []).append(name)
+        return reasons
 
     def to_toml(self) -> str:
-        """The domain file, which says that it is a draft and what is to be done with it."""
-        return HEADING + self.domain.to_toml()
+        """The domain file, with a comment for each column that says what was seen and what is to be decided."""
+        declared = self.domain.to_declaration()
+        attributes = declared.pop("attributes")
+        source = declared.pop("source", {})
+        blocks = [HEADING, _lines(declared)]
+        blocks += [_comment(f"left out, {', '.join(names)}: {told}") for told, names in self.reasons.items()]
+        blocks += ["[source]\n" + _lines(source)] if source else []
+        for name, keys in attributes.items():
+            found = self.findings[name]
+            comment = _comment(f"{found.kind}: {found.seen}.") + _comment(f"decide: {found.decide}.", found.decide)
+            blocks.append(comment + attribute_toml(name, keys))
+        return "\n".join(blocks)
 
 
-class _Column:
-    """What has been seen of one column: its distinct texts up to a limit, and the range of its numbers."""
+def _comment(text: str, said: object = True) -> str:
+    """A comment that tells of the data, as lines that are known by their beginning; nothing where nothing is said."""
+    width = WIDTH - len(QUOTES_DATA) - 1
+    return "".join(f"{QUOTES_DATA} {line}\n" for line in textwrap.wrap(visible(text), width)) if said else ""
 
-    def __init__(self, marks: Writing) -> None:
-        self._marks = marks
-        self.texts: set[str] = set()
-        self.low, self.high = math.inf, -math.inf
-        self.numeric = self.whole = True
-        self.missing = False
 
-    def add(self, array: object) -> None:
-        values = decoded(array)
-        self.missing |= values.null_count > 0
-        present = values.drop_null()
-        if len(self.texts) <= MOST_VALUES:
-            self.texts |= {
-                text.decode("utf-8", "surrogateescape") for text in texts_of(present).unique().to_pylist() if text
-            }
-        numbers = numbers_of(decoded(self._marks.meant(present)))
-        self.numeric &= bool(np.isfinite(numbers).all())
-        if self.numeric and numbers.size:
-            self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
-            self.whole &= bool((numbers == np.floor(numbers)).all())
+def attribute_toml(name: str, declared: dict[str, Any]) -> str:
+    """The table of an attribute in a domain file, with its lists in lines of their own width."""
+    tables = {key: value for key, value in declared.items() if isinstance(value, dict)}
+    head = f"[attributes.{toml_key(name)}]\n"
+    text = head + _lines({key: value for key, value in declared.items() if key not in tables})
+    for key, table in tables.items():
+        text += f"\n[attributes.{toml_key(name)}.{key}]\n" + _lines(table)
+    return text
 
-    def _number(self, text: str) -> float:
-        return float(numbers_of(decoded(self._marks.meant(pa.array([text.encode()]))))[0])
 
-    def attribute(self, name: str) -> Attribute | None:
-        """The drafted attribute, or None for a column that looks like names or free text."""
-        missing = "Unknown" if self.missing else None
-        if self.numeric and self.texts and len(self.texts) >= FEWEST_NUMBERS_TO_BIN:
-            edges = round_edges(self.low, self.high, whole=self.whole)
-            return Attribute.numeric(name, edges, missing=missing)
-        if not self.texts or len(self.texts) > MOST_VALUES:
-            return None
-        if any("\udc80" <= sign <= "\udcff" for text in self.texts for sign in text):
-            raise SourceError(
-                f"the column {name!r} is no text in UTF-8; say in which encoding it is, such as encoding=latin-1"
-            )
-        order = sorted(self.texts, key=self._number) if self.numeric else sorted(self.texts)
-        return Attribute.categorical(name, order, missing=missing)
+def _lines(declared: dict[str, Any]) -> str:
+    return "".join(f"{toml_key(key)} = {_wrapped(value, len(key) + 3)}\n" for key, value in declared.items())
+
+
+def _wrapped(value: object, begun: int) -> str:
+    """A value as TOML writes it; a list that is too long for a line in several."""
+    text = toml_value(value)
+    if not isinstance(value, Sequence) or isinstance(value, str) or begun + len(text) <= WIDTH:
+        return text
+    lines, line = [], "   "
+    for item in map(toml_value, value):
+        if len(line) + len(item) + 2 > WIDTH:
+            lines.append(line)
+            line = "   "
+        line += f" {item},"
+    return "\n".join(["[", *lines, line, "]"])
 
 
 def draft_domain(
-    data: str | os.PathLike[str],
+    data: object,
     *,
     name: str | None = None,
     how: SourceFormat = SourceFormat(),  # noqa: B008 (frozen)
     table: str | None = None,
     query: str | None = None,
+    thresholds: Thresholds = Thresholds(),  # noqa: B008 (frozen)
 ) -> Draft:
     """A domain with an attribute for each column that looks like one. Reads the data, and is not private.
 
-    Without a `name` the dataset is called as the file is, up to its first dot.
+    Takes whatever `open_table` takes. Without a `name` the dataset is called as the file is, up to its first dot.
 
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "people.csv"
-    ...     _ = path.write_text("sex\\n" + "F\\nM\\n" * 30)
-    ...     draft_domain(path).domain["sex"].labels
-    ('F', 'M')
+    >>> import pyarrow as pa
+    >>> people = pa.table({"id": range(60), "sex": ["F", "M"] * 30})
+    >>> drafted = draft_domain(people, name="people")
+    >>> drafted.domain["sex"].labels, drafted.left_out
+    (('F', 'M'), ('id',))
     """
-    data = os.fspath(data)
-    name = Path(data).name.partition(".")[0] if name is None else name
-    columns = reader_of(data, {}, how, table=table, query=query).columns
-    reader = reader_of(data, dict.fromkeys(columns), how, table=table, query=query)
-    marks = Writing(how.notation, numeric=True)
-    seen = {column: _Column(marks) for column in columns}
-    for batch in reader.batches(columns):
-        for column, found in seen.items():
-            found.add(batch.column(column))
-    drafted = {column: found.attribute(column) for column, found in seen.items()}
-    attributes = tuple(attribute for attribute in drafted.values() if attribute is not None)
+    is_path = isinstance(data, str | os.PathLike)
+    if name is None and not is_path:
+        raise DeclarationError("a data frame has no name of its own; give the dataset one with name=")
+    name = Path(os.fspath(data)).name.partition(".")[0] if name is None else name  # type: ignore[call-overload]
+    how = replace(how, encoding=_encoding(data, how.encoding))
+    plainly = replace(how, notation=Notation(), by_attribute=())
+
+    def read(columns: Sequence[str]) -> Any:
+        return reader_of(data, dict.fromkeys(columns), plainly, table=table, query=query)
+
+    there = read(()).columns
+    findings, usable = _usable(there, read)
+    columns = [Column(each, thresholds.texts, WATCHED) for each in usable]
+    for batch in read(usable).batches(usable):
+        for column in columns:
+            column.add(batch.column(column.name))
+    for column in columns:
+        if not column.readable:
+            raise SourceError(
+                f"the column {column.name!r} is no text in UTF-8; say in which encoding it is, such as encoding=latin-1"
+            )
+    marks = notations(columns) if how.notation.to_declaration() == {} else {}
+    looks = [Look(column, marks.get(column.name, how.notation), thresholds, how.notation) for column in columns]
+    numeric = {look.column.name: (look, Writing(look.notation, numeric=True)) for look in looks if look.is_numeric}
+    for look, _ in numeric.values():
+        look.numbers = Numbers()
+    for batch in read(tuple(numeric)).batches(tuple(numeric)) if numeric else ():
+        for each, (look, writing) in numeric.items():
+            look.numbers.add(numbers_of(decoded(writing.meant(batch.column(each)))))  # type: ignore[union-attr]
+    findings |= {look.column.name: recognise(look) for look in looks}
+    findings = {each: findings[each] for each in dict.fromkeys(there)}
+    attributes = tuple(found.attribute for found in findings.values() if found.attribute is not None)
     if not attributes:
         raise SourceError("no column looks like an attribute; write the domain file by hand")
     names = tuple(attribute.name for attribute in attributes)
-    domain = Domain(name, attributes, draft=True, unreviewed=names, source_format=how)
-    return Draft(domain, tuple(column for column, found in drafted.items() if found is None))
+    how = _source_format(how, [look for look in looks if look.column.name in names], attributes)
+    return Draft(Domain(name, attributes, draft=True, unreviewed=names, source_format=how), findings, columns[0].rows)
 
 
-def round_edges(low: float, high: float, *, whole: bool) -> Sequence[float]:
-    """About ten bins between round numbers that hold everything from low to high.
+def _usable(there: Sequence[str], read: Any) -> tuple[dict[str, Finding], tuple[str, ...]]:
+    """The columns that can be attributes, and what speaks against the others."""
+    findings: dict[str, Finding] = {}
+    times = Counter(there)
+    for name in times:
+        if times[name] > 1:
+            findings[name] = Finding("repeated", None, f"{times[name]} columns have this name", "rename them")
+        elif not name.strip() or visible(name) != name:
+            findings[name] = Finding("nameless", None, "its name is empty or cannot be shown", "rename it")
+    usable = tuple(name for name in times if name not in findings)
+    try:
+        read(usable)
+        return findings, usable
+    except SourceError:
+        kept = []
+    for name in usable:
+        try:
+            read((name,))
+            kept.append(name)
+        except SourceError:
+            findings[name] = Finding("nested", None, "it holds lists or structures, which no attribute can match", "")
+    if not kept:
+        read(usable)
+    return findings, tuple(kept)
 
-    >>> list(round_edges(17, 90, whole=True))
-    [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
-    """
-    width = max((high - low) / BINS, 1.0 if whole else 1e-12 * max(1.0, abs(high)))
-    power = 10.0 ** math.floor(math.log10(width))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= width * (1 - 1e-9))
-    if whole:
-        step = max(1, math.ceil(step))
-    first, last = math.floor(low / step), math.floor(high / step) + 1
-    return [step * i for i in range(first, last + 1)]
+
+def _encoding(data: object, given: str) -> str:
+    """The encoding of a text file, from its bytes: as given where they are no reason to doubt it."""
+    if given != "utf-8" or not isinstance(data, str | os.PathLike):
+        return given
+    if not os.fsdecode(data).lower().endswith(DELIMITED):
+        return given
+    refusal = "the source cannot be read; check that every file is whole and that you may read it"
+    paths = matching_files(os.fsdecode(data))
+    found = attempt(lambda: [wide_encoding(path, given) for path in paths], refusal)
+    if found[0] != given:
+        return found[0]
+    signs = attempt(lambda: [signs_in(path) for path in paths], refusal)
+    if all(valid for valid, _, _ in signs):
+        return given
+    return "cp1252" if any(controls for _, _, controls in signs) else "latin-1"
+
+
+def _source_format(how: SourceFormat, looks: Sequence[Look], attributes: Sequence[Attribute]) -> SourceFormat:
+    """How the source writes its values: what most columns share, and what single ones write otherwise."""
+    kinds = {attribute.name: attribute for attribute in attributes}
+    numeric = [look for look in looks if look.numbers is not None and look.column.stored == "text"]
+    given = how.notation
+    marks = Counter((look.notation.decimal, look.notation.thousands) for look in numeric)
+    decimal, thousands = max(marks, key=lambda pair: (pair[1] is not None, marks[pair], str(pair)), default=(".", None))
+    words = Counter(token for look in looks for token in look.tokens if not token.lstrip("-").isdigit())
+    values = {label for each in attributes if hasattr(each, "values") for label in each.ordinary_labels}
+    shared = {token for token, times in words.items() if times > 1 and token not in values}
+    shared |= {token for token in given.missing_tokens if token not in values}
+    default = Notation(decimal, thousands, tuple(shared))
+    own = []
+    for look in looks:
+        mine = look.notation
+        if kinds[look.column.name].kind != "numeric" or _reads_alike(look, default):
+            mine = replace(mine, decimal=default.decimal, thousands=default.thousands)
+        tokens = shared if set(mine.missing_tokens) <= shared else shared | set(mine.missing_tokens)
+        own.append((look.column.name, replace(mine, missing_tokens=tuple(tokens))))
+    return replace(how, notation=default, by_attribute=tuple(own))
+
+
+def _reads_alike(look: Look, notation: Notation) -> bool:
+    """Whether the column's texts are the same numbers in this notation as in its own."""
+    texts = list(look.texts)
+    ours, theirs = read_numbers(texts, look.notation), read_numbers(texts, notation)
+    return all((ours == theirs) | ((ours != ours) & (theirs != theirs)))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -175,4 +274,4 @@ def _checks(ledger: Path) -> dict[str, str]:
 
 
 def _reviewed_fingerprint(domain: Domain) -> str:
-    return replace(domain, draft=False, unreviewed=()).fingerprint
+    return replace(domain, draft=False, unreviewed=(), quotes_data=False).fingerprint

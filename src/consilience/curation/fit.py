@@ -19,7 +19,8 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Categorical, Continuous, Numeric
-from consilience.domain.domains import Domain
+from consilience.domain.dates import Date
+from consilience.domain.domains import Domain, ImpossibleCells
 from consilience.domain.source_format import Notation
 from consilience.source.coding import LabelCoder, coder_of
 from consilience.source.readers import Reader
@@ -101,7 +102,11 @@ class ColumnFit:
                 self.complete = False
 
     def _add_labels(self, values: Any, absent: NDArray[np.bool_]) -> None:
-        known = LabelCoder(Categorical(self.attribute.name, "drop", "drop", values=self.attribute.labels))
+        known = (
+            coder_of(replace(self.attribute, missing="drop", unlisted="drop"))
+            if isinstance(self.attribute, Date)
+            else LabelCoder(Categorical(self.attribute.name, "drop", "drop", values=self.attribute.labels))
+        )
         codes = known.codes(values)
         odd = (codes == known.size) & ~absent
         self.unlisted += int(odd.sum())
@@ -142,8 +147,8 @@ class Observation:
     rows: int = 0
     kept: int = 0
     """Rows that no rule of the domain drops; those of a unit beyond its limit are among them."""
-    impossible: tuple[int, ...] = ()
-    """Rows that each rule of impossible cells drops, of those that the attributes' rules left."""
+    impossible: Counter[tuple[tuple[str, ...], str]] = field(default_factory=Counter)
+    """Rows that impossible cells drop, of those that the attributes' rules left: by attributes and constraint."""
     without_unit: int = 0
     counted: int = 0
     """Rows that are counted in the end."""
@@ -180,42 +185,36 @@ def observe(opened: Opened, domain: Domain) -> Observation:
     if opened.unit is not None:
         present = {opened.unit: None, **present}
     found = Observation(domain, there, {name: ColumnFit(domain[name]) for name in present if name in domain})
-    rules = [ImpossibleRule(rule, domain) for rule in domain.impossible if set(rule.attributes) <= set(there)]
-    stopped = np.zeros(len(rules), dtype=np.int64)
+    rules = {rule: ImpossibleRule(rule, domain) for rule in domain.impossible if set(rule.attributes) <= set(there)}
     plainly = replace(domain, source_format=replace(domain.source_format, notation=Notation(), by_attribute=()))
     numeric = {name: column for name, column in found.columns.items() if column.numeric}
     alike = plainly.source_format == domain.source_format
     for batch in opened.reader(present, domain).batches(tuple(present)):
-        _add_batch(found, batch, rules, stopped, opened.unit)
+        _add_batch(found, batch, rules, opened.unit)
         for name in numeric if alike else ():
             numeric[name].remember(batch.column(name))
     for batch in [] if alike else opened.reader(present, plainly).batches(tuple(present)):
         for name, column in numeric.items():
             column.remember(batch.column(name))
-    found.impossible = tuple(int(count) for count in stopped)
     found.counted = found.kept if opened.unit is None or found.absent else _counted(opened, domain)
     return found
 
 
 def _add_batch(
-    found: Observation,
-    batch: Batch,
-    rules: list[ImpossibleRule],
-    stopped: NDArray[np.int64],
-    unit: str | None,
+    found: Observation, batch: Batch, rules: Mapping[ImpossibleCells, ImpossibleRule], unit: str | None
 ) -> None:
     kept = np.ones(batch.num_rows, dtype=np.bool_)
     codes: dict[str, NDArray[Any]] = {}
-    in_rules = {name for rule in rules for name in rule.names}
+    in_rules = {name for rule in rules for name in rule.attributes}
     for name, column in found.columns.items():
         array = batch.column(name)
         kept &= ~column.add(array)
         if name in in_rules:
             coder = coder_of(column.attribute)
             codes[name] = np.minimum(coder.codes(array), coder.size - 1)
-    for place, rule in enumerate(rules):
+    for declared, rule in rules.items():
         hit = kept & rule.matches(codes)
-        stopped[place] += hit.sum()
+        found.impossible[declared.attributes, declared.because] += int(hit.sum())
         kept &= ~hit
     found.rows += batch.num_rows
     found.kept += int(kept.sum())
@@ -227,7 +226,7 @@ def _counted(opened: Opened, domain: Domain) -> int:
     """The rows that are counted when at most so many of each unit are."""
     from consilience.source.tables import open_table
 
-    reviewed = replace(domain, draft=False, unreviewed=())
+    reviewed = replace(domain, draft=False, unreviewed=(), quotes_data=False)
     source = open_table(
         opened.data,
         reviewed,

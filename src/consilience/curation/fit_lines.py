@@ -88,9 +88,12 @@ class Lines(NamedTuple):
 
     def to_toml(self) -> str:
         """The lines as they stand in a domain file."""
-        blocks = [("source", self.source), *((f"attributes.{_key(n)}", keys) for n, keys in self.attributes.items())]
+        blocks = [
+            ("source", self.source),
+            *((f"attributes.{toml_key(n)}", keys) for n, keys in self.attributes.items()),
+        ]
         written = [
-            "\n".join([f"[{head}]", *(f"{key} = {_value(value)}" for key, value in keys.items())])
+            "\n".join([f"[{head}]", *(f"{key} = {toml_value(value)}" for key, value in keys.items())])
             for head, keys in blocks
             if keys
         ]
@@ -140,7 +143,7 @@ def _fitting_text(opened: Opened, domain: Domain, declared: Observation | None) 
     if opened.given is None or not opened.given.lower().endswith(DELIMITED):
         return how
     path = matching_files(opened.given)[0]
-    how = replace(how, encoding=_wide_encoding(path, how.encoding))
+    how = replace(how, encoding=wide_encoding(path, how.encoding))
     start = beginning(path, how.encoding)
 
     def named(delimiter: str | None) -> int:
@@ -157,7 +160,7 @@ def _fitting_text(opened: Opened, domain: Domain, declared: Observation | None) 
     return replace(how, encoding=_narrow_encoding(path, domain, how, raw))
 
 
-def _wide_encoding(path: Path, now: str) -> str:
+def wide_encoding(path: Path, now: str) -> str:
     """UTF-16 where the bytes say so, and what is declared else."""
     start = beginning(path, "utf-8")[:1000]
     marked = start.startswith((b"\xff\xfe", b"\xfe\xff"))
@@ -173,7 +176,7 @@ def _narrow_encoding(path: Path, domain: Domain, how: SourceFormat, raw: Observa
     `raw` is the observation in UTF-8, which keeps the bytes of every text.
     """
     now = how.encoding
-    valid, accented, controls = _bytes_of(path)
+    valid, accented, controls = signs_in(path)
     if valid:
         return "utf-8" if accented else now
     start = beginning(path, "utf-8")
@@ -200,7 +203,7 @@ def _delimiter(start: bytes) -> str:
     return "," if header is None else header.delimiter
 
 
-def _bytes_of(path: Path) -> tuple[bool, bool, bool]:
+def signs_in(path: Path) -> tuple[bool, bool, bool]:
     """Whether a file is valid UTF-8, has signs beyond ASCII, and bytes from 0x80 to 0x9f."""
     import codecs
 
@@ -380,16 +383,16 @@ def _round_out(number: float, to: Any) -> float:
     return float(format_number(round(to(number / unit) * unit, 12))) if unit < 1 else float(to(number / unit) * unit)
 
 
-def _key(name: str) -> str:
+def toml_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
-def _value(value: object) -> str:
+def toml_value(value: object) -> str:
     """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(_value(each) for each in value)}]"
+        return f"[{', '.join(toml_value(each) for each in value)}]"
     return json.dumps(value, ensure_ascii=False) if not isinstance(value, Mapping) else ""

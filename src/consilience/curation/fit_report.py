@@ -54,8 +54,9 @@ class DomainFit:
         if self.found is None:
             return ()
         effects = [each for column in self.found.columns.values() for each in column_effects(column)]
-        for rule, rows in zip(self.found.domain.impossible, self.found.impossible, strict=False):
-            effects.append(Effect(" and ".join(rule.attributes), "in cells declared impossible", "dropped", rows))
+        for (attributes, because), rows in self.found.impossible.items():
+            what = f"against {because}" if because else "in cells declared impossible"
+            effects.append(Effect(" and ".join(attributes), what, "dropped", rows))
         effects.append(Effect("unit", "rows without a unit", "dropped", self.found.without_unit))
         over = self.found.kept - self.found.counted - self.found.without_unit
         effects.append(Effect("unit", "rows beyond the limit of their unit", "dropped", max(over, 0)))

@@ -1,13 +1,16 @@
 """From the `[attributes.NAME]` tables of a domain file to attributes."""
 
+import csv
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from consilience.domain.attributes import Attribute
-from consilience.domain.declarations import Declaration, suggestion
-from consilience.domain.wording import Wording
+from consilience.domain.dates import Date
+from consilience.domain.declarations import Declaration, Wording, suggestion
 
 MOST_BINS = 1_000_000
 """An attribute declared by from, to and step has at most this many bins."""
@@ -15,12 +18,12 @@ MOST_BINS_TOGETHER = 2_000_000
 """And all such attributes of a domain together: a few letters stand for each million of them."""
 
 
-def attributes_from_declarations(tables: Mapping[str, Declaration]) -> tuple[Attribute, ...]:
-    """The attributes that the `[attributes.NAME]` tables declare."""
+def attributes_from_declarations(tables: Mapping[str, Declaration], folder: Path | None) -> tuple[Attribute, ...]:
+    """The attributes that the `[attributes.NAME]` tables declare; files that they name lie in the folder."""
     attributes: list[Attribute] = []
     stepped = 0
     for name, declared in tables.items():
-        attributes.append(attribute_from_declaration(name, declared))
+        attributes.append(attribute_from_declaration(name, declared, folder))
         if "step" in declared and "edges" not in declared:
             stepped += attributes[-1].size
         if stepped > MOST_BINS_TOGETHER:
@@ -31,14 +34,15 @@ def attributes_from_declarations(tables: Mapping[str, Declaration]) -> tuple[Att
     return tuple(attributes)
 
 
-def attribute_from_declaration(name: str, declared: Declaration) -> Attribute:
+def attribute_from_declaration(name: str, declared: Declaration, folder: Path | None = None) -> Attribute:
     """The attribute that one `[attributes.NAME]` table of a domain file declares."""
     kind = declared.text("kind")
     readers = {
         "categorical": _read_categorical,
         "numeric": _read_numeric,
-        "hierarchy": _read_hierarchy,
+        "hierarchy": lambda name, declared: _read_hierarchy(name, declared, folder),
         "continuous": _read_continuous,
+        "date": lambda name, declared: Date.read(name, declared, _read_rules(declared, "drop")),
     }
     if kind not in readers:
         declared.refuse(f"kind {kind!r} is not known; {suggestion(kind, readers)}")
@@ -84,11 +88,53 @@ def _even_edges(declared: Declaration) -> tuple[float, ...]:
     return (*(float(start + i * width) for i in range(bins)), float(high))
 
 
-def _read_hierarchy(name: str, declared: Declaration) -> Attribute:
-    parents = declared.table("parents")
-    return Attribute.hierarchy(
-        name, {child: parents.label(child) for child in parents.keys()}, **_read_rules(declared, "drop")
-    )
+def _read_hierarchy(name: str, declared: Declaration, folder: Path | None) -> Attribute:
+    levels = declared.labels("levels") if "levels" in declared else ()
+    if isinstance(declared.raw("parents"), str):
+        above, header = _read_parents(declared, folder)
+        levels = levels or header
+    else:
+        parents = declared.table("parents")
+        above = {child: parents.label(child) for child in parents.keys()}
+    return Attribute.hierarchy(name, above, levels=levels, **_read_rules(declared, "drop"))
+
+
+def _read_parents(declared: Declaration, folder: Path | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The parent of each value by a CSV file beside the domain file, and the names of the levels where it has them.
+
+    A file of two columns whose first is called "value" has a value and its parent in each row. Any other has a column
+    for each level, the roots first, and a row for each value; its header names the levels.
+    """
+    named = declared.text("parents")
+    if folder is None:
+        declared.refuse(f"'parents' names the file {named!r}, which only a domain file can; write it out")
+    path = folder / named
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = [tuple(field.strip() for field in row) for row in csv.reader(stream) if any(row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        declared.refuse(f"the file of parents {named!r} cannot be read: {error}")
+    if len(rows) < 2 or len(rows[0]) < 2:
+        declared.refuse(
+            f"the file of parents {named!r} needs a header and rows of two columns or more: value,parent, or a column "
+            "for each level, the roots first"
+        )
+    header, *body = rows
+    two = len(header) == 2 and header[0].lower() == "value"
+    above: dict[str, str] = {}
+    for line, row in enumerate(body, 2):
+        if len(row) != len(header):
+            declared.refuse(f"line {line} of {named!r} has {len(row)} fields, and its header {len(header)}")
+        path_down = [each for each in (row[::-1] if two else row) if each]
+        if len(path_down) < 2:
+            declared.refuse(f"line {line} of {named!r} has {path_down[0]!r} alone; every value needs a parent")
+        for parent, value in itertools.pairwise(path_down):
+            if above.setdefault(value, parent) != parent:
+                declared.refuse(
+                    f"line {line} of {named!r}: {value!r} has the parent {parent!r} there and {above[value]!r} before; "
+                    "values of one name under several parents need names of their own"
+                )
+    return above, () if two else header
 
 
 def _read_continuous(name: str, declared: Declaration) -> Attribute:

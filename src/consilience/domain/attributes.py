@@ -14,8 +14,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import format_number, is_number, label_text, suggestion
-from consilience.domain.wording import Wording
+from consilience.domain.declarations import Wording, format_number, is_number, label_text, suggestion
 from consilience.errors import DeclarationError
 
 DROP = -1
@@ -26,7 +25,7 @@ MOST_LEVELS = 100
 
 @dataclass(frozen=True)
 class Attribute:
-    """One declared column. Build it with `categorical`, `numeric`, `hierarchy` or `continuous`.
+    """One declared column. Build it with `categorical`, `numeric`, `hierarchy`, `continuous` or `Date.between`.
 
     >>> sex = Attribute.categorical("sex", ["Female", "Male"], missing="Unknown")
     >>> sex.labels
@@ -81,11 +80,20 @@ class Attribute:
 
     @staticmethod
     def hierarchy(
-        name: str, parents: Mapping[str, str], *, missing: str | None = None, unlisted: str = "drop"
+        name: str,
+        parents: Mapping[str, str],
+        *,
+        levels: Sequence[str] = (),
+        missing: str | None = None,
+        unlisted: str = "drop",
     ) -> "Hierarchy":
-        """An attribute whose values have parents, such as a geography; values are those that are no parent."""
+        """An attribute whose values have parents, such as a geography; values are those that are no parent.
+
+        `levels` names the levels from the roots down, so that queries can ask `by State`.
+        """
         children, above = _as_labels(name, tuple(parents)), _as_labels(name, tuple(parents.values()))
-        return Hierarchy(name, missing, unlisted, parents=tuple(zip(children, above, strict=True)))
+        pairs = tuple(zip(children, above, strict=True))
+        return Hierarchy(name, missing, unlisted, parents=pairs, level_names=_as_labels(name, levels))
 
     @staticmethod
     def continuous(name: str, bounds: tuple[float, float], *, unlisted: str = "clip") -> "Continuous":
@@ -157,6 +165,20 @@ class Attribute:
     def codes(self, label: str) -> tuple[int, ...]:
         """The codes a label stands for: one, or all below it where the label is a parent in a hierarchy."""
         return (self.code(label),)
+
+    @property
+    def is_ordered(self) -> bool:
+        """True where the order of the values means something: of numbers and dates."""
+        return False
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names by which queries group the values, the coarsest first."""
+        return ()
+
+    def groups(self, level: str) -> dict[str, tuple[int, ...]]:
+        """The groups of a level: the codes that each of them holds. Every code is in one of them."""
+        raise DeclarationError(f"attribute {self.name!r} has no level {level!r}; {suggestion(level, self.levels)}")
 
     def codes_between(self, low: str | None, high: str | None) -> tuple[int, ...]:
         """The codes from one label to another, both included, in the declared order; None means the end."""
@@ -279,6 +301,10 @@ class Numeric(Attribute):
         return self.bins
 
     @property
+    def is_ordered(self) -> bool:
+        return True
+
+    @property
     def clips(self) -> bool:
         return self.unlisted == "clip"
 
@@ -363,6 +389,8 @@ class Hierarchy(Attribute):
     """Values with parents. Cells are the values that are nobody's parent; parents name groups of them."""
 
     parents: tuple[tuple[str, str], ...] = ()
+    level_names: tuple[str, ...] = ()
+    """What the levels are called, from the roots down to the deepest values; empty where they have no names."""
     kind: ClassVar[str] = "hierarchy"
 
     def __post_init__(self) -> None:
@@ -373,6 +401,13 @@ class Hierarchy(Attribute):
         self._refuse_duplicates([child for child, _ in self.parents], "value")
         inner = {parent for _, parent in self.parents}
         self._check_levels()
+        self._refuse_duplicates(self.level_names, "level")
+        depth = 1 + max(self.depths.values())
+        if self.level_names and len(self.level_names) != depth:
+            raise DeclarationError(
+                f"attribute {self.name!r} names {len(self.level_names)} levels, {', '.join(self.level_names)}, and its "
+                f"values stand on {depth}; name each level once, the roots first"
+            )
         for rule in (self.missing, self.unlisted):
             if rule in inner:
                 raise DeclarationError(
@@ -442,6 +477,20 @@ class Hierarchy(Attribute):
         return tuple(self._codes_below.get(str(label), ())) or super().codes(label)
 
     @property
+    def levels(self) -> tuple[str, ...]:
+        return self.level_names
+
+    def groups(self, level: str) -> dict[str, tuple[int, ...]]:
+        """The values of a level with all below them; what stands above it has no such group and is by itself."""
+        if level not in self.level_names:
+            return super().groups(level)
+        depth = self.level_names.index(level)
+        found: dict[str, list[int]] = {}
+        for code, label in enumerate(self.labels):
+            found.setdefault(self.path(label)[::-1][: depth + 1][-1], []).append(code)
+        return {node: tuple(codes) for node, codes in found.items()}
+
+    @property
     def nameable(self) -> tuple[str, ...]:
         return self.nodes
 
@@ -449,7 +498,7 @@ class Hierarchy(Attribute):
         return text if text in self._codes_below else self.wording.value_of(self.name, text)
 
     def _own_declaration(self) -> dict[str, Any]:
-        return {"parents": dict(self.parents)}
+        return {"parents": dict(self.parents)} | ({"levels": list(self.level_names)} if self.level_names else {})
 
 
 @dataclass(frozen=True)

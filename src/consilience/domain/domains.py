@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,15 @@ from numpy.typing import NDArray
 
 from consilience.domain.attribute_tables import attributes_from_declarations
 from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Numeric
-from consilience.domain.declarations import Declaration, is_number, suggestion, visible
+from consilience.domain.constraints import impossible_products, refuse_contradiction
+from consilience.domain.declarations import WORDS, Declaration, is_number, quoted, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
+from consilience.domain.language import FUNCTIONS
 from consilience.domain.source_format import Notation, SourceFormat
-from consilience.domain.wording import WORDS
 from consilience.errors import DeclarationError
+
+QUOTES_DATA = "# NOT PRIVATE:"
+"""How comments of a domain file begin that tell of confidential data: a draft has them, a reviewed file has none."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class ImpossibleCells:
     """Cells that cannot occur: those whose value is among `codes` for every attribute named."""
 
     codes: tuple[tuple[str, tuple[int, ...]], ...]
+    because: str = ""
+    """The constraint that says so."""
 
     @property
     def attributes(self) -> tuple[str, ...]:
@@ -77,6 +83,10 @@ class Domain:
     """The attributes of a draft that nobody has gone through yet."""
     source_format: SourceFormat = field(default_factory=SourceFormat)
     """How the source writes its values: encoding, delimiter, marks of numbers, texts for missing values."""
+    constraints: tuple[str, ...] = ()
+    """Sentences that are true of every record; what they forbid is among `impossible`."""
+    quotes_data: bool = False
+    """Its file has comments that tell of the data."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -88,11 +98,29 @@ class Domain:
             if name in seen:
                 raise DeclarationError(f"domain {self.name!r} declares the attribute {name!r} twice; keep one")
             seen.add(name)
+        for attribute in self.attributes:
+            if isinstance(attribute, Hierarchy):
+                self._check_levels(attribute)
+        self._add_constraints()
         for rule in self.impossible:
             self._check_rule(rule)
         _check_public_facts(self)
         object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
         self._check_tokens()
+
+    def _check_levels(self, attribute: Hierarchy) -> None:
+        """Refuse a level that is called as an attribute is; the values themselves may be called as their own is."""
+        for level in attribute.level_names:
+            if level.lower() in FUNCTIONS:
+                raise DeclarationError(
+                    f"domain {self.name!r}: the level {level!r} of {attribute.name!r} is a function of the query "
+                    "language; call it by another name"
+                )
+            if level in self and (level, level) != (attribute.name, attribute.level_names[-1]):
+                raise DeclarationError(
+                    f"domain {self.name!r}: {level!r} is an attribute, and a level of {attribute.name!r}; call one of "
+                    "them by another name"
+                )
 
     def _check_tokens(self) -> None:
         """Refuse texts that mean both a value and no value, and a notation of no attribute."""
@@ -105,6 +133,17 @@ class Domain:
                     f"attribute {attribute.name!r}: {both[0]!r} is one of its values, and missing_tokens says that it "
                     "stands for a missing one; take it out of one of them, or give the attribute its own missing_tokens"
                 )
+
+    def _add_constraints(self) -> None:
+        """Add the cells that the constraints forbid, where they are not there already, and refuse a contradiction."""
+        known = {rule.because for rule in self.impossible}
+        new = [text for text in dict.fromkeys(self.constraints) if text not in known]
+        cells = {each.name: each for each in self.attributes if not isinstance(each, Continuous)}
+        found = [ImpossibleCells(codes, text) for text in new for codes in impossible_products(text, cells)]
+        object.__setattr__(self, "constraints", tuple(dict.fromkeys(self.constraints)))
+        object.__setattr__(self, "impossible", (*self.impossible, *found))
+        if found:
+            refuse_contradiction(self.name, {name: each.size for name, each in cells.items()}, self.impossible)
 
     def _check_rule(self, rule: ImpossibleCells) -> None:
         if not rule.codes:
@@ -137,9 +176,8 @@ class Domain:
     def __getitem__(self, name: str) -> Attribute:
         found = self._by_name.get(name)
         if found is None:
-            raise DeclarationError(
-                f"domain {self.name!r} has no attribute {name!r}; {suggestion(str(name), self.names)}"
-            )
+            known = (*self.names, *(level for each in self.attributes for level in each.levels))
+            raise DeclarationError(f"domain {self.name!r} has no attribute {name!r}; {suggestion(str(name), known)}")
         return found
 
     def __contains__(self, name: object) -> bool:
@@ -201,6 +239,8 @@ class Domain:
         marks = ["draft = true"] if self.draft else []
         if self.unreviewed:
             marks.append(f"reviewed = false in {', '.join(map(repr, self.unreviewed))}")
+        if self.quotes_data:
+            marks.append(f"{QUOTES_DATA!r} in its comments")
         return ", and ".join(marks)
 
     def refuse_unreleased(self, names: Iterable[str], asked: str) -> None:
@@ -218,7 +258,7 @@ class Domain:
             raise DeclarationError(
                 f"domain {self.name!r} is a draft that was read off the data, and its values may be confidential: its "
                 f"file still says {self.left_to_review}. Replace what the data happened to hold by what is publicly "
-                "known, then remove these lines"
+                "known, then remove these lines; `consilience domain review` goes through them with you"
             )
 
     def project(self, names: Iterable[str]) -> "Domain":
@@ -230,7 +270,16 @@ class Domain:
         facts = PublicFacts(self.public.total, margins)
         own = tuple((name, notation) for name, notation in self.source_format.by_attribute if name in kept)
         how = replace(self.source_format, by_attribute=own)
-        return Domain(self.name, tuple(self[name] for name in kept), rules, facts, self.draft, unreviewed, how)
+        said = {rule.because for rule in rules}
+        return replace(
+            self,
+            attributes=tuple(self[name] for name in kept),
+            impossible=rules,
+            public=facts,
+            unreviewed=unreviewed,
+            source_format=how,
+            constraints=tuple(text for text in self.constraints if text in said),
+        )
 
     def read_as(
         self,
@@ -283,8 +332,11 @@ class Domain:
         how = self.source_format.to_declaration()
         if how:
             declared["source"] = how
-        if self.impossible:
-            declared["impossible"] = [self._declare_rule(rule) for rule in self.impossible]
+        if self.constraints:
+            declared["constraints"] = list(self.constraints)
+        rules = [self._declare_rule(rule) for rule in self.impossible if not rule.because]
+        if rules:
+            declared["impossible"] = rules
         if self.public:
             declared["public"] = _declare_facts(self.public)
         return declared
@@ -293,8 +345,8 @@ class Domain:
         return {name: [self[name].labels[code] for code in codes] for name, codes in rule.codes}
 
     @staticmethod
-    def from_declaration(mapping: object, *, where: str = "domain") -> "Domain":
-        """The domain that plain data declares; the inverse of `to_declaration`."""
+    def from_declaration(mapping: object, *, where: str = "domain", folder: Path | None = None) -> "Domain":
+        """The domain that plain data declares; the inverse of `to_declaration`. Files named there lie in `folder`."""
         declared = Declaration(mapping, where)
         name = declared.text("name")
         draft = "draft" in declared and declared.flag("draft")
@@ -302,21 +354,25 @@ class Domain:
         tables = {key: named.table(key) for key in named.keys()}
         unreviewed = tuple(key for key, table in tables.items() if "reviewed" in table and not table.flag("reviewed"))
         how = SourceFormat.from_declarations(declared.table("source") if "source" in declared else None, tables)
-        attributes = attributes_from_declarations(tables)
+        attributes = attributes_from_declarations(tables, folder)
         bare = Domain(name, attributes)
         rules = declared.tables("impossible") if "impossible" in declared else ()
         impossible = tuple(_read_rule(bare, rule) for rule in rules)
         public = _read_facts(declared.table("public")) if "public" in declared else PublicFacts()
+        constraints = list(declared.texts("constraints")) if "constraints" in declared else []
+        for table in declared.tables("determined") if "determined" in declared else ():
+            constraints += _determined(table)
         declared.close()
-        return Domain(name, attributes, impossible, public, draft, unreviewed, how)
+        return Domain(name, attributes, impossible, public, draft, unreviewed, how, tuple(constraints))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":
         """The domain that a TOML file declares; a draft is read, and stays one until its file was reviewed."""
         mapping = read_toml(path, what="domain file", hint="draft one with `consilience domain draft`")
-        domain = Domain.from_declaration(mapping, where=Path(path).name)
+        domain = Domain.from_declaration(mapping, where=Path(path).name, folder=Path(path).parent)
         _refuse_invisible(domain, Path(path).name)
-        return domain
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        return replace(domain, quotes_data=any(line.lstrip().startswith(QUOTES_DATA) for line in lines))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the domain as a TOML file."""
@@ -363,6 +419,18 @@ def _read_rule(domain: Domain, declared: Declaration) -> ImpossibleCells:
         if not codes[-1][1]:
             declared.refuse(f"{name!r} lists no values")
     return ImpossibleCells(tuple(codes))
+
+
+def _determined(declared: Declaration) -> Iterator[str]:
+    """One `[[determined]]` table as constraints: for each value of one attribute the value of another."""
+    attribute, by, values = declared.text("attribute"), declared.text("by"), declared.table("values")
+    from_value: dict[str, list[str]] = {}
+    for value in values.keys():
+        from_value.setdefault(values.label(value), []).append(value)
+    declared.close()
+    for value, given in from_value.items():
+        listed = ", ".join(map(quoted, given))
+        yield f"if {quoted(by)} in ({listed}) then {quoted(attribute)}={quoted(value)}"
 
 
 def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: Declaration) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Reading declared files, and writing files and folders whole or not at all."""
+"""Reading declared files, and writing files whole or not at all."""
 
 import os
 import re
@@ -70,35 +70,11 @@ def file_in_place_of(target: Path) -> Generator[BinaryIO]:
                 os.fsync(stream.fileno())
             growing.replace(target)
     except OSError as error:
-        _refuse_to_write(target, error)
+        refuse_to_write(target, error)
 
 
-@contextmanager
-def folder_in_place_of(target: Path) -> Generator[Path]:
-    """A new folder to fill: it takes the target's place when the block ends well, and goes away when it does not.
-
-    It grows beside the target. What was at the target is moved aside first, and removed only when the new one is there.
-    """
-    parent = target.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=GROWING, dir=parent, ignore_cleanup_errors=True) as folder:
-            building, retired = Path(folder) / "new", Path(folder) / "old"
-            building.mkdir()
-            yield building
-            if target.exists():
-                os.replace(target, retired)
-            try:
-                os.replace(building, target)
-            except OSError:
-                if retired.exists():
-                    os.replace(retired, target)
-                raise
-    except OSError as error:
-        _refuse_to_write(target, error)
-
-
-def _refuse_to_write(target: Path, error: OSError) -> NoReturn:
+def refuse_to_write(target: Path, error: OSError) -> NoReturn:
+    """Say why nothing could be written there."""
     reason = error.strerror or str(error) or type(error).__name__
     raise FileFormatError(
         f"cannot write {target}: {reason}; nothing of it was left behind: check the folder, its permissions and the "

@@ -4,7 +4,8 @@
     answer     =  query ["per" query]
     query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
     terms      =  term {("and" | ",") term}
-    term       =  attribute  |  function "(" attribute ["," number] ["," "level" number] ")"
+    term       =  attribute  |  level  |  function "(" attribute ["," number] ["," "level" number] ")"
+               |  level "(" attribute ")"
                |  "median" "(" attribute ")"  |  "quantile" "(" attribute "," share {"," share} ")"
     function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "mean" | "moments" | "total"
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
@@ -19,17 +20,18 @@ a text is a `Question` of `domain/queries.py`.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
-from consilience.domain.declarations import HEADS, KEYWORDS, suggestion
+from consilience.domain.declarations import HEADS, KEYWORDS
 from consilience.domain.factors import (
     AllRanges,
     Equal,
     Factor,
     Haar,
     Identity,
+    Level,
     Mean,
     Moments,
     Prefix,
@@ -62,7 +64,7 @@ class _Function:
     takes_shares: bool = False
 
 
-_FUNCTIONS = {
+FUNCTIONS = {
     "prefix": _Function(lambda _, __: Prefix()),
     "ranges": _Function(lambda _, __: AllRanges()),
     "haar": _Function(lambda _, __: Haar()),
@@ -111,13 +113,31 @@ def parse(text: str) -> Parsed:
     return _Parser(text).parsed()
 
 
-class _Parser:
+def together(factors: Sequence[tuple[str, Factor]]) -> tuple[tuple[str, Factor], ...]:
+    """The factors, with a condition on an attribute and the rows of that attribute as one: its rows where it holds."""
+    rows = {name: factor for name, factor in factors if isinstance(factor, Identity | Level)}
+    picks = {name: factor for name, factor in factors if factor.is_condition and name in rows}
+    found: list[tuple[str, Factor]] = []
+    for name, factor in factors:
+        if name in picks and factor == rows[name]:
+            level, within = (factor.level, factor.within) if isinstance(factor, Level) else (None, None)
+            found.append((name, Level(level, picks[name]) if within is None else factor))
+        elif factor != picks.get(name):
+            found.append((name, factor))
+    return tuple(found)
+
+
+class TextParser:
+    """Reads a text word by word: what queries and the constraints of domains have in common."""
+
+    keywords: ClassVar[tuple[str, ...]] = KEYWORDS
+    what: ClassVar[str] = "query"
+    example: ClassVar[str] = "age=25..34 by sex"
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = self._tokens()
         self.at = 0
-        self.means: list[str] = []
-        self.quantiles: list[tuple[str, tuple[float, ...]]] = []
 
     def _tokens(self) -> list[_Token]:
         tokens: list[_Token] = []
@@ -132,14 +152,14 @@ class _Parser:
             word = match.group(kind)
             if kind == "quoted":
                 word = word[1:-1].replace(word[0] * 2, word[0])
-            elif kind == "word" and word.lower() in KEYWORDS:
+            elif kind == "word" and word.lower() in self.keywords:
                 kind, word = "keyword", word.lower()
             tokens.append(_Token(word, kind))
         return tokens
 
     def refuse(self, message: str) -> NoReturn:
         shown = self.text if len(self.text) <= LONGEST_SHOWN else self.text[: LONGEST_SHOWN - 3] + "..."
-        raise DeclarationError(f'cannot read the query {shown!r}: {message}; an example is "age=25..34 by sex"')
+        raise DeclarationError(f'cannot read the {self.what} {shown!r}: {message}; an example is "{self.example}"')
 
     def peek(self, *texts: str) -> bool:
         if self.at >= len(self.tokens):
@@ -175,6 +195,38 @@ class _Parser:
         """One or more words in a row, joined by spaces."""
         return " ".join(token.text for token in self.run(what))
 
+    def picked(self) -> Factor | None:
+        """The condition that follows an attribute, on its values; None where none does."""
+        if self.take("in"):
+            self.expect("(")
+            values = [self.words("a value")]
+            while self.take(",", "|"):
+                values.append(self.words("a value"))
+            self.expect(")")
+            return Subset(tuple(values))
+        if self.take(">="):
+            return Range(self.words("a value"), None)
+        if self.take("<="):
+            return Range(None, self.words("a value"))
+        return self.equals() if self.take("=") else None
+
+    def equals(self) -> Factor:
+        tokens = self.run("a value")
+        value = " ".join(token.text for token in tokens)
+        if self.peek("|"):
+            values = [value]
+            while self.take("|"):
+                values.append(self.words("a value"))
+            return Subset(tuple(values))
+        return _range_of(tokens) or Value(value)
+
+
+class _Parser(TextParser):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.means: list[str] = []
+        self.quantiles: list[tuple[str, tuple[float, ...]]] = []
+
     def parsed(self) -> Parsed:
         if not self.tokens:
             self.refuse('it is empty; for the number of records ask for "total"')
@@ -204,7 +256,7 @@ class _Parser:
     def side(self) -> Parsed:
         """A query, and what is to be made of its answers."""
         self.means, self.quantiles = [], []
-        factors = self.query()
+        factors = together(self.query())
         sums = [name for name, factor in factors if isinstance(factor, Mean | Moments)]
         if self.means and len(sums) > 1:
             self.refuse(f"the mean of {self.means[0]!r} is asked for beside a sum of {sums[-1]!r}; ask one at a time")
@@ -215,7 +267,7 @@ class _Parser:
                 "at a time"
             )
         name, shares = self.quantiles[0] if self.quantiles else (None, ())
-        return Parsed(tuple(factors), bool(self.means), name, shares)
+        return Parsed(factors, bool(self.means), name, shares)
 
     def query(self) -> list[tuple[str, Factor]]:
         factors = self.head()
@@ -251,17 +303,6 @@ class _Parser:
 
     def condition(self) -> tuple[str, Factor]:
         name = self.words("an attribute")
-        if self.take("in"):
-            self.expect("(")
-            values = [self.words("a value")]
-            while self.take(",", "|"):
-                values.append(self.words("a value"))
-            self.expect(")")
-            return name, Subset(tuple(values))
-        if self.take(">="):
-            return name, Range(self.words("a value"), None)
-        if self.take("<="):
-            return name, Range(None, self.words("a value"))
         if self.peek("=="):
             names = [name]
             while self.take("=="):
@@ -269,19 +310,10 @@ class _Parser:
             return joint_name(names), Equal(tuple(names))
         if self.peek("<", ">", "!="):
             self.refuse(f"{self.found()} is not in the language; use '>=', '<=' or a range such as 25..34")
-        if not self.take("="):
+        factor = self.picked()
+        if factor is None:
             self.refuse(f"{name!r} has no condition; write {name}=value, or 'by {name}' for a row for each value")
-        return name, self.equals()
-
-    def equals(self) -> Factor:
-        tokens = self.run("a value")
-        value = " ".join(token.text for token in tokens)
-        if self.peek("|"):
-            values = [value]
-            while self.take("|"):
-                values.append(self.words("a value"))
-            return Subset(tuple(values))
-        return _range_of(tokens) or Value(value)
+        return name, factor
 
     def terms(self) -> list[tuple[str, Factor]]:
         terms = [self.term()]
@@ -302,11 +334,14 @@ class _Parser:
             self.refuse(
                 f"the condition on {word!r} comes too late; write 'where' before conditions and 'by' after them"
             )
-        if any(token.kind == "quoted" for token in tokens) or not self.take("("):
+        if not self.take("("):
             return word, Identity()
-        if word.lower() not in _FUNCTIONS:
-            self.refuse(f"the function {word!r} is not known; {suggestion(word, _FUNCTIONS)}")
+        if word.lower() in FUNCTIONS and any(token.kind == "quoted" for token in tokens):
+            self.refuse(f"the function {word!r} is written without quotes")
         name = self.words("an attribute")
+        if word.lower() not in FUNCTIONS:
+            self.expect(")")
+            return name, Level(word)
         factor = self.arguments(word.lower(), name)
         self.expect(")")
         if word.lower() == "mean":
@@ -315,7 +350,7 @@ class _Parser:
 
     def arguments(self, word: str, name: str) -> Factor:
         """The factor that a function makes of the numbers after its attribute."""
-        function = _FUNCTIONS[word]
+        function = FUNCTIONS[word]
         number = level = None
         shares: list[float] = [0.5] * (word == "median")
         while self.take(","):

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from consilience.domain.declarations import Declaration
+from consilience.domain.attributes import Attribute
+from consilience.domain.declarations import Declaration, spell, spell_attribute, suggestion
 from consilience.domain.domains import Domain
 from consilience.domain.factors import (
     Equal,
@@ -25,13 +26,16 @@ from consilience.domain.factors import (
     Identity,
     JointFactor,
     JointMatrix,
+    Level,
     Matrix,
     Mean,
     Range,
+    Subset,
+    Value,
     factor_from_json,
     joint_name,
 )
-from consilience.domain.language import Parsed, parse
+from consilience.domain.language import FUNCTIONS, Parsed, parse, together
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import Array, JointMap, Kronecker, LinearMap, SparseMap
 
@@ -168,6 +172,11 @@ class Query:
         if not self.factors:
             return "total"
         conditions = [factor.describe(name) for name, factor in self.factors if factor.is_condition]
+        conditions += [
+            factor.within.describe(name)
+            for name, factor in self.factors
+            if isinstance(factor, Level) and factor.within is not None
+        ]
         first = next((i for i, (_, factor) in enumerate(self.factors) if factor.is_condition), len(self.factors))
         head = [factor.describe(name) for name, factor in self.factors[:first]]
         rest = [factor.describe(name) for name, factor in self.factors[first:] if not factor.is_condition]
@@ -176,23 +185,34 @@ class Query:
 
     def bind(self, domain: Domain) -> "BoundQuery":
         """The query over a domain, ready to compute; unknown attributes and values are refused here."""
-        if not all(domain[name].release for name in self.attributes):
-            domain.refuse_unreleased(self.attributes, f"the query {self.describe()!r}")
-        query = self.in_values(domain)
+        query = self.over(domain)
+        if not all(domain[name].release for name in query.attributes):
+            domain.refuse_unreleased(query.attributes, f"the query {self.describe()!r}")
         maps = tuple(
             factor.bind_over([domain[each] for each in factor.attributes_of(name)]) for name, factor in query.factors
         )
         return BoundQuery(query, domain, Kronecker(maps))
 
-    def in_values(self, domain: Domain) -> "Query":
-        """The same query with values in place of the labels that people gave them: what is measured and recorded."""
-        if not any(domain[name].wording.labels for name in self.attributes):
+    def over(self, domain: Domain) -> "Query":
+        """The same query in the domain's own words: what is measured and recorded.
+
+        Attributes stand in place of their levels, and values in place of the labels that people gave them.
+        """
+        for name, factor in self.factors:
+            if isinstance(factor, Level) and factor.level is not None and name in domain:
+                _refuse_unknown_level(domain[name], factor.level)
+        known = all(name in domain for name in self.attributes)
+        if known and not any(domain[name].wording.labels for name in self.attributes):
             return self
         pairs = (
-            (name, factor if isinstance(factor, JointFactor) else factor.in_values(domain[name]))
+            (name, factor)
+            if isinstance(factor, JointFactor)
+            else (name, factor.in_values(domain[name]))
+            if name in domain
+            else _of_level(domain, name, factor)
             for name, factor in self.factors
         )
-        return Query(tuple(pairs))
+        return Query(together(tuple(pairs)))
 
     def to_json(self) -> dict[str, Any]:
         """The query as plain data."""
@@ -215,6 +235,39 @@ class Query:
 
     def dumps(self) -> str:
         return json.dumps(self.to_json(), sort_keys=True)
+
+
+def _refuse_unknown_level(attribute: Attribute, level: str) -> None:
+    if level not in attribute.levels:
+        raise DeclarationError(
+            f"{level!r} is no function, and no level of {attribute.name!r}; "
+            + suggestion(level, (*FUNCTIONS, *attribute.levels))
+        )
+
+
+def _of_level(domain: Domain, level: str, factor: Factor) -> tuple[str, Factor]:
+    """The attribute that has the level, and what the query asks of it: rows of the level, or some of its groups."""
+    having = [each for each in domain.attributes if level in each.levels]
+    if not having:
+        return level, factor.in_values(domain[level])  # refused there: no attribute is called so
+    if len(having) > 1:
+        ways = " or ".join(f"{spell(level)}({spell_attribute(each.name)})" for each in having)
+        raise DeclarationError(f"{level!r} is a level of {len(having)} attributes; write {ways}")
+    attribute = having[0]
+    groups = attribute.groups(level)
+    if isinstance(factor, Identity):
+        single = all(len(codes) == 1 for codes in groups.values())
+        return attribute.name, factor if single else Level(level)
+    if not isinstance(factor, Value | Subset | Range):
+        raise DeclarationError(
+            f"{factor.describe(level)} asks for a level of {attribute.name!r}; write {factor.describe(attribute.name)}"
+        )
+    factor = factor.in_values(attribute)
+    named = [factor.label] if isinstance(factor, Value) else factor.labels if isinstance(factor, Subset) else []
+    for label in named:
+        if label not in groups:
+            raise DeclarationError(f"{label!r} is no {level} of {attribute.name!r}; {suggestion(label, groups)}")
+    return attribute.name, factor
 
 
 def _named_factor(table: Declaration) -> tuple[str, Factor]:
@@ -278,6 +331,15 @@ class Question:
     def bare(self) -> "Question":
         """The question before its answers are compared or ordered."""
         return replace(self, word="", other=None, top=None)
+
+    def over(self, domain: Domain) -> "Question":
+        """The same question in the domain's own words."""
+        return replace(
+            self,
+            query=self.query.over(domain),
+            per=None if self.per is None else self.per.over(domain),
+            other=None if self.other is None else self.other.over(domain),
+        )
 
     @property
     def mean_of(self) -> str | None:
@@ -442,7 +504,9 @@ class BoundQuery:
     @property
     def axis_headings(self) -> tuple[str, ...]:
         """What stands above each axis of the answers: titles with units, or names."""
-        return tuple(self.domain[name].heading if name in self.domain else name for name in self.axis_names)
+        return tuple(
+            factor.heading(self.domain[name]) if name in self.domain else name for name, factor in self.query.factors
+        )
 
     def label_rows(self) -> Iterator[tuple[str, ...]]:
         """The labels of each answer, in the order of the flattened answers."""

@@ -3,11 +3,10 @@
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from consilience.domain.attributes import Numeric
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Prefix
@@ -59,7 +58,7 @@ class Workload:
 
     @staticmethod
     def prefixes(domain: Domain, *, ways: int, among: Sequence[str] | None = None) -> "Workload":
-        """All `ways`-way tables, cumulated along their numeric attributes (McKenna et al. 2019, §5.1)."""
+        """All `ways`-way tables, cumulated along numbers and dates (McKenna et al. 2019, §5.1)."""
         sets = attribute_sets(domain, ways, among)
         return Workload.of([Query(tuple((name, _by_kind(domain, name)) for name in names)) for names in sets])
 
@@ -68,6 +67,10 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def over(self, domain: Domain) -> "Workload":
+        """The same workload in the domain's own words: attributes for their levels, values for their labels."""
+        return replace(self, queries=tuple(query.over(domain) for query in self.queries))
 
     def check(self, domain: Domain) -> None:
         """Refuse queries that do not fit the domain."""
@@ -125,4 +128,4 @@ def attribute_sets(domain: Domain, ways: int, among: Sequence[str] | None = None
 
 
 def _by_kind(domain: Domain, name: str) -> Identity | Prefix:
-    return Prefix() if isinstance(domain[name], Numeric) else Identity()
+    return Prefix() if domain[name].is_ordered else Identity()

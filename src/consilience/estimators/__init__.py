@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from consilience.estimators.published.multiplicative_weights import FactoredWeights, MultiplicativeWeights
     from consilience.estimators.published.uniform import Uniform
     from consilience.estimators.residual import Residual
+    from consilience.estimators.reweighted import PublicRecords, Reweighted
     from consilience.estimators.table import Table
     from consilience.estimators.tree import Tree
     from consilience.estimators.views import Views
@@ -52,8 +53,10 @@ __all__ = [
     "Matrix",
     "MultiplicativeWeights",
     "OwnRecords",
+    "PublicRecords",
     "RegressionEstimate",
     "Residual",
+    "Reweighted",
     "Suitability",
     "Table",
     "Tree",
@@ -73,6 +76,7 @@ _HOMES = {
     "Iterates": "iterates",
     "MarginalLoss": "base",
     "OwnRecords": "own_records",
+    "PublicRecords": "reweighted",
     "RegressionEstimate": "logistic",
     "cluster": "clusters",
     "own_records": "own_records",

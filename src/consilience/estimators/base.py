@@ -27,7 +27,7 @@ from consilience.errors import (
 )
 from consilience.kernels.rng import Generator
 from consilience.measurements import MeasurementSet
-from consilience.measurements.basis import Basis, basis
+from consilience.measurements.basis import Basis, ColumnsBasis, basis, columns_basis
 from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status, shares_of_rows
 
@@ -107,6 +107,15 @@ class SavedModel:
         if self.arrays["total"].shape != (1,):
             raise FileFormatError(f"a model has one total, found {self.arrays['total'].size}; write the bundle anew")
         return float(self.arrays["total"][0])
+
+
+@dataclass(frozen=True)
+class PublicTables:
+    """What an estimate holds from public data besides the measurements."""
+
+    name: str = ""
+    scopes: tuple[tuple[str, ...], ...] = ()
+    """The sets of attributes whose joint tables they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +200,22 @@ class Estimate(ABC):
         return (Query.parse(query) if isinstance(query, str) else query).bind(self.domain)
 
     def basis(self, query: Query | str, per: Query | str | None = None) -> Basis:
-        """Whether each answer is measured, modelled or not measured; of ratios the worse of both parts."""
-        return basis(self.measurements, query, per)
+        """What each answer stands on: measured, modelled, public or not measured; of ratios the worse of both parts."""
+        return basis(self.measurements, query, per, public=self.public_tables.scopes)
+
+    @property
+    def columns_basis(self) -> ColumnsBasis:
+        """What the columns of records made from the estimate stand on."""
+        return columns_basis(self.measurements, public=self.public_tables.scopes)
+
+    def never_has(self, query: Query) -> NDArray[np.bool_]:
+        """Which answers are 0 because the method can put no record there, whatever was measured."""
+        return np.zeros(query.bind(self.domain).size, dtype=np.bool_)
+
+    @property
+    def public_tables(self) -> PublicTables:
+        """The public data that stand for what was not measured; none for most methods."""
+        return PublicTables()
 
     def answers(self, queries: Sequence[Query | str]) -> list[NDArray[np.float64]]:
         """The answers to several queries; methods that can share work between them do.
@@ -200,6 +223,11 @@ class Estimate(ABC):
         Where some need too much memory, `errors.Unanswered` says which and why, and holds the answers to the others.
         """
         return all_or_unanswered([refused(partial(self.answer, query)) for query in queries])
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The settings of the estimator that are more than plain data, such as public records."""
+        return {}
 
     @property
     def smooths(self) -> bool:
@@ -228,6 +256,13 @@ def check_rows(rows: int) -> int:
     if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
         raise DeclarationError(f"{rows!r} synthetic rows were asked for; ask for a whole number from 0 up")
     return int(rows)
+
+
+def are_codes(found: Array, domain: Domain) -> bool:
+    """Whether these numbers are records of the domain: rows of whole codes, one for each counted attribute."""
+    if found.ndim != 2 or not len(found) or found.shape[1] != len(domain.shape):
+        return False
+    return bool(np.all((found == np.floor(found)) & (found >= 0) & (found < np.array(domain.shape))))
 
 
 def drawn_cells(counts: Array, rows: int, rng: Generator) -> NDArray[np.intp]:

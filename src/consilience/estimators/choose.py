@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.solvers.fit import Status
 
+if TYPE_CHECKING:
+    from consilience.estimators.reweighted import PublicRecords
+
 # ----------------------------------------------------------------------------------------------------------------------
 # The estimators and their estimates by the names that files and commands use, imported when they are asked for.
 
@@ -43,6 +46,7 @@ _HOMES = {
     "table": ("table.Table", _FULL_TABLE),
     "matrix": ("matrix.Matrix", _FULL_TABLE),
     "graphical": ("graphical.Graphical", "graphical_model.GraphicalEstimate"),
+    "reweighted": ("reweighted.Reweighted", "reweighted.ReweightedEstimate"),
     "residual": ("residual.Residual", "marginals.MarginalsEstimate"),
     "views": ("views.Views", "marginals.ViewsEstimate"),
     "multiplicative-weights": ("published.multiplicative_weights.MultiplicativeWeights", _FULL_TABLE),
@@ -196,6 +200,8 @@ def refuse_misfit(fitted: Estimate, measured: MeasurementSet) -> None:
     size = math.sqrt(float(fitted.stats["misfit"]))
     said = f"the account that {method} found misses the noisy answers by {size:.3g} times their noise, on average"
     accept = "accept the account as it is with allow_misfit=True"
+    if method == "reweighted":
+        raise PoorFit(f"{said}: {fitted.stats['public_check']}, or {accept}", fitted)
     if is_proven(fitted):
         relied = [*measured.privacy.public_facts, *(["impossible cells"] if measured.domain.impossible else [])]
         named = f" ({'; '.join(relied[:6])}{' …' if len(relied) > 6 else ''})" if relied else ""
@@ -377,6 +383,7 @@ def estimate(
     measured: MeasurementSet,
     *,
     method: Estimator | str = "auto",
+    public: "PublicRecords | None" = None,
     allow_misfit: bool = False,
     progress: Progress | None = None,
 ) -> Estimate:
@@ -385,7 +392,8 @@ def estimate(
     `method` is "auto", the name of an estimator, or an estimator with settings of its own, such as
     `estimators.Table(tolerance=1e-8)`. The estimate's `method` says which one was used, and why if it was chosen here.
     Every estimate is judged by how far it is from its measurements (`verdicts`): where noise does not explain that,
-    "auto" goes on with other methods, and if none does better `PoorFit` is raised, unless `allow_misfit`.
+    "auto" goes on with other methods, and if none does better `PoorFit` is raised, unless `allow_misfit`. `public` are
+    records of a published table that the account begins with; whether they help is among the estimate's `stats`.
 
     >>> import consilience as cs
     >>> domain = cs.Domain.from_sizes({"age": 3, "sex": 2})
@@ -395,11 +403,19 @@ def estimate(
     >>> account.method["method"], bool(abs(account.marginal("age").sum() - account.total) < 1e-6)
     ('table', True)
     """
+    if public is not None:
+        from consilience.estimators.reweighted import with_public
+
+        method = with_public(method, public, measured)
     if method == "auto":
         fitted = _fitted_by_choice(measured, progress)
     else:
         estimator = _named(method) if isinstance(method, str) else method
         fitted = judged(estimator.fit(measured, progress=progress))
+    if fitted.public_tables.name:
+        from consilience.estimators.reweighted import public_check
+
+        fitted = replace(fitted, stats={**fitted.stats, **public_check(fitted, progress=progress)})
     if not allow_misfit:
         refuse_misfit(fitted, measured)
     return fitted

@@ -2,18 +2,20 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
-from consilience.estimators.base import MarginalLoss, Progress, check_choice, named_marginals, reported
-from consilience.estimators.evidence import OwnLoss, check_loss
-from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel
+from consilience.estimators.base import Estimate, MarginalLoss, Progress, check_choice, named_marginals, reported
+from consilience.estimators.evidence import OwnLoss, check_loss, places_of
+from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel, Prior, PublicModel
 from consilience.kernels.linear_maps import Kronecker
 from consilience.marginals.least_squares import one_way_shares
 from consilience.marginals.table_stacks import stored_order
@@ -32,7 +34,7 @@ from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, Ro
 from consilience.models.fitting.retraced_fits import RetracedFit, Way
 from consilience.models.junction_trees import JunctionTree
 from consilience.models.model import carry_potentials, independent_marginals, independent_potentials
-from consilience.models.oracle import CountedOracle, MarginalOracle
+from consilience.models.oracle import CountedOracle, MarginalOracle, Oracle
 from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status
 from consilience.solvers.losses import Loss
@@ -84,6 +86,7 @@ class GraphicalSettings:
     time_limit: float | None = None
     largest_tree: int = LARGEST_TREE
     memory_limit: int = 4_000_000_000
+    prior: Prior | None = None
 
     name: ClassVar[str] = "graphical"
 
@@ -120,14 +123,55 @@ class GraphicalSettings:
         return settings | ({"alpha": self.alpha} if self.loss == "elastic" else {})
 
 
+Made = TypeVar("Made", bound=Estimate)
+
+
 @dataclass(frozen=True, eq=False)
-class Fitting:
-    """One fit: the settings, what was measured, and the junction tree."""
+class Fitting(ABC, Generic[Made]):
+    """One fit: the settings, what was measured, and the scopes; what the distributions are is left to each kind."""
 
     settings: GraphicalSettings
     problem: MeasuredModel
-    tree: JunctionTree
     scopes: tuple[tuple[int, ...], ...]
+
+    @abstractmethod
+    def _oracle(self, total: float) -> Oracle:
+        """The marginals of the distributions among which the fit is sought."""
+
+    @abstractmethod
+    def _sizes(self) -> dict[str, float | int | str]:
+        """What the fit tells of its size."""
+
+    @abstractmethod
+    def _origin(self, layout: TableLayout) -> Array:
+        """Where a search that goes to the optimum begins."""
+
+    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+        """Where a search that ends early begins, and so what its answers are drawn to.
+
+        With a nudge it is where the search would begin if the rows were moved by it.
+        """
+        return self._origin(layout)
+
+    def _marginals_of_centre(self, oracle: Oracle) -> Array | None:
+        """The marginals of the centre where they are known without the oracle."""
+        return None
+
+    @property
+    def _most_free(self) -> float:
+        """How many free numbers the distributions have beyond what their scopes say; infinite where they limit none."""
+        return math.inf
+
+    @abstractmethod
+    def _estimate(
+        self,
+        measured: MeasurementSet,
+        oracle: Oracle,
+        potentials: Array,
+        status: Status,
+        stats: dict[str, float | int | str],
+    ) -> Made:
+        """The estimate with these potentials."""
 
     def run(
         self,
@@ -136,14 +180,12 @@ class Fitting:
         start: GraphicalEstimate | None,
         *,
         to_the_end: bool = False,
-    ) -> GraphicalEstimate:
+    ) -> Made:
         """The fit; `to_the_end` goes to the optimum where the settings would look for the least risk."""
         began = time.monotonic()
         total, source = self._total()
-        stats: dict[str, float | int | str] = {"total_from": source, "junction_tree_cells": self.tree.cells}
-        stats |= {"largest_clique": self.tree.largest}
         oracle = self._oracle(total)
-        stats["model_cells"] = oracle.layout.size
+        stats = {"total_from": source, **self._sizes(), "model_cells": oracle.layout.size}
         potentials, status, found = self._search(
             oracle, reported(progress, self.settings.max_steps), start, to_the_end=to_the_end
         )
@@ -153,12 +195,12 @@ class Fitting:
     def run_again(
         self,
         measured: MeasurementSet,
-        fitted: GraphicalEstimate,
+        fitted: Estimate,
         *,
         times: float = 1.0,
         least_steps: int = 0,
         way: Way | None = None,
-    ) -> GraphicalEstimate:
+    ) -> Made:
         """What `fitted` would have been with this noise, gone so many times as far, or along a way known before."""
         if not self._ends_early(fitted):
             return self.run(measured, None, None, to_the_end=True)
@@ -166,45 +208,26 @@ class Fitting:
         oracle = again.oracle
         if way is None:
             potentials = again.searched(times * effort, least_steps=least_steps)
-        elif self.problem.allowed:
-            potentials = again.along(way)
         else:
-            potentials = again.along(way, independent_marginals(oracle.layout, self._shares, oracle.total))
+            potentials = again.along(way, self._marginals_of_centre(oracle))
         return self._estimate(measured, oracle, potentials, fitted.status, {"effort": effort})
 
-    def way(self, fitted: GraphicalEstimate) -> Way | None:
+    def way(self, fitted: Estimate) -> Way | None:
         """The way that `run_again` goes; None where `fitted` did not stop at its least estimated error."""
         if not self._ends_early(fitted):
             return None
         return self._retraced(fitted).rehearse(float(fitted.stats["effort"]))
 
-    def _ends_early(self, fitted: GraphicalEstimate) -> bool:
+    def _ends_early(self, fitted: Estimate) -> bool:
         """Whether `fitted` stopped at its least estimated error, and a fit to these measurements can stop there too."""
         return bool(self._stop == "least-risk" and "effort" in fitted.stats and self._kept)
 
-    def _retraced(self, fitted: GraphicalEstimate) -> RetracedFit:
+    def _retraced(self, fitted: Estimate) -> RetracedFit:
         """This fit, to end where another one ended."""
         oracle = self._oracle(self._total()[0])
         start, noise = self._centre(oracle.layout), float(fitted.stats["degrees_of_freedom"])
         steps = 2 * MOST_RISK_STEPS  # with other noise the same way may take more of them
         return RetracedFit(oracle, self._rows(oracle.layout), self._costs.observed, start, noise, steps)
-
-    def _oracle(self, total: float) -> MarginalOracle:
-        return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
-
-    def _estimate(
-        self,
-        measured: MeasurementSet,
-        oracle: MarginalOracle,
-        potentials: Array,
-        status: Status,
-        stats: dict[str, float | int | str],
-    ) -> GraphicalEstimate:
-        names = self.problem.domain.counted_names
-        scopes = tuple(tuple(names[place] for place in scope) for scope in self.scopes)
-        method = self.settings.describe() | {"scopes": [list(scope) for scope in scopes], "stopped": self._stop}
-        tables = tuple(oracle.layout.unpack(potentials))
-        return GraphicalEstimate(measured, method, status, stats, scopes, tables, oracle.total)
 
     def _total(self) -> tuple[float, str]:
         """The number of records, and where it comes from."""
@@ -269,23 +292,24 @@ class Fitting:
         return np.concatenate([np.empty(0, dtype=np.intp), *order])
 
     def _search(
-        self, oracle: MarginalOracle, report: Report | None, start: GraphicalEstimate | None, *, to_the_end: bool
+        self, oracle: Oracle, report: Report | None, start: GraphicalEstimate | None, *, to_the_end: bool
     ) -> Found:
         """The potentials, why the search ended, and how it went."""
         if isinstance(self.settings.loss, MarginalLoss):
             return self._custom(oracle, self.settings.loss, report, start)
         if not self._kept:
-            return np.zeros(oracle.layout.size), Status.CONVERGED, {"objective": 0.0, "gap": 0.0, "oracle_calls": 0}
+            return self._origin(oracle.layout), Status.CONVERGED, {"objective": 0.0, "gap": 0.0, "oracle_calls": 0}
         rows = self._rows(oracle.layout)
-        first = self._centre(oracle.layout) if start is None else self._carried(oracle.layout, start)
+        begin = self._origin if self._stop == "converged" else self._centre
+        first = begin(oracle.layout) if start is None else self._carried(oracle.layout, start)
         if self._stop == "least-risk" and not to_the_end:
-            return self._least_risk(oracle, rows, first, report)
+            return self._least_risk(oracle, rows, first, report, from_centre=start is None)
         max_steps, time_limit = self.settings.max_steps, self.settings.time_limit
         return self._described(self._converge(oracle, rows, self._costs, first, report, max_steps, time_limit))
 
     def _converge(
         self,
-        oracle: MarginalOracle,
+        oracle: Oracle,
         rows: MeasuredRows,
         costs: RowCosts,
         first: Array,
@@ -308,7 +332,7 @@ class Fitting:
         )
 
     def _custom(
-        self, oracle: MarginalOracle, loss: MarginalLoss, report: Report | None, start: GraphicalEstimate | None
+        self, oracle: Oracle, loss: MarginalLoss, report: Report | None, start: GraphicalEstimate | None
     ) -> Found:
         """The model of least loss, where the loss is the user's own."""
         if self.problem.table.other_facts:
@@ -326,7 +350,7 @@ class Fitting:
                 tolerance=self.settings.tolerance,
                 max_steps=self.settings.max_steps,
                 time_limit=self.settings.time_limit,
-                start=None if start is None else self._carried(oracle.layout, start),
+                start=self._origin(oracle.layout) if start is None else self._carried(oracle.layout, start),
                 progress=report,
             )
         )
@@ -342,7 +366,9 @@ class Fitting:
         stats = {"objective": fit.objective, "gap": fit.gap, **fit.stats}
         return np.array(fit.potentials), Status.NOISE_LEVEL if noisy else fit.status, stats
 
-    def _least_risk(self, oracle: MarginalOracle, rows: MeasuredRows, first: Array, report: Report | None) -> Found:
+    def _least_risk(
+        self, oracle: Oracle, rows: MeasuredRows, first: Array, report: Report | None, *, from_centre: bool
+    ) -> Found:
         reason = self._reason_against_least_risk()
         if reason is not None:
             raise DeclarationError(f'stop="least-risk" cannot be used, because {reason}; choose another stop')
@@ -352,13 +378,14 @@ class Fitting:
             [self.problem.weights[place].size for place in self._kept],
         )
         scopes = [self.problem.queries[place].scope for place in self._kept]
-        most = min(free_numbers(scopes, self.problem.domain.shape), costs.observed.size)
+        most = min(free_numbers(scopes, self.problem.domain.shape), costs.observed.size, self._most_free)
         fit = fit_least_risk(
             oracle,
             rows,
             costs.observed,
             laplace,
             start=first,
+            moved_start=(lambda nudge: self._centre(oracle.layout, nudge)) if from_centre else None,
             most=most,
             max_steps=min(settings.max_steps, MOST_RISK_STEPS),
             time_limit=settings.time_limit,
@@ -373,8 +400,8 @@ class Fitting:
 
             def optimum(observed: Array, max_steps: int = few) -> ModelFit:
                 left = None if settings.time_limit is None else began + settings.time_limit - time.monotonic()
-                nothing, moved = np.zeros(oracle.layout.size), replace(costs, observed=observed)
-                return self._converge(oracle, rows, moved, nothing, report, max_steps, left)
+                origin, moved = self._origin(oracle.layout), replace(costs, observed=observed)
+                return self._converge(oracle, rows, moved, origin, report, max_steps, left)
 
             found = optimum(costs.observed, settings.max_steps if unfinished else few)
             if fit.limited or beyond or self._is_better(found, fit, rows, optimum, laplace):
@@ -413,17 +440,6 @@ class Fitting:
         risk = risk_of_optimum(fit, rows.apply(found.marginals), twin, self._costs.observed, laplace)
         return fit.full if math.isnan(risk) else risk < fit.risk
 
-    def _centre(self, layout: TableLayout) -> Array:
-        """Where the search begins: independent attributes where it ends early, else the uniform distribution."""
-        if self._stop == "converged":
-            return np.zeros(layout.size)
-        return independent_potentials(layout, self._shares)
-
-    @cached_property
-    def _shares(self) -> Mapping[int, Array]:
-        """The shares of the values of single attributes, as far as measurements tell them."""
-        return one_way_shares(self.problem.noisy_products())
-
     def _carried(self, layout: TableLayout, start: GraphicalEstimate) -> Array:
         """The potentials of an earlier estimate in this layout."""
         if start.domain.shape != self.problem.domain.shape:
@@ -431,6 +447,68 @@ class Fitting:
                 f"the estimate to start from has the shape {start.domain.shape}, the domain "
                 f"{self.problem.domain.shape}; start from an estimate of the same domain"
             )
-        scopes = [tuple(start.places[name] for name in scope) for scope in start.scopes]
-        old = TableLayout(start.domain.shape, scopes)
-        return carry_potentials(old, old.pack(start.potentials), layout)
+        return carried(start.domain, start.scopes, start.potentials, layout)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFitting(Fitting[GraphicalEstimate]):
+    """A fit among graphical models, whose marginals come from a junction tree."""
+
+    tree: JunctionTree
+    prior: PublicModel | None
+
+    def _sizes(self) -> dict[str, float | int | str]:
+        return {"junction_tree_cells": self.tree.cells, "largest_clique": self.tree.largest}
+
+    def _oracle(self, total: float) -> Oracle:
+        return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
+
+    def _origin(self, layout: TableLayout) -> Array:
+        """The prior, or else the uniform distribution."""
+        if self.prior is None:
+            return np.zeros(layout.size)
+        return carried(self.problem.domain, self.prior.scopes, self.prior.potentials, layout)
+
+    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+        """The prior, or else independent attributes."""
+        if self.prior is not None:
+            return self._origin(layout)
+        if nudge is None:
+            return independent_potentials(layout, self._shares)
+        moved = np.zeros(sum(each.size for each in self.problem.weights))
+        moved[self._order] = nudge
+        return independent_potentials(layout, one_way_shares(self.problem.noisy_products(moved)))
+
+    def _marginals_of_centre(self, oracle: Oracle) -> Array | None:
+        if self.problem.allowed or self.prior is not None:
+            return None
+        return independent_marginals(oracle.layout, self._shares, oracle.total)
+
+    @cached_property
+    def _shares(self) -> Mapping[int, Array]:
+        """The shares of the values of single attributes, as far as measurements tell them."""
+        return one_way_shares(self.problem.noisy_products())
+
+    def _estimate(
+        self,
+        measured: MeasurementSet,
+        oracle: Oracle,
+        potentials: Array,
+        status: Status,
+        stats: dict[str, float | int | str],
+    ) -> GraphicalEstimate:
+        names = self.problem.domain.counted_names
+        scopes = tuple(tuple(names[place] for place in scope) for scope in self.scopes)
+        method = self.settings.describe() | {"scopes": [list(scope) for scope in scopes], "stopped": self._stop}
+        tables = tuple(oracle.layout.unpack(potentials))
+        if self.prior is not None:
+            method |= {"prior": {"name": self.prior.name, "scopes": [list(scope) for scope in self.prior.scopes]}}
+            measured = measured.relying_on(f"{self.prior.name}, as the model that the fit began with")
+        return GraphicalEstimate(measured, method, status, stats, scopes, tables, oracle.total, self.prior)
+
+
+def carried(domain: Domain, scopes: Sequence[Sequence[str]], potentials: Sequence[Array], layout: TableLayout) -> Array:
+    """The potentials of a model over the domain in the layout of another."""
+    places = places_of(domain)
+    old = TableLayout(domain.shape, [tuple(places[name] for name in scope) for scope in scopes])
+    return carry_potentials(old, old.pack(potentials), layout)

@@ -9,15 +9,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
-from consilience.errors import all_or_unanswered
-from consilience.estimators.base import Estimate, SavedModel, check_rows
+from consilience.errors import DeclarationError, all_or_unanswered
+from consilience.estimators.base import Estimate, PublicTables, SavedModel, check_rows
 from consilience.estimators.evidence import (
     GAUSSIAN_LAWS,
     OwnLoss,
@@ -34,6 +34,7 @@ from consilience.kernels.rng import Generator
 from consilience.marginals.least_squares import NoisyProduct, TotalEstimate, combined_total, total_of_answers
 from consilience.marginals.table_stacks import Scope
 from consilience.measurements import Exact, Measurement, MeasurementSet
+from consilience.measurements.privacy_statement import describe_budget
 from consilience.models.elimination import CalibratedModel
 from consilience.models.factored_queries import FactoredQuery, answer, answer_many, conditional
 from consilience.models.junction_trees import JunctionTree, WorstClique, junction_tree, junction_tree_within
@@ -160,8 +161,7 @@ class MeasuredModel:
         """
         found: dict[Scope, NDArray[np.bool_]] = {}
         places = places_of(self.domain)
-        for rule in self.domain.impossible:
-            names = self.domain.ordered(rule.attributes)
+        for names in dict.fromkeys(self.domain.ordered(rule.attributes) for rule in self.domain.impossible):
             table = self.domain.project(names).allowed_cells()
             if table is not None:
                 _forbid(found, tuple(places[name] for name in names), table)
@@ -237,12 +237,16 @@ class MeasuredModel:
                 found += [] if told is None else [(each.measurement.clipped, told)]
         return found
 
-    def noisy_products(self) -> list[NoisyProduct]:
-        """The noisy answers that no clipping or withholding has changed, as products over attributes."""
-        facts = len(self.table.other_facts)
+    def noisy_products(self, moved: Array | None = None) -> list[NoisyProduct]:
+        """The noisy answers that no clipping or withholding has changed, as products over attributes.
+
+        `moved` is by how much all answers, those of facts first, are taken to be others, in units of their rows.
+        """
+        facts, ends = len(self.table.other_facts), np.cumsum([each.size for each in self.weights])
+        moves = [0.0] * len(self.noisy) if moved is None else np.split(moved, ends[:-1])[facts:]
         return [
-            NoisyProduct(query.axes, query.maps, each.values, noise_variance(each.measurement))
-            for query, each in zip(self.queries[facts:], self.noisy, strict=True)
+            NoisyProduct(query.axes, query.maps, each.values + move / each.weights, noise_variance(each.measurement))
+            for query, each, move in zip(self.queries[facts:], self.noisy, moves, strict=True)
             if query.axes and each.measurement.censored is None and not each.measurement.clipped and not query.is_joint
         ]
 
@@ -270,6 +274,33 @@ LEAST_STEPS = 20
 
 
 @dataclass(frozen=True, eq=False)
+class PublicModel:
+    """What is known from elsewhere, as a graphical model: a fit begins there, and leaves it where measurements say."""
+
+    name: str
+    """What statements and reports call it, such as "Census 2021"."""
+    scopes: tuple[tuple[str, ...], ...]
+    potentials: tuple[Array, ...]
+
+    def public_model(self, measured: MeasurementSet) -> "PublicModel":
+        """Itself, whatever was measured."""
+        return self
+
+
+class Prior(Protocol):
+    """What can be the centre of a fit: a `PublicModel`, another graphical estimate, or public records."""
+
+    @property
+    def scopes(self) -> tuple[tuple[str, ...], ...]:
+        """The scopes that the model has whatever was measured."""
+        ...
+
+    def public_model(self, measured: MeasurementSet) -> PublicModel:
+        """The model to begin with, for a fit to these measurements."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
 class GraphicalEstimate(Estimate):
     """An estimate that holds one table of log-potentials for each measured scope, and the total."""
 
@@ -277,6 +308,8 @@ class GraphicalEstimate(Estimate):
     potentials: tuple[Array, ...]
     records: float
     """The estimated number of records."""
+    prior: PublicModel | None = None
+    """What the fit began with, if not with independent attributes."""
 
     @property
     def total(self) -> float:
@@ -346,6 +379,28 @@ class GraphicalEstimate(Estimate):
         """Whether the fit ended before the optimum, on purpose or not: it begins with independent attributes."""
         return self.status is not Status.CONVERGED
 
+    def public_model(self, measured: MeasurementSet) -> PublicModel:
+        """This estimate as what another fit begins with; refused for another domain."""
+        if self.domain.counted != measured.domain.counted:
+            raise DeclarationError(
+                f"the estimate to begin with is of {', '.join(self.domain.counted_names)} of {self.domain.name!r}, the "
+                f"measurements are of {', '.join(measured.domain.counted_names)} of {measured.domain.name!r}; begin "
+                "with an estimate of the same attributes"
+            )
+        public = self.measurements.provenance.get("public")
+        spent = self.measurements.privacy.spent
+        price = "" if spent is None else f", which spent {describe_budget(spent)}"
+        name = str(public) if public else f"an estimate of {self.domain.name}{price}"
+        return PublicModel(name, self.scopes, self.potentials)
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        return {"prior": self.prior}
+
+    @property
+    def public_tables(self) -> PublicTables:
+        return PublicTables() if self.prior is None else PublicTables(self.prior.name, self.prior.scopes)
+
     def stand_in(self, estimator: Any) -> "Estimate":
         """The model, or where it stopped early one that has gone farther.
 
@@ -353,16 +408,13 @@ class GraphicalEstimate(Estimate):
         it smooths away; so the stand-in has gone `FURTHER` times as far, and `LEAST_STEPS` at least: where the noise
         lets nothing be seen the model stays at its beginning, where four times nothing is nothing.
         """
-        if "effort" not in self.stats:
-            return self
-        return estimator.refit(self.measurements, self, times=FURTHER, least_steps=LEAST_STEPS)
+        return gone_farther(self, estimator)
 
     def refitter(
         self, estimator: Any, without_noise: MeasurementSet | None = None
     ) -> Callable[[MeasurementSet], Estimate]:
         """Refits go as far as this fit went, along the way that leads there without noise."""
-        way = None if without_noise is None else estimator.way(without_noise, self)
-        return lambda measured: estimator.refit(measured, self, way=way)
+        return along_the_way(self, estimator, without_noise)
 
     def asking(self, queries: Sequence[Query]) -> Callable[[Any], list[Array]]:
         prepared = ModelAnswers.of(self, queries)
@@ -374,13 +426,40 @@ class GraphicalEstimate(Estimate):
 
     def arrays(self) -> Mapping[str, Array]:
         tables = {f"potentials {k}": table for k, table in enumerate(self.potentials)}
-        return {"total": np.array([self.records]), **tables}
+        prior = () if self.prior is None else self.prior.potentials
+        return {"total": np.array([self.records]), **tables} | {f"prior {k}": table for k, table in enumerate(prior)}
 
     @classmethod
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "GraphicalEstimate":
         scopes = tuple(tuple(str(name) for name in scope) for scope in saved.method.get("scopes", ()))
-        tables = saved.tables("a graphical model", "potentials", scopes, measured.domain)
-        return cls(measured, saved.method, saved.status, saved.stats, scopes, tables, saved.total)
+        told = saved.method.get("prior")
+        known = {name: array for name, array in saved.arrays.items() if not (told and name.startswith("prior "))}
+        own = replace(saved, arrays=known)
+        tables = own.tables("a graphical model", "potentials", scopes, measured.domain)
+        prior = None if told is None else _restored_prior(saved, told, measured.domain)
+        return cls(measured, saved.method, saved.status, saved.stats, scopes, tables, own.total, prior)
+
+
+def gone_farther(fitted: Estimate, estimator: Any) -> Estimate:
+    """The estimate, or where it stopped early one that has gone farther on the same way."""
+    if "effort" not in fitted.stats:
+        return fitted
+    return estimator.refit(fitted.measurements, fitted, times=FURTHER, least_steps=LEAST_STEPS)
+
+
+def along_the_way(
+    fitted: Estimate, estimator: Any, without_noise: MeasurementSet | None
+) -> Callable[[MeasurementSet], Estimate]:
+    """Refits that go as far as a fit went, along the way that leads there without noise."""
+    way = None if without_noise is None else estimator.way(without_noise, fitted)
+    return lambda measured: estimator.refit(measured, fitted, way=way)
+
+
+def _restored_prior(saved: SavedModel, told: Mapping[str, Any], domain: Domain) -> PublicModel:
+    scopes = tuple(tuple(str(name) for name in scope) for scope in told["scopes"])
+    arrays = {name: array for name, array in saved.arrays.items() if name.startswith("prior ") or name == "total"}
+    tables = replace(saved, arrays=arrays).tables("the prior of a graphical model", "prior", scopes, domain)
+    return PublicModel(str(told["name"]), scopes, tables)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ as it makes all released values likely. The algorithm then runs on these dataset
 
 What an algorithm brings along:
 
-    its statistics    φ(x, θ), compiled: a kind (iterates/chain_kernels.py), or a user's own (kernels/own_statistics.py)
+    its statistics    φ(x, θ), compiled: a kind (iterates/chain_kernels.py), or a user's (kernels/record_functions.py)
     its problem       target, proposal and starts as arrays, from what it released (iterates/problems.py)
     its refit         the algorithm without noise on simulated records (estimators/clusters.py, estimators/logistic.py)
 

@@ -217,8 +217,7 @@ class MeasuredMarginals:
         """The cells that rules forbid, and those of which it is known that they hold nothing."""
         found = EmptyCells()
         places = places_of(self.domain)
-        for rule in self.domain.impossible:
-            names = self.domain.ordered(rule.attributes)
+        for names in dict.fromkeys(self.domain.ordered(rule.attributes) for rule in self.domain.impossible):
             allowed = self.domain.project(names).allowed_cells()
             if allowed is not None:
                 found.add(tuple(places[name] for name in names), ~allowed)

@@ -21,7 +21,7 @@ from consilience.iterates.chain import ChainProblem, Mixture, Simulated
 from consilience.iterates.chain_kernels import OWN, Target, fill_statistics
 from consilience.iterates.problems import noise_terms, uniform_deviation
 from consilience.kernels.compilation import announce
-from consilience.kernels.own_statistics import RecordFunction
+from consilience.kernels.record_functions import RecordFunction
 from consilience.kernels.regions import Region, in_original_units
 from consilience.measurements import MeasurementSet
 

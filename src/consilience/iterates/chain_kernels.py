@@ -8,9 +8,9 @@ than two compiled functions, which switch on the kind:
 
 k-means       θ is the K × d centroids, the cell the nearest one (ties to the lowest index), and φ is 1 at place `cell`
               and x at the d places from K + d·cell on: K counts, then K sums.
-logistic      θ is the coefficients, and below them how gradients are clipped (logistic_gradients.py). There is one
+logistic      θ is the coefficients, and below them how gradients are clipped (record_functions.py). There is one
               cell, and φ is 1 and the clipped gradient of the record's loss.
-own           θ is any matrix. There is one cell, and φ is 1 and what a user's function gives (own_statistics.py): a
+own           θ is any matrix. There is one cell, and φ is 1 and what a user's function gives (record_functions.py): a
               third algorithm needs no more than that.
 
 *Adding a kind.* Give it a number, write its `locate` and `contribute` beside those of k-means, add a branch to each of
@@ -27,7 +27,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from consilience.kernels.logistic_gradients import clipped_gradient
+from consilience.kernels.record_functions import clipped_gradient
 from consilience.kernels.regions import BOX, project_rows
 
 Array = NDArray[np.float64]

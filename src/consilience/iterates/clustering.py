@@ -1,6 +1,6 @@
 """Clusters of points, and of noisy counts, that have been published: where they start, how noise moves them.
 
-Nearest centroids are those of `kernels/cluster_sums.py`.
+Nearest centroids are those of `privacy/cluster_statistics.py`.
 """
 
 import math

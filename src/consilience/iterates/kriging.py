@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import Target, fill_statistics, statistics_size
 from consilience.kernels.compilation import announce
-from consilience.kernels.own_statistics import no_statistic
+from consilience.kernels.record_functions import no_statistic
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import Generator
 

@@ -20,8 +20,7 @@ from consilience.errors import DeclarationError
 from consilience.iterates.chain import ChainProblem, Mixture
 from consilience.iterates.chain_kernels import KMEANS, LOGISTIC, Target
 from consilience.iterates.clustering import next_centroids
-from consilience.kernels.logistic_gradients import Norm
-from consilience.kernels.own_statistics import no_statistic
+from consilience.kernels.record_functions import Norm, no_statistic
 from consilience.kernels.regions import BOX, Region
 from consilience.kernels.simplex import project_to_simplex
 

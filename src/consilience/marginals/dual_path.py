@@ -35,7 +35,7 @@ from consilience.marginals.margin_layouts import (
     to_contrasts,
     write_contrasts,
 )
-from consilience.marginals.proportional_fitting import (
+from consilience.marginals.margins import (
     fill_walsh_moments,
     respond_with_shares,
     respond_with_squares,

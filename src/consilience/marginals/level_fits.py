@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.marginals.decomposition import Decomposition, centre
+from consilience.marginals.margins import MarginOnAxes as Margin
+from consilience.marginals.margins import greatest_entropy
 from consilience.marginals.nonnegative_marginals import NonnegativeFit, NonnegativeProblem, fit_nonnegative
-from consilience.marginals.proportional_fitting import MarginOnAxes as Margin
-from consilience.marginals.proportional_fitting import greatest_entropy
 from consilience.marginals.table_stacks import Scope, ShapeGroup, TableStack, maximal
 from consilience.solvers.fit import Status
 

@@ -31,8 +31,9 @@ from consilience.marginals.margins import (
     ViewReader,
     check_target,
     checked_total,
+    fit_proportionally,
+    fit_simultaneously,
 )
-from consilience.marginals.proportional_fitting import fit_proportionally, fit_simultaneously
 from consilience.marginals.table_stacks import Scope
 from consilience.solvers.fit import Status
 

@@ -14,9 +14,8 @@ from consilience.measurements.noise_laws import (
     Gumbel,
     Laplace,
     NoiseLaw,
-    noise_law,
-    noise_law_from_json,
 )
+from consilience.measurements.parquet import noise_law, noise_law_from_json
 from consilience.measurements.privacy_statement import PrivacyStatement
 
 __all__ = [

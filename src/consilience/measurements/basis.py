@@ -1,11 +1,13 @@
 """What answers stand on: what was measured, what a model fills in, and what nobody looked at.
 
-From the measurements and the public facts alone, never from a fit, every answer has one of three bases:
+From the measurements and the public facts alone, never from a fit, every answer has one of four bases:
 
 *measured*      The answer is a linear combination of measured numbers and public facts.
 *modelled*      It is not, but every value that it tells apart was told apart by a measurement, and the attributes that
                 it is about were measured together, or are linked by a chain of attributes that were: a by b and b by c
                 link a with c. The estimator fills in the rest.
+*public*        It would not be measured, but public data, which an account was moved away from (a prior, or records
+                that were reweighted), hold it. No measurement speaks of it, by itself or with others.
 *not measured*  Some values that it tells apart no measurement told apart, or some of its attributes were never looked
                 at together, neither at once nor through others. What an estimator says then is its assumption:
                 values equally frequent, attributes independent.
@@ -31,7 +33,7 @@ where the counts are that it adds up, of the marginal of its attributes.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, Literal
 
@@ -56,12 +58,15 @@ from consilience.measurements.row_spans import (
     within_stack,
 )
 
-BasisName = Literal["measured", "modelled", "not measured"]
+BasisName = Literal["measured", "modelled", "public", "not measured"]
 
-BASES: tuple[BasisName, ...] = ("measured", "modelled", "not measured")
+BASES: tuple[BasisName, ...] = ("measured", "modelled", "public", "not measured")
 """From the best to the worst; a basis is stored as its place here."""
 
-MEASURED, MODELLED, NOT_MEASURED = range(3)
+MEASURED, MODELLED, PUBLIC, NOT_MEASURED = range(4)
+
+Scopes = Sequence[tuple[str, ...]]
+"""Sets of attributes whose joint tables public data hold."""
 
 DETERMINE_ALL = (Identity, Prefix, AllRanges, Haar, Nominal)
 """Factors from whose answers every value follows."""
@@ -113,6 +118,11 @@ class Basis:
         return self.codes == MODELLED
 
     @property
+    def public(self) -> Marks:
+        """Which answers public data alone stand for."""
+        return self.codes == PUBLIC
+
+    @property
     def measured(self) -> Marks:
         return self.codes == MEASURED
 
@@ -128,7 +138,7 @@ class Basis:
     def why(self) -> str:
         """Why answers are not measured, in one sentence; empty where all are measured or modelled.
 
-        >>> Basis(np.array([2], dtype=np.int8), ("MSP",), (), (("age", "x"), ("sex",), ("MSP",))).why()
+        >>> Basis(np.array([3], dtype=np.int8), ("MSP",), (), (("age", "x"), ("sex",), ("MSP",))).why()
         "'MSP' was never measured, and no measurement links 'age', 'x' with 'sex'"
         """
         if self.worst != "not measured":
@@ -155,8 +165,12 @@ class Basis:
         return f"not measured: {self.why()}{advice}" if self.why() else ""
 
 
-def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None = None) -> Basis:
+def basis(
+    measured: MeasurementSet, query: Query | str, per: Query | str | None = None, *, public: Scopes = ()
+) -> Basis:
     """What each answer of a query stands on; of ratios (`per`), the worse of the two that are divided.
+
+    `public` are the tables that public data stand for where nothing was measured.
 
     >>> from consilience.domain import Domain
     >>> from consilience.measurements import Laplace
@@ -166,9 +180,16 @@ def basis(measured: MeasurementSet, query: Query | str, per: Query | str | None 
     >>> [basis(measured, text).worst for text in ("by a", "by a, c", "by d", "by a, d")]
     ['measured', 'modelled', 'not measured', 'not measured']
     """
-    found = Evidence.of(measured)
-    above = found.basis(_as_query(query))
-    return above if per is None else above.worse(found.basis(_as_query(per)))
+    above = _with_public(measured, _as_query(query).over(measured.domain), public)
+    return above if per is None else above.worse(_with_public(measured, _as_query(per).over(measured.domain), public))
+
+
+def _with_public(measured: MeasurementSet, query: Query, public: Scopes) -> Basis:
+    found = Evidence.of(measured).basis(query)
+    if not public or not found.not_measured.any():
+        return found
+    known = ~Evidence.of(measured, public).basis(query).not_measured
+    return replace(found, codes=np.where(found.not_measured & known, np.int8(PUBLIC), found.codes))
 
 
 @dataclass(frozen=True)
@@ -188,8 +209,8 @@ class ColumnsBasis:
         return {"columns": dict(self.columns), "linked": [list(group) for group in self.linked]}
 
 
-def columns_basis(measured: MeasurementSet) -> ColumnsBasis:
-    """What columns of records stand on, and which of them measurements link.
+def columns_basis(measured: MeasurementSet, *, public: Scopes = ()) -> ColumnsBasis:
+    """What columns of records stand on, and which of them measurements, or public data, link.
 
     >>> from consilience.domain import Domain
     >>> from consilience.measurements import Laplace
@@ -198,15 +219,14 @@ def columns_basis(measured: MeasurementSet) -> ColumnsBasis:
     >>> columns_basis(MeasurementSet.from_marginals(domain, tables, noise=Laplace(1.0))).to_json()["linked"]
     [['a', 'b'], ['c']]
     """
-    found = Evidence.of(measured)
-    names = measured.domain.counted_names
-    return ColumnsBasis({name: found.basis(Query.marginal(name)).worst for name in names}, found.groups)
+    names, groups = measured.domain.counted_names, Evidence.of(measured, public).groups
+    return ColumnsBasis({name: basis(measured, Query.marginal(name), public=public).worst for name in names}, groups)
 
 
 class Evidence:
     """What a set of measurements and its public facts say about queries, worked out once."""
 
-    def __init__(self, measured: MeasurementSet) -> None:
+    def __init__(self, measured: MeasurementSet, public: Scopes = ()) -> None:
         self.domain = measured.domain
         self._spaces: dict[tuple[str, Factor], RowSpace | None] = {}
         self._factors: dict[str, dict[Factor, LinearMap]] = {}
@@ -214,6 +234,7 @@ class Evidence:
         self._known = [known for each in measured for known in self._of_measurement(each)]
         self._known += [self._of_query(Query.marginal(*margin.attributes)) for margin in self.domain.public.margins]
         self._known += [self._of_query(Query(()))] * (self.domain.public.total is not None)
+        self._known += [self._of_query(Query.marginal(*scope)) for scope in public]
         self._by_attribute: dict[str, set[int]] = {}
         for number, known in enumerate(self._known):
             for name in known.spaces:
@@ -223,12 +244,12 @@ class Evidence:
         self._told_apart: dict[str, RowSpace] = {}
 
     @staticmethod
-    def of(measured: MeasurementSet) -> "Evidence":
+    def of(measured: MeasurementSet, public: Scopes = ()) -> "Evidence":
         """The evidence of a set, kept with it: sets do not change."""
-        kept: dict[str, Any] = measured.__dict__
-        if "_evidence" not in kept:
-            kept["_evidence"] = Evidence(measured)
-        return kept["_evidence"]
+        kept: dict[Scopes, Evidence] = measured.__dict__.setdefault("_evidence", {})
+        if tuple(public) not in kept:
+            kept[tuple(public)] = Evidence(measured, public)
+        return kept[tuple(public)]
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:

@@ -123,6 +123,10 @@ class MeasurementSet:
         measurements = _joined(self.measurements, added)
         return replace(self, measurements=measurements, privacy=self.privacy.relying_on(facts.describe()))
 
+    def relying_on(self, fact: str) -> "MeasurementSet":
+        """The set whose privacy statement also names this, which was known from elsewhere."""
+        return replace(self, privacy=self.privacy.relying_on([fact]))
+
     def _known_totals(self) -> dict[str, float]:
         known = _totals_of(self.domain.public)
         for measurement in self.measurements:

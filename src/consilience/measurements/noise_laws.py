@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from consilience.domain.declarations import Declaration, suggestion
-from consilience.errors import DeclarationError, MeasurementError
+from consilience.errors import MeasurementError
 from consilience.kernels.rng import Generator
 
 Floats = NDArray[np.float64]
@@ -91,7 +90,7 @@ class NoiseLaw(ABC):
         """Draws from the law, for simulation and bootstrap only: a seed can take them away again."""
 
     def to_json(self) -> dict[str, Any]:
-        """The law as plain data; `noise_law_from_json` reads it back."""
+        """The law as plain data; `measurements.noise_law_from_json` reads it back."""
         step = {} if self.lattice_step is None else {"step": self.lattice_step}
         return {"law": self.law, "scale": self.scale_parameter} | step
 
@@ -385,42 +384,6 @@ class Gumbel(NoiseLaw):
 
     def simulate(self, size: Size, rng: Generator) -> Floats:
         return np.asarray(rng.gumbel(0.0, self.scale, size))
-
-
-LAWS: dict[str, type[NoiseLaw]] = {
-    law.law: law for law in (Laplace, Gaussian, DiscreteLaplace, DiscreteGaussian, Exact, Gumbel)
-}
-
-
-def noise_law(name: str, scale: float, *, step: float | None = None) -> NoiseLaw:
-    """The law of this name; `step` is for discrete laws, and 1 where it is left out.
-
-    >>> noise_law("discrete-laplace", 2.0)
-    DiscreteLaplace(scale=2.0, step=1.0)
-    """
-    found = LAWS.get(name)
-    if found is None:
-        raise MeasurementError(f"the noise law {name!r} is not known; {suggestion(str(name), LAWS)}")
-    if step is not None and not found.discrete:
-        raise MeasurementError(f"{name} noise has no step, but step {step} was given; only discrete laws have one")
-    if found is Exact:
-        if scale != 0:
-            raise MeasurementError(f"the noise law 'exact' was given the scale {scale}; exact values have scale 0")
-        return Exact()
-    options = {} if step is None else {"step": step}
-    return found(scale, **options)  # pyright: ignore[reportCallIssue]
-
-
-def noise_law_from_json(mapping: object, *, where: str = "noise") -> NoiseLaw:
-    """The law that plain data describes; the inverse of `NoiseLaw.to_json`."""
-    try:
-        declared = Declaration(mapping, where)
-        name, scale = declared.text("law"), declared.number("scale")
-        step = declared.number("step") if "step" in declared else None
-        declared.close()
-    except DeclarationError as error:
-        raise MeasurementError(str(error)) from None
-    return noise_law(name, scale, step=step)
 
 
 def _checked(law: NoiseLaw, parameter: str, value: object) -> float:

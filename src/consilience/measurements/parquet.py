@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import Declaration
+from consilience.domain.declarations import Declaration, suggestion
 from consilience.domain.domains import Domain
 from consilience.domain.files import write_atomically
 from consilience.domain.queries import Query
-from consilience.errors import ConsilienceError, FileFormatError
+from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
 from consilience.measurements.measurement import RESERVED_EXTRA, Measurement, shortened_text, write_json
-from consilience.measurements.noise_laws import noise_law
+from consilience.measurements.noise_laws import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Exact,
+    Gaussian,
+    Gumbel,
+    Laplace,
+    NoiseLaw,
+)
 from consilience.measurements.parquet_sizes import read_bounded
 from consilience.measurements.privacy_statement import PrivacyStatement
 
@@ -392,3 +400,43 @@ def _bounded_integer(text: str) -> int:
     if len(text) > LONGEST_INTEGER:
         raise ValueError(f"the number {shortened_text(text)} is too large")
     return int(text)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Noise laws by the names that files have for them.
+
+
+LAWS: dict[str, type[NoiseLaw]] = {
+    law.law: law for law in (Laplace, Gaussian, DiscreteLaplace, DiscreteGaussian, Exact, Gumbel)
+}
+
+
+def noise_law(name: str, scale: float, *, step: float | None = None) -> NoiseLaw:
+    """The law of this name; `step` is for discrete laws, and 1 where it is left out.
+
+    >>> noise_law("discrete-laplace", 2.0)
+    DiscreteLaplace(scale=2.0, step=1.0)
+    """
+    found = LAWS.get(name)
+    if found is None:
+        raise MeasurementError(f"the noise law {name!r} is not known; {suggestion(str(name), LAWS)}")
+    if step is not None and not found.discrete:
+        raise MeasurementError(f"{name} noise has no step, but step {step} was given; only discrete laws have one")
+    if found is Exact:
+        if scale != 0:
+            raise MeasurementError(f"the noise law 'exact' was given the scale {scale}; exact values have scale 0")
+        return Exact()
+    options = {} if step is None else {"step": step}
+    return found(scale, **options)  # pyright: ignore[reportCallIssue]
+
+
+def noise_law_from_json(mapping: object, *, where: str = "noise") -> NoiseLaw:
+    """The law that plain data describes; the inverse of `NoiseLaw.to_json`."""
+    try:
+        declared = Declaration(mapping, where)
+        name, scale = declared.text("law"), declared.number("scale")
+        step = declared.number("step") if "step" in declared else None
+        declared.close()
+    except DeclarationError as error:
+        raise MeasurementError(str(error)) from None
+    return noise_law(name, scale, step=step)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import MOST_THREADS, announce, available_cores
-from consilience.models import log_passes, passes
+from consilience.models import passes
 from consilience.models.junction_trees import JunctionTree
 from consilience.models.passes import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
 from consilience.models.program import (
@@ -275,8 +275,8 @@ class MarginalOracle:
         tangents = np.zeros_like(self._going_in)
         tangents[: self.layout.size] = direction
         changes = np.zeros_like(self._coming_out)
-        announce(log_passes.run_tangent_steps)
-        log_passes.run_tangent_steps(
+        announce(passes.run_tangent_steps)
+        passes.run_tangent_steps(
             program, self._logarithmic, self._going_in, self._coming_out, self._scales, self.total,
             tangents, changes, self._room,
         )  # fmt: skip
@@ -344,12 +344,12 @@ class MarginalOracle:
         )  # fmt: skip
 
     def _run_logarithms(self, potentials: Vector, *, only_largest: bool) -> None:
-        announce(log_passes.run_log_steps)
+        announce(passes.run_log_steps)
         self._logarithmic = True
-        log_passes.shift_tables(self.layout.offsets, potentials, self._going_in, self._shifts)
+        passes.shift_tables(self.layout.offsets, potentials, self._going_in, self._shifts)
         with np.errstate(divide="ignore"):
             self._going_in[self._constants] = np.log(self._compiled.constants)
-        log_passes.run_log_steps(
+        passes.run_log_steps(
             self._program, self._going_in, self._coming_out, self._scales, self.total, only_largest, self._room
         )
 

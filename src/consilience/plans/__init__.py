@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from consilience.plans.best_buy import BestBuy, chosen_plan
     from consilience.plans.clusters import AutoClusters
     from consilience.plans.forest import Forest, Independent, Mst
-    from consilience.plans.hdmm import Hdmm
     from consilience.plans.histogram import Histogram
-    from consilience.plans.kmeans import KMeans
-    from consilience.plans.logistic import Logistic
     from consilience.plans.marginals import Direct, Flat, Marginals, Queries
-    from consilience.plans.matrix_mechanism import LowRank, LowRankAsPublished, MatrixMechanism
-    from consilience.plans.own_rounds import OwnRounds, RecordFunction
+    from consilience.plans.matrix_mechanism import Hdmm, LowRank, LowRankAsPublished, MatrixMechanism
     from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
     from consilience.plans.published.dual_query import DualQuery
     from consilience.plans.published.histograms import (
@@ -39,6 +35,7 @@ if TYPE_CHECKING:
     from consilience.plans.published.privbayes import PrivBayes
     from consilience.plans.published.privgene import PrivGene
     from consilience.plans.residual_planner import ResidualPlanner
+    from consilience.plans.rounds import KMeans, Logistic, OwnRounds, RecordFunction
     from consilience.plans.texts import plan_from_text
     from consilience.plans.views import Views
 
@@ -101,13 +98,13 @@ _HOMES = {
     "Flat": "marginals",
     "Forest": "forest",
     "Fourier": "published.marginals",
-    "Hdmm": "hdmm",
+    "Hdmm": "matrix_mechanism",
     "Histogram": "histogram",
     "HybridClusters": "published.clusters",
     "Independent": "forest",
-    "KMeans": "kmeans",
+    "KMeans": "rounds",
     "Learning": "published.marginals",
-    "Logistic": "logistic",
+    "Logistic": "rounds",
     "LowRank": "matrix_mechanism",
     "LowRankAsPublished": "matrix_mechanism",
     "Marginals": "marginals",
@@ -115,13 +112,13 @@ _HOMES = {
     "Mst": "forest",
     "Mwem": "published.mwem",
     "MwemModels": "published.mwem",
-    "OwnRounds": "own_rounds",
+    "OwnRounds": "rounds",
     "Php": "published.histograms",
     "PhpAsPublished": "published.histograms",
     "PrivBayes": "published.privbayes",
     "PrivGene": "published.privgene",
     "Queries": "marginals",
-    "RecordFunction": "own_rounds",
+    "RecordFunction": "rounds",
     "ResidualPlanner": "residual_planner",
     "SampleAndAggregate": "published.clusters",
     "Views": "views",

@@ -34,9 +34,8 @@ from consilience.estimators.base import check_choice, check_whole
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
 from consilience.measurements import Measurement, MeasurementSet
-from consilience.plans.answering import AnswersWorkload, ModelSizes
+from consilience.plans.answering import AnswersWorkload, ModelSizes, RunningEstimate
 from consilience.plans.base import best_selector, check_share
-from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.scores import MarginalError

@@ -12,7 +12,7 @@ from consilience.measurements import Measurement
 from consilience.privacy.budgets import AdditiveUnit, Budget, budget, exact_difference
 from consilience.privacy.gate import Candidate, Gate, Taken
 from consilience.privacy.partitions import PartitionRule
-from consilience.privacy.record_statistics import RecordStatistic
+from consilience.privacy.pricing import RecordStatistic
 from consilience.privacy.scores import Score, Selector
 
 

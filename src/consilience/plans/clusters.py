@@ -34,7 +34,6 @@ from consilience.iterates.clustering import suggested_divisions
 from consilience.kernels.regions import Region, RegionKind
 from consilience.measurements import MeasurementSet
 from consilience.plans.base import PUBLISHED_TOTAL_SHARE, DescribedPlan, PartialGate, check_share, in_two_parts
-from consilience.plans.kmeans import KMEANS_ROUNDS, KMeans, asked_names
 from consilience.plans.published.clusters import (
     ClusterGrid,
     HybridClusters,
@@ -43,6 +42,7 @@ from consilience.plans.published.clusters import (
     equivalent_epsilon,
 )
 from consilience.plans.published.privgene import PrivGene
+from consilience.plans.rounds import KMEANS_ROUNDS, KMeans, asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.measure import Plan

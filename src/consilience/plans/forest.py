@@ -1,9 +1,11 @@
 """`Independent`, `Mst` and `Forest`: no pairs, the pairs of a tree, and the pairs that are worth their noise."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,8 +208,12 @@ def tree_sentences(example: MeasurementSet) -> tuple[str, ...]:
 #
 # *Worth.* Measuring one more pair of n cells takes its share from the others. With k pairs of n cells each, noise adds
 # up to k·n·E|noise| ∝ k^(3/2) under ρ, so that one more costs half of its own noise again: ½ n E|noise|, times `care`.
-# That is the penalty of its score, and "nothing", with a score of 0, is a candidate: a forest may end before it is a
-# tree. What the selections left is spent on what was selected.
+# That is the penalty of its score, and "nothing" is a candidate: a forest may end before it is a tree. Its score is
+# that by which the best of all pairs seems better than it is: where no pair is worth anything, it is as likely as all
+# of them together.
+#
+# *Attributes alone.* What the selections left is spent on the pairs and on one-way marginals of attributes that no pair
+# has; each attribute is otherwise known by the first share alone, which one lonely pair would not deserve.
 #
 # Weights. A pair counts by how much of the workload names both attributes. Pairs with which the model would take hours
 # to answer some query of the workload are not selected.
@@ -225,7 +231,8 @@ class Forest(AnswersWorkload):
     """One-way marginals, and a private forest of pairs that tell more than their noise.
 
     `workload` is what matters; without it all pairs of attributes matter the same. `care` is how strictly a pair is
-    measured against what its noise takes from others; 0 always ends with a tree.
+    measured against what its noise takes from others; 0 always ends with a tree. With `wary=False` "nothing" has a
+    score of 0 and the last share is for pairs alone, as in earlier versions.
 
     >>> Forest(care=0).to_json()["care"]
     0
@@ -236,6 +243,7 @@ class Forest(AnswersWorkload):
     one_way_share: float = 0.3
     selection_share: float = 0.1
     care: float = 0.5
+    wary: bool = True
 
     def __post_init__(self) -> None:
         check_share(self.one_way_share, "one-way marginals")
@@ -262,8 +270,20 @@ class Forest(AnswersWorkload):
         tables = self._tables(gate.domain, known, pairs, float(1 - first - selections) / most_pairs)
         nothing = None if self.care == 0 else 0.0
         sizes = answering_sizes(self.workload, gate.domain)
-        chosen, spent = grow_forest(gate, names, tables, selections / most_pairs, nothing=nothing, sizes=sizes)
+        step = selections / most_pairs
+        chosen, spent = grow_forest(gate, names, tables, step, nothing=nothing, even_odds=self.wary, sizes=sizes)
         self._measure(gate, known, {pair: tables[pair] for pair in chosen}, 1 - first - spent, shares)
+
+    @property
+    def earlier(self) -> "Forest | None":
+        """What this was before: such a request is answered from the ledger that holds it."""
+        return replace(self, wary=False) if self.wary else None
+
+    def to_json(self) -> dict[str, Any]:
+        found = super().to_json()
+        if not self.wary:
+            del found["wary"]
+        return found
 
     def _tables(
         self, domain: Domain, known: OneWayCounts, pairs: dict[Pair, float], share: float
@@ -285,12 +305,16 @@ class Forest(AnswersWorkload):
     def _measure(
         self, gate: Gate, known: OneWayCounts, chosen: dict[Pair, JoinedTable], share: Fraction, shares: list[float]
     ) -> None:
-        """The selected pairs with all that is left; the one-way marginals once more where none was selected."""
+        """The selected pairs with all that is left, and the one-way marginals once more of what they do not have."""
         queries = [known.query(gate.domain, pair, table.values) for pair, table in chosen.items()]
         cells = [table.weight * table.values.cells for table in chosen.values()]
         if not queries:
             gate.measure([Query.marginal(name) for name in known.names], gate.budget.scaled(share), shares=shares)
             return
+        had = set(itertools.chain(*chosen))
+        alone = [name for name in known.names if name not in had] if self.wary else []
+        queries += [Query.marginal(name) for name in alone]
+        cells += [float(gate.domain[name].size) for name in alone]
         gate.measure(queries, gate.budget.scaled(share), shares=balanced_shares(cells, known.unit))
 
     def estimator(self) -> Graphical:

@@ -16,12 +16,11 @@ from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.estimators.base import Estimate
 from consilience.estimators.graphical import Graphical
-from consilience.plans.answering import ModelSizes
+from consilience.plans.answering import ModelSizes, RunningEstimate
 from consilience.plans.base import best_selector
-from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import AdditiveUnit
-from consilience.privacy.gate import Gate
-from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalGain
+from consilience.privacy.gate import Gate, epsilon_of
+from consilience.privacy.scores import GREATEST_ESTIMATE, JoinedTable, JoinedValues, MarginalGain
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Values joined into groups, so that a table has no more cells than its records can tell from noise.
@@ -236,27 +235,32 @@ def grow_forest(
     step: Fraction,
     *,
     nothing: float | None,
+    even_odds: bool = False,
     sizes: ModelSizes | None = None,
 ) -> tuple[list[Pair], Fraction]:
     """Pairs that make no cycle, each selected privately for `step` of the budget, and the share that was spent.
 
     It ends when no pair joins two components, or when "nothing" is selected. The last selection among a single
-    candidate is free: there is nothing to choose. With `sizes`, pairs with which the model would not answer everything
-    asked for are left out.
+    candidate is free: there is nothing to choose. With `even_odds` "nothing" is as likely as all pairs together where
+    none is worth more: of k pairs the greatest noise alone reaches b ln k, with b the scale of the selection. With
+    `sizes`, pairs with which the model would not answer everything asked for are left out.
     """
     forest, chosen, spent = Forest(names), [], Fraction(0)
+    part, selector = gate.budget.scaled(step), best_selector(gate.budget.additive_unit)
+    scale = 2.0 * gate.rows_per_unit / epsilon_of(part, selector)
     while True:
         left = {pair: table for pair, table in tables.items() if forest.joins(pair)}
         if sizes is not None:
             left = {pair: table for pair, table in left.items() if sizes.allows(pair)}
         if not left:
             return chosen, spent
-        score = MarginalGain(left, nothing)
+        odds = min(scale * math.log(len(left)), GREATEST_ESTIMATE) if even_odds else 0.0
+        score = MarginalGain(left, None if nothing is None else nothing + odds)
         if len(score.candidates) == 1:
             found = score.candidates[0]
         else:
             spent += step
-            found = gate.select(score, gate.budget.scaled(step), selector=best_selector(gate.budget.additive_unit))
+            found = gate.select(score, part, selector=selector)
         if found is None:
             return chosen, spent
         pair = (found[0], found[1])

@@ -180,7 +180,7 @@ def _k_means(text: str) -> Plan:
     number, _, names = text.partition(" ")
     if not number.isdigit():
         raise DeclarationError(f"the plan 'k-means {text}' is not known; say how many clusters, such as 'k-means 5'")
-    return _plan("kmeans.KMeans")(int(number), _names(names) if names.strip() else None)
+    return _plan("rounds.KMeans")(int(number), _names(names) if names.strip() else None)
 
 
 def _names(text: str) -> list[str]:
@@ -192,7 +192,7 @@ FOR_WORKLOADS: Mapping[str, str] = {
     "best-buy": "best_buy.BestBuy",
     "dual-query": "published.dual_query.DualQuery",
     "forest": "forest.Forest",
-    "hdmm": "hdmm.Hdmm",
+    "hdmm": "matrix_mechanism.Hdmm",
     "independent": "forest.Independent",
     "mst": "forest.Mst",
     "mwem": "published.mwem.Mwem",

@@ -7,7 +7,6 @@ holds is answered from there. A plan never sees an exact count.
 """
 
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -26,13 +25,13 @@ from consilience.measurements.measurement import Measurement, checksum
 from consilience.privacy.budgets import Budget
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule
-from consilience.privacy.pricing import Price, PricedQuery, price_queries
-from consilience.privacy.record_statistics import (
+from consilience.privacy.pricing import (
     CANNOT_SUM,
-    PricedStatistic,
+    Price,
     RecordStatistic,
     StatisticsPrice,
     exact_sums,
+    price_queries,
     price_statistics,
 )
 from consilience.privacy.reservations import Reservation, RunAccount
@@ -110,7 +109,7 @@ class Gate(Protocol):
         ...
 
 
-class _Priced:
+class PricedRun:
     """What both gates are: a run with a budget, whose steps have their price before anything else happens."""
 
     def __init__(self, domain: Domain, budget: Budget, *, neighbours: Neighbours, rows_per_unit: int) -> None:
@@ -118,70 +117,14 @@ class _Priced:
         self.budget = budget
         self.rows_per_unit = rows_per_unit
         self._neighbours: Neighbours = neighbours
-        self._account = RunAccount(budget)
+        self.account = RunAccount(budget)
 
-    def _priced(self, price: Callable[..., T], asked: Sequence[object], budget: Budget, **options: object) -> T:
+    def priced(self, price: Callable[..., T], asked: Sequence[object], budget: Budget, **options: object) -> T:
         declared = {"neighbours": self._neighbours, "rows_per_unit": self.rows_per_unit}
         return price(asked, self.domain, budget, **declared, **options)
 
 
-class PricingGate(_Priced):
-    """A gate without data, for dry runs: it prices every step and answers with zeros."""
-
-    def __init__(self, domain: Domain, budget: Budget, *, neighbours: Neighbours, rows_per_unit: int) -> None:
-        super().__init__(domain, budget, neighbours=neighbours, rows_per_unit=rows_per_unit)
-        self.prices: list[Price | StatisticsPrice] = []
-        self.selections: list[Budget] = []
-        self.kept: list[Measurement] = []
-
-    def measure(
-        self,
-        queries: Query | Sequence[Query],
-        budget: Budget,
-        *,
-        shares: Sequence[float] | None = None,
-        sensitivity_at_least: float = 0.0,
-    ) -> tuple[Measurement, ...]:
-        asked, least = _as_list(queries), sensitivity_at_least
-        price = self._priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
-        self._account.charge(budget)
-        self.prices.append(price)
-        return tuple(zero_measurement(each) for each in price.queries)
-
-    def sum_records(
-        self,
-        statistics: Sequence[RecordStatistic],
-        budget: Budget,
-        *,
-        shares: Sequence[float] | None = None,
-        round: int | None = None,  # noqa: A002
-    ) -> tuple[Measurement, ...]:
-        price = self._priced(price_statistics, statistics, budget, shares=shares, round=round)
-        self._account.charge(budget)
-        self.prices.append(price)
-        return tuple(zero_measurement(each) for each in price.statistics)
-
-    def select(
-        self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
-    ) -> Candidate:
-        score.check(self.domain)
-        self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
-        self._account.charge(budget)
-        self.selections.append(budget)
-        return score.candidates[_places(score, besides)[0]]
-
-    def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
-        rule.check(self.domain)
-        self.domain.refuse_unreleased([rule.attribute], "the plan")
-        self._account.charge(budget)
-        self.selections.append(budget)
-        return (0,)
-
-    def keep(self, selections: Measurement) -> None:
-        self.kept.append(_selections(selections, ""))
-
-
-class DataGate(_Priced):
+class DataGate(PricedRun):
     """The gate to a source: noise is drawn, recorded in the ledger, and only then shown.
 
     `reserve` opens the reservation that pays for the run; without it nothing is recorded, as in a simulation. A request
@@ -224,13 +167,10 @@ class DataGate(_Priced):
         shares: Sequence[float] | None = None,
         sensitivity_at_least: float = 0.0,
     ) -> tuple[Measurement, ...]:
-        asked, least = _as_list(queries), sensitivity_at_least
-        price = self._priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
+        asked, least = as_list(queries), sensitivity_at_least
+        price = self.priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
         described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
-        self._account.charge(budget)
-        recorded = self._recorded(["measure", budget.to_json(), described])
-        noisy = recorded if recorded is not None else self._draw(price, described)
-        return self._shown(price.queries, noisy)
+        return self._drawn(price, ["measure", budget.to_json(), described], lambda: self._exact_answers(price))
 
     def sum_records(
         self,
@@ -240,36 +180,44 @@ class DataGate(_Priced):
         shares: Sequence[float] | None = None,
         round: int | None = None,  # noqa: A002
     ) -> tuple[Measurement, ...]:
-        price = self._priced(price_statistics, statistics, budget, shares=shares, round=round)
+        price = self.priced(price_statistics, statistics, budget, shares=shares, round=round)
         described = [[each.statistic.describe(), each.noise.to_json()] for each in price.statistics]
         request = ["sum-records", budget.to_json(), round, described]
-        self._account.charge(budget)
+        return self._drawn(price, request, lambda: self._exact_sums(price))
+
+    def _drawn(
+        self, price: Price | StatisticsPrice, request: object, exact: Callable[[], Iterable[NDArray[np.int64]]]
+    ) -> tuple[Measurement, ...]:
+        """The noisy measurements of this step: recorded earlier, or drawn now and in the ledger before they are shown.
+
+        Everything that reads records is done before anything is paid.
+        """
+        self.account.charge(price.budget)
         noisy = self._recorded(request)
         if noisy is None:
-            noisy = self._noisy_sums(price)
+            self._progress("counting", 0, 1)
+            counted = exact()
+            self._pay()
+            noisy = self._noisy(price, counted)
             self._record(request, noisy)
-        return self._shown(price.statistics, noisy)
-
-    def _shown(
-        self, parts: Sequence[PricedQuery | PricedStatistic], noisy: Sequence[Sequence[int]]
-    ) -> tuple[Measurement, ...]:
-        """The measurements of this step, which the ledger holds by now."""
         step = self._next_step()
         found = tuple(
             each.measurement(np.array(values, dtype=np.int64), f"{self._release_id}/{step}.{i}")
-            for i, (each, values) in enumerate(zip(parts, noisy, strict=True))
+            for i, (each, values) in enumerate(zip(price.parts, noisy, strict=True))
         )
         self.measurements.extend(found)
         return found
 
-    def _noisy_sums(self, price: StatisticsPrice) -> list[list[int]]:
-        """Noisy sums in lattice units; everything that reads records is done before anything is paid."""
-        self._progress("counting", 0, 1)
+    def _exact_answers(self, price: Price) -> Iterable[NDArray[np.int64]]:
+        """The answers to each query in lattice units: counted now, and added up one query after the other."""
+        sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
+        tables = dict(zip(sets, self._exact_counts(sets), strict=True))
+        return (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
+
+    def _exact_sums(self, price: StatisticsPrice) -> Iterable[NDArray[np.int64]]:
         asked = [each.statistic for each in price.statistics]
         points = {names: self._exact_points(names) for names in dict.fromkeys(each.attributes for each in asked)}
-        exact = [exact_sums(each, points[each.attributes]) for each in asked]
-        self._pay()
-        return self._noisy(price, exact)
+        return [exact_sums(each, points[each.attributes]) for each in asked]
 
     def _exact_points(self, names: tuple[str, ...]) -> NDArray[np.float64]:
         """The records as points, read once for all rounds of a run as long as they fit in the memory meant for it."""
@@ -321,8 +269,8 @@ class DataGate(_Priced):
         self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
     ) -> Candidate:
         score.check(self.domain)
-        self._account.charge(budget)
-        places = _places(score, besides)
+        self.account.charge(budget)
+        places = places_left(score, besides)
         request = ["select", budget.to_json(), selector, list(score.fingerprint())]
         request += [list(besides)] if besides else []
         recorded = self._recorded(request)
@@ -336,7 +284,7 @@ class DataGate(_Priced):
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         rule.check(self.domain)
-        self._account.charge(budget)
+        self.account.charge(budget)
         request = ["partition", budget.to_json(), list(rule.fingerprint())]
         starts = self._recorded(request)
         if starts is None:
@@ -346,19 +294,19 @@ class DataGate(_Priced):
         return tuple(int(start) for start in starts)
 
     def keep(self, selections: Measurement) -> None:
-        self.measurements.append(_selections(selections, f"{self._release_id}/{self._step}.kept"))
+        self.measurements.append(selections_named(selections, f"{self._release_id}/{self._step}.kept"))
 
     def _divide(self, rule: PartitionRule, budget: Budget) -> list[int]:
         self._progress("counting", 0, 1)
         counts = self._counted([(rule.attribute,)])[0]
         self._pay()
         # Any ε-private mechanism is ε²/2-zCDP (Bun, Steinke 2016, Prop. 1.4), the rule behind every selector but one.
-        epsilon = math.nextafter(_epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
+        epsilon = math.nextafter(epsilon_of(budget, "permute-and-flip") / self._source.max_rows_per_unit, 0.0)
         starts = rule.draw(counts, epsilon=epsilon, neighbours=self._neighbours, noise=self._noise)
         return [int(start) for start in starts]
 
     def _choose(self, score: Score[object], budget: Budget, selector: Selector, places: list[int]) -> int:
-        epsilon = _epsilon_of(budget, selector)
+        epsilon = epsilon_of(budget, selector)
         self._progress("counting", 0, 1)
         if self._scored is None or self._scored[0] is not score:  # mechanisms may draw many times by one score
             self._scored = (score, self._scores(score))
@@ -372,17 +320,6 @@ class DataGate(_Priced):
             return score.values(self._exact_counts(list(score.marginals)))
         points = self._exact_points(score.attributes)
         return attempt(lambda: score.values([points]), CANNOT_SUM)
-
-    def _draw(self, price: Price, described: list[list[dict[str, object]]]) -> list[list[int]]:
-        """Noisy answers in lattice units, recorded in the ledger before they are returned."""
-        self._progress("counting", 0, 1)
-        sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
-        tables = dict(zip(sets, self._exact_counts(sets), strict=True))
-        self._pay()
-        exact = (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
-        noisy = self._noisy(price, exact)
-        self._record(["measure", price.budget.to_json(), described], noisy)
-        return noisy
 
     def _noisy(self, price: Price | StatisticsPrice, exact: Iterable[NDArray[np.int64]]) -> list[list[int]]:
         """The exact values of each part with the noise it was priced at, in lattice units."""
@@ -438,7 +375,7 @@ class DataGate(_Priced):
         return self._step - 1
 
 
-def _selections(measurement: Measurement, identity: str) -> Measurement:
+def selections_named(measurement: Measurement, identity: str) -> Measurement:
     """The measurement under this id; only selections are kept, all else a gate shows and keeps by itself."""
     if measurement.kind != "selections":
         raise MeasurementError(
@@ -448,7 +385,7 @@ def _selections(measurement: Measurement, identity: str) -> Measurement:
     return replace(measurement, id=identity)
 
 
-def _places(score: Score[object], besides: Sequence[int]) -> list[int]:
+def places_left(score: Score[object], besides: Sequence[int]) -> list[int]:
     """The places of the candidates that are left to choose from."""
     places = [place for place in range(len(score.candidates)) if place not in besides]
     if not places:
@@ -460,11 +397,11 @@ def _silent(what: str, done: int, total: int) -> None:
     """Progress that nobody watches."""
 
 
-def _as_list(queries: Query | Sequence[Query]) -> list[Query]:
+def as_list(queries: Query | Sequence[Query]) -> list[Query]:
     return [queries] if isinstance(queries, Query) else list(queries)
 
 
-def _epsilon_of(budget: Budget, selector: Selector) -> float:
+def epsilon_of(budget: Budget, selector: Selector) -> float:
     """The ε of a private choice at this price."""
     amount = float(budget.amount)
     return amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)
@@ -472,11 +409,6 @@ def _epsilon_of(budget: Budget, selector: Selector) -> float:
 
 def _digest(request: object) -> str:
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-
-
-def zero_measurement(priced: PricedQuery | PricedStatistic) -> Measurement:
-    """A measurement of this query or statistic with zeros for answers."""
-    return priced.measurement(np.zeros(priced.size, np.int64), "")
 
 
 def _exact_answers(bound: BoundQuery, table: NDArray[np.int64]) -> NDArray[np.int64]:

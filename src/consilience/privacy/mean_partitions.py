@@ -16,12 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
-from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 from consilience.privacy.noise import NoiseSource
-from consilience.privacy.partitions import BITS, Integers, LeastCostPartition, check_bucket_noise, for_add_remove
+from consilience.privacy.partitions import Bisection, Integers, LeastCostPartition, for_add_remove
 from consilience.privacy.scores import select
 
 
@@ -104,21 +102,8 @@ class LeastMeanCostPartition(LeastCostPartition):
 
 
 @dataclass(frozen=True)
-class NestedBisection:
+class NestedBisection(Bisection):
     """One of the partitions met in so many levels of bisection; `bucket_noise` is the |noise| on a bucket's total."""
-
-    attribute: str
-    levels: int
-    bucket_noise: float
-    bits: int = BITS
-
-    def check(self, domain: Domain) -> None:
-        size = domain[self.attribute].size
-        if not 1 <= self.levels <= size:
-            raise DeclarationError(
-                f"{self.levels} levels of bisection of the {size} values of {self.attribute!r}; use 1 to {size}"
-            )
-        check_bucket_noise(self.bucket_noise)
 
     def draw(self, counts: Integers, *, epsilon: float, neighbours: Neighbours, noise: NoiseSource) -> Sequence[int]:
         half = math.nextafter(for_add_remove(epsilon, neighbours) / 2, 0.0)

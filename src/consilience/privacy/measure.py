@@ -22,7 +22,6 @@ from typing import Any, Protocol, runtime_checkable
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import BudgetExceeded, ConsilienceError, LedgerError
 from consilience.measurements.measurement import Measurement, checksum
-from consilience.measurements.privacy_statement import PrivacyStatement
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import DataGate, Gate, Progress
 from consilience.privacy.ledger import Ledger, told_apart_by
@@ -57,10 +56,10 @@ class ChangedPlan(Protocol):
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a run has shown: noisy measurements, the promise they carry, and where they come from."""
+    """What a run has shown: noisy measurements, whom their noise protects, and where they come from."""
 
     measurements: tuple[Measurement, ...]
-    statement: PrivacyStatement
+    protection: Protection
     provenance: dict[str, Any]
     private: bool
 
@@ -211,16 +210,9 @@ class _Request:
         return json.dumps(told_apart_by(self.source_seen_from(ledger)), sort_keys=True)
 
     def drawn(self, gate: DataGate, release_id: str, *, private: bool) -> Drawn:
-        """What the gate has shown, with the statement of what it cost whom."""
+        """What the gate has shown, and to whom it is a promise."""
         from importlib.metadata import version
 
-        domain = self.source.domain
-        statement = PrivacyStatement(
-            neighbours=self.neighbours,
-            unit=self.protection.unit_text,
-            spent=self.cost.to_json(),
-            public_facts=domain.public.describe(),
-        )
         provenance = {
             "tool": "consilience",
             "version": version("consilience"),
@@ -230,7 +222,7 @@ class _Request:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "checksum": checksum(gate.measurements),
         }
-        return Drawn(tuple(gate.measurements), statement, provenance, private)
+        return Drawn(tuple(gate.measurements), self.protection, provenance, private)
 
 
 def _ledger_of(source: Source, ledger: Ledger | None) -> Ledger:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,11 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours, Sensitivity, sensitivity
-from consilience.errors import DeclarationError
+from consilience.errors import ConsilienceError, DeclarationError
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace
 from consilience.privacy.budgets import Budget
+from consilience.source.readers import attempt
 
 ROUNDING_MARGIN = 1e-12
 LARGEST_RECORDS = 2**33
@@ -139,3 +141,173 @@ def _on_lattice(bound: BoundQuery) -> BoundQuery:
             f"2^-{rounded.lattice_bits}, too wide for exact arithmetic; use fewer moments or coarser bins"
         )
     return rounded
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Statistics that are sums over records of a bounded vector, and what measuring them costs.
+#
+# An iterative algorithm asks, round after round, for y = Σ over records x of φ(x, θ), where θ follows from the answers
+# before. Neither clusters nor gradients are cells of a domain, so such a statistic is no query: it is a function with a
+# bound that holds for *every* record. φ takes values on a lattice 2^−bits, so that the sum is an exact integer in
+# lattice units and discrete noise on the same lattice protects it.
+#
+# Statistics measured together share one budget by composition. With the share s_q of it, Δ₁ and Δ₂ the most that one
+# record moves the statistic in the L1 and the L2 norm, and m the records that one protected unit may contribute:
+#
+#     pure ε:  scale_q  = m · Δ₁ / (ε · s_q)             Σ_q m·Δ₁/scale_q = ε
+#     ρ-zCDP:  stddev_q = m · Δ₂ / √(2 ρ · s_q)          Σ_q (m·Δ₂)²/(2 stddev_q²) = ρ
+#
+# Scales are raised by the same relative margin as those of queries (pricing.py), so the price is never above the
+# budget.
+
+
+CANNOT_SUM = "the records could not be summed, for want of memory or because a kernel failed; nothing was released"
+
+
+class RecordStatistic(Protocol):
+    """What the Gate needs to know of a sum over records.
+
+    Whoever writes one owes a proof: `exact` of two sets of points that differ in one record differs by at most
+    `sensitivity`, whatever that record holds, and no record makes it raise.
+    """
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The continuous attributes whose points are summed, in the order of their coordinates."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many numbers the statistic has; public, and the same for all data."""
+        ...
+
+    @property
+    def bits(self) -> int:
+        """The sums are whole numbers of 2^−bits."""
+        ...
+
+    def sensitivity(self, norm: Literal[1, 2], neighbours: Neighbours) -> float:
+        """How far one record moves the statistic at most, in this norm, in the statistic's own units."""
+        ...
+
+    def exact(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The sums over points (a row each, in original units) in lattice units, flat. Confidential."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data from which φ can be written down again: what a measurement file keeps."""
+        ...
+
+    def check(self, domain: Domain) -> None:
+        """Refuse a statistic that does not fit the domain; declarations alone decide."""
+        ...
+
+
+@dataclass(frozen=True)
+class PricedStatistic:
+    """A statistic over records, with the noise that its share of the budget buys."""
+
+    statistic: RecordStatistic
+    noise: DiscreteLaplace | DiscreteGaussian
+    round: int | None = None
+
+    @property
+    def bits(self) -> int:
+        """The sums are integers in units of 2^−bits."""
+        return self.statistic.bits
+
+    @property
+    def unit_scale(self) -> float:
+        """The noise's scale or standard deviation in lattice units."""
+        return math.ldexp(self.noise.scale_parameter, self.bits)
+
+    @property
+    def size(self) -> int:
+        """How many noisy numbers there will be."""
+        return self.statistic.size
+
+    @property
+    def asks(self) -> str:
+        """What is measured, in words."""
+        return self.measurement(np.zeros(self.size, np.int64), "").asks
+
+    def measurement(self, units: NDArray[np.int64], identity: str) -> Measurement:
+        """The measurement whose noisy values are so many lattice units."""
+        return Measurement(
+            query=Query(()),
+            values=np.ldexp(units.astype(np.float64), -self.bits),
+            noise=self.noise,
+            id=identity,
+            kind="record-sums",
+            round=self.round,
+            extra={"statistic": self.statistic.describe()},
+        )
+
+
+@dataclass(frozen=True)
+class StatisticsPrice:
+    """What measuring some statistics over records together costs, and the noise it buys."""
+
+    budget: Budget
+    statistics: tuple[PricedStatistic, ...]
+
+    @property
+    def parts(self) -> tuple[PricedStatistic, ...]:
+        """What is measured, one by one."""
+        return self.statistics
+
+
+def price_statistics(
+    statistics: Sequence[RecordStatistic],
+    domain: Domain,
+    budget: Budget,
+    *,
+    shares: Sequence[float] | None = None,
+    round: int | None = None,  # noqa: A002 (the field of a measurement)
+    neighbours: Neighbours = "add-remove",
+    rows_per_unit: int = 1,
+) -> StatisticsPrice:
+    """The noise scales at which measuring the statistics together costs exactly the budget."""
+    fractions = normalised_shares(shares, len(statistics), what="statistics")
+    pure = budget.additive_unit == "epsilon"
+    amount = float(budget.amount)
+    priced = []
+    for statistic, share in zip(statistics, fractions, strict=True):
+        statistic.check(domain)
+        domain.refuse_unreleased(statistic.attributes, "the plan")
+        _refuse_overflow(statistic)
+        moved = rows_per_unit * _positive_sensitivity(statistic, 1 if pure else 2, neighbours)
+        scale = moved / (amount * share if pure else math.sqrt(2 * amount * share)) * (1 + ROUNDING_MARGIN)
+        law = DiscreteLaplace if pure else DiscreteGaussian
+        priced.append(PricedStatistic(statistic, law(scale, 2.0**-statistic.bits), round))
+    return StatisticsPrice(budget, tuple(priced))
+
+
+def exact_sums(statistic: RecordStatistic, points: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The statistic of the points as exact integers; a failure tells nothing of them. Confidential."""
+    found = attempt(lambda: statistic.exact(points), CANNOT_SUM)
+    if found.dtype != np.int64 or found.shape != (statistic.size,):
+        raise ConsilienceError(
+            "a statistic over records did not give one whole number for each value it declares; nothing was released"
+        )
+    return found
+
+
+def _positive_sensitivity(statistic: RecordStatistic, norm: Literal[1, 2], neighbours: Neighbours) -> float:
+    found = statistic.sensitivity(norm, neighbours)
+    if not (math.isfinite(found) and found > 0):
+        raise DeclarationError(
+            f"a statistic over {', '.join(statistic.attributes)} claims a sensitivity of {found}; sums over records "
+            "are measured with a positive and finite one"
+        )
+    return found
+
+
+def _refuse_overflow(statistic: RecordStatistic) -> None:
+    """No coordinate of φ exceeds its L2 norm; that many records of it must fit in 62 bits."""
+    largest = _positive_sensitivity(statistic, 2, "add-remove")
+    if statistic.bits < 0 or largest * 2.0**statistic.bits * LARGEST_RECORDS >= 2.0**62:
+        raise DeclarationError(
+            f"a statistic over {', '.join(statistic.attributes)} adds up to {largest:.3g} a record on a lattice of "
+            f"2^-{statistic.bits}, too wide for exact arithmetic; use a coarser lattice or fewer dimensions"
+        )

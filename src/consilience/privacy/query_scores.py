@@ -26,22 +26,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.answer_sets import AnswerSets, WeightedQueries
-from consilience.domain.attributes import Attribute, Numeric
 from consilience.domain.domains import Domain
-from consilience.domain.factors import AllRanges, Factor, Identity, JointMatrix, Matrix, Prefix, Range, Value
-from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.queries import BoundQuery
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import (
     AllRangesMap,
     IdentityMap,
-    JointMap,
     Kronecker,
     LinearMap,
     PrefixMap,
@@ -58,14 +54,14 @@ WEIGHT_BITS = 6
 Interval = tuple[float, float]
 
 
-class WorkloadRows(Sequence[Query]):
-    """Every single answer of a workload that tells records apart, as a query of one row, made when it is asked for.
+class WorkloadRows:
+    """Every single answer of a workload that tells records apart.
 
     >>> from consilience import Workload
     >>> domain = Domain.from_sizes({"a": 2, "b": 3})
     >>> rows = WorkloadRows(Workload.marginals(domain, ways=2), domain)
-    >>> len(rows), rows[4].describe()
-    (6, 'a=1 and b=1')
+    >>> len(rows), rows.answer(4)[1]
+    (6, 4)
     """
 
     def __init__(self, workload: WeightedQueries, domain: Domain) -> None:
@@ -88,18 +84,10 @@ class WorkloadRows(Sequence[Query]):
     def __len__(self) -> int:
         return self.starts[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> Query: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Query]: ...
-    def __getitem__(self, index: int | slice) -> Query | list[Query]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        place = index + len(self) if index < 0 else index
-        if not 0 <= place < len(self):
-            raise IndexError(f"the workload has {len(self)} single answers, number {index} is none of them")
-        which = next(i for i, end in enumerate(self.starts[1:]) if place < end)
-        return single_row(self.bounds[which], int(self.kept[which][place - self.starts[which]]))
+    def answer(self, place: int) -> tuple[BoundQuery, int]:
+        """The query that one of them belongs to, and its place among the answers of that."""
+        which = int(np.searchsorted(self.starts, place, side="right")) - 1
+        return self.bounds[which], int(self.kept[which][place - self.starts[which]])
 
     @property
     def bits(self) -> int:
@@ -114,15 +102,15 @@ class WorkloadRows(Sequence[Query]):
 
 @dataclass(frozen=True, eq=False)
 class QueryError:
-    """The weighted distance of each single answer of a workload from its estimate."""
+    """The weighted distance of each single answer of a workload from its estimate; candidates are their places."""
 
     rows: WorkloadRows
     estimates: Sequence[NDArray[np.float64]]
     """The estimated answers of each query, in its shape or flat."""
 
     @property
-    def candidates(self) -> WorkloadRows:
-        return self.rows
+    def candidates(self) -> range:
+        return range(len(self.rows))
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
@@ -183,52 +171,6 @@ class QueryError:
         for units in self._estimated_units():
             digest.update(units.tobytes())
         return ["query-error", self.rows.bits, digest.hexdigest()]
-
-
-def single_row(bound: BoundQuery, index: int) -> Query:
-    """The query that asks for one answer of another, in the plainest words that say exactly that."""
-    places = np.unravel_index(index, bound.shape) if bound.shape else ()
-    pairs = zip(bound.query.factors, bound.groups, bound.maps, places, strict=True)
-    factors = [
-        (name, _single_row_factor(factor, each, [bound.domain[one] for one in names], int(place)))
-        for (name, factor), names, each, place in pairs
-    ]
-    return Query(tuple(factors))
-
-
-def _single_row_factor(factor: Factor, bound: LinearMap, attributes: Sequence[Attribute], place: int) -> Factor:
-    """One row of a factor: a value or a range where that is the same row, else the row itself."""
-    if bound.rows == 1:
-        return factor
-    unit = np.zeros(bound.rows)
-    unit[place] = 1.0
-    row, attribute = bound.adjoint(unit, 0), attributes[0]
-    if isinstance(bound, JointMap):
-        names = [each.name for each in attributes]
-        return JointMatrix.of(names, bound.sizes, row, names=factor.labels_over(attributes)[place : place + 1])
-    for worded in _in_words(factor, attribute, np.flatnonzero(row)):
-        if _is_row(worded, attribute, row):
-            return worded
-    name = "" if isinstance(factor, AllRanges) else factor.row_labels(attribute)[place]
-    return Matrix.of(row, names=(name,) if name else ())
-
-
-def _is_row(worded: Factor, attribute: Attribute, row: NDArray[np.float64]) -> bool:
-    try:
-        return np.array_equal(worded.bind(attribute).dense()[0], row)
-    except DeclarationError:  # some labels, such as the one for missing values, are no ends of a range
-        return False
-
-
-def _in_words(factor: Factor, attribute: Attribute, codes: NDArray[np.intp]) -> list[Factor]:
-    """Factors that may be the row which adds up these codes, the most readable first."""
-    if not isinstance(factor, Identity | Prefix | AllRanges) or not codes.size:
-        return []
-    first, last = attribute.labels[codes[0]], attribute.labels[codes[-1]]
-    words: list[Factor] = [Value(first)] if codes.size == 1 else [Range(first, last)]
-    if isinstance(attribute, Numeric):
-        words.insert(0, Range(first.partition("..")[0], last.partition("..")[2] or last))
-    return words
 
 
 def _on_lattice(bound: BoundQuery) -> BoundQuery:

@@ -360,7 +360,7 @@ def answer_table(
     number, has as many, or lists some of the same attributes; where that is not above zero, the ratio is not a number.
     Means divide by themselves, and say how far the middle of bins may put them off. `percent` writes shares as 9.9 %.
     """
-    question = as_question(query, per)
+    question = as_question(query, per).over(estimate.domain)
     if interval is not None and interval.question != question:
         raise DeclarationError(
             f"the interval is of {interval.question.describe()!r}, and the answers are to "
@@ -386,8 +386,9 @@ def answer_table(
         worded=axes.worded,
         style=Style.of(asked, percent=percent),
     )
+    public = f"public: from {estimate.public_tables.name} alone; no measurement speaks of it"
     remarks, notes = _said_of_bins(estimate, asked, table)
-    return replace(table, remarks=remarks, notes=notes)
+    return replace(table, remarks=remarks, notes=(*([public] if table.basis.public.any() else []), *notes))
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:

@@ -17,8 +17,10 @@ import math
 import os
 import re
 import shutil
+import tempfile
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -30,13 +32,12 @@ from numpy.typing import NDArray
 
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
-from consilience.domain.files import folder_in_place_of, write_atomically
+from consilience.domain.files import GROWING, refuse_to_write, write_atomically
 from consilience.domain.queries import Query
 from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
 from consilience.estimators.base import Progress, SavedModel
 from consilience.measurements import MeasurementSet
-from consilience.measurements.basis import columns_basis
 from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
@@ -416,10 +417,35 @@ def _manifest(estimate: Estimate) -> dict[str, Any]:
         "method": dict(estimate.method),
         "status": estimate.status.value,
         "stats": dict(estimate.stats),
-        "basis": columns_basis(measured).to_json(),
+        "basis": estimate.columns_basis.to_json(),
     }
 
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def folder_in_place_of(target: Path) -> Generator[Path]:
+    """A new folder to fill: it takes the target's place when the block ends well, and goes away when it does not.
+
+    It grows beside the target. What was at the target is moved aside first, and removed only when the new one is there.
+    """
+    parent = target.absolute().parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=GROWING, dir=parent, ignore_cleanup_errors=True) as folder:
+            building, retired = Path(folder) / "new", Path(folder) / "old"
+            building.mkdir()
+            yield building
+            if target.exists():
+                os.replace(target, retired)
+            try:
+                os.replace(building, target)
+            except OSError:
+                if retired.exists():
+                    os.replace(retired, target)
+                raise
+    except OSError as error:
+        refuse_to_write(target, error)

@@ -133,7 +133,7 @@ class CrossTable:
             return GUESS + style.text(cell.guess)
         if math.isnan(cell.estimate):
             return MISSING
-        text = ABOUT * (cell.basis == "modelled") + style.text(cell.estimate)
+        text = ABOUT * (cell.basis in ("modelled", "public")) + style.text(cell.estimate)
         of_itself = style.percent and cell.low == cell.high  # a total in shares of itself is 100 %, whatever the noise
         if cell.low is not None and cell.high is not None and not of_itself:
             low, high = self._ends(cell)
@@ -417,7 +417,7 @@ def _in_full(cell: Cell, *, whole: bool) -> float | str:
     if cell.basis == "not measured" and cell.guess is None:
         return MISSING
     shown = int(number) if whole else number
-    mark = {"measured": "", "modelled": ABOUT, "not measured": GUESS}[cell.basis]
+    mark = {"measured": "", "modelled": ABOUT, "public": ABOUT, "not measured": GUESS}[cell.basis]
     return f"{mark}{shown}" if mark else shown
 
 

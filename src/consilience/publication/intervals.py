@@ -34,8 +34,8 @@ of the counts. Of a difference or a ratio with a quantile in it each draw of the
 that the draw says might be true, and the interval reaches as far to either side as a share `level` of them.
 
 *What is covered.* Answers that measurements determine are covered whatever the data. Of modelled ones the model is part
-of the answer: its errors, as `model_errors` draws them, are added to those of the refits, and the interval is never
-narrower than without them. What is not measured has no interval (`measurements.basis`).
+of the answer: its errors, as `drawn_errors` has them, are added to those of the refits, and the interval is never
+narrower than without them. What is not measured, or public alone, has no interval (`measurements.basis`).
 """
 
 import math
@@ -53,11 +53,10 @@ from numpy.typing import NDArray
 from consilience.domain.queries import Query, Question
 from consilience.errors import TooLarge, readable_bytes
 from consilience.estimators.base import Estimate, Progress, check_level, check_whole
-from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import Basis, BasisName
-from consilience.publication.model_errors import ModelErrors, linear_errors, unbiased
+from consilience.publication.drawn_errors import ModelErrors, Refits, linear_errors, unbiased
 from consilience.publication.questions import BoundQuestion, Quantiles, Side, as_question
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -140,6 +139,10 @@ UNKNOWN = (
     "How far the model is off cannot be said of these answers, so they have no interval: their table is too large, no "
     "two attributes were measured together, or counts may be negative. Ask about fewer or coarser attributes, or fit "
     "with counts that are not negative."
+)
+PUBLIC_ONLY = (
+    "Some answers rest on {} alone, or are 0 because it has no such record: nothing that was measured says how far "
+    "they are off, so they have no interval."
 )
 ADAPTIVE = (
     "What to measure was chosen by looking at the data, privately; the intervals take that choice as given, and are "
@@ -231,7 +234,8 @@ def intervals(
     progress: Progress | None = None,
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
-    asked = [BoundQuestion(as_question(each, per), estimate.domain) for each in queries]
+    domain = estimate.domain
+    asked = [BoundQuestion(as_question(each, per).over(domain), domain) for each in queries]
     check_level(level)
     check_refits(refits)
     pieces = [_pieces(estimate, each) for each in asked]
@@ -299,7 +303,7 @@ def _bounds(
 ) -> list[_Bounds]:
     sure = _whatever_the_data(estimate, asked, level, draws)
     pairs = zip(sure, asked, strict=True)
-    left = [bool((np.isnan(found.high) & ~each.stands_on.not_measured).any()) for found, each in pairs]
+    left = [bool((np.isnan(found.high) & _noisy(each.stands_on)).any()) for found, each in pairs]
     rest = list(dict.fromkeys(part for each, more in zip(asked, left, strict=True) if more for part in each.parts))
     linear = linear_errors(estimate)
     if linear is None:
@@ -330,6 +334,11 @@ def _bounds(
         low, high = np.where(missing, low, known.low), np.where(missing, high, known.high)
         made.append(_Bounds(low, high, might_be, "covariances" if linear is not None else "refits"))
     return made
+
+
+def _noisy(basis: Basis) -> NDArray[np.bool_]:
+    """Which answers have noise in them."""
+    return basis.measured | basis.modelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,13 +438,16 @@ def _described(
     center, stands_on = asked.answers(estimate), asked.basis(estimate)
     low, high = _ends(asked, level, center, found)
     unknown = stands_on.modelled & np.isnan(high) & ~np.isnan(center)
+    never = stands_on.modelled & asked.never_has(estimate)
     notes = [
         SPENDS_NOTHING,
-        *[MODELLED] * bool((stands_on.modelled & ~unknown).any()),
+        *[MODELLED] * bool((stands_on.modelled & ~unknown & ~never).any()),
         *[UNKNOWN] * bool(unknown.any()),
+        *[PUBLIC_ONLY.format(estimate.public_tables.name)] * bool((stands_on.public | never).any()),
     ]
     notes += [ADAPTIVE] * _is_adaptive(estimate)
     low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in (low, high))
+    low, high = (np.where(stands_on.public | never, np.nan, end) for end in (low, high))
     center, low, high = (np.where(stands_on.not_measured, np.nan, each) for each in (center, low, high))
     might_be = None if asked.question.top is None else _might_be(asked, found)
     how = found[0].how

@@ -119,7 +119,7 @@ def answers(
     if columns and not cross and percent is None:
         raise DeclarationError("columns= says what goes across in a cross-table; add cross=True")
     estimate = source.estimate if isinstance(source, Bundle) else source
-    questions = [as_question(each, per) for each in queries]
+    questions = [as_question(each, per).over(estimate.domain) for each in queries]
     for each in questions:
         if integers and (each.per is not None or each.quantiles_of is not None or each.word):
             raise DeclarationError(

@@ -20,13 +20,11 @@ from consilience.domain.files import write_atomically
 from consilience.errors import FileFormatError
 from consilience.estimators.base import Progress, check_level, check_whole
 from consilience.measurements import Measurement, PrivacyStatement
-from consilience.measurements.basis import columns_basis
 from consilience.publication import report_numbers
 from consilience.publication.bundle import Bundle, add_to_bundle, open_bundle
 from consilience.publication.intervals import check_refits
-from consilience.publication.pictures import draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_facts import ReportFacts, Settings, gather
-from consilience.publication.report_numbers import count
+from consilience.publication.report_numbers import count, draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_page import (
     Content,
     Markup,
@@ -310,7 +308,7 @@ def cite(known: ReportFacts) -> Markup:
         f"{known.estimate.domain.name} ({year}). Counts released with differential privacy ({spent}), made consistent "
         f"with {manifest.get('tool', 'consilience')}. Measurements SHA-256 {known.checksum[:16]}…"
     )
-    columns = columns_basis(known.estimate.measurements).columns
+    columns = known.estimate.columns_basis.columns
     first = next((name for name, basis in columns.items() if basis != "not measured"), None)
     query = "total" if first is None else f"by {spell_attribute(first)}"
     commands = [

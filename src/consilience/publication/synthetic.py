@@ -34,7 +34,7 @@ from consilience.errors import DeclarationError, FileFormatError, TooLarge, read
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress, check_rows
 from consilience.kernels.rng import Generator, generator
-from consilience.measurements.basis import ColumnsBasis, columns_basis
+from consilience.measurements.basis import ColumnsBasis
 from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.publication.bundle import Bundle
 
@@ -272,7 +272,7 @@ def prepare(
             f"{count:,} rows of {len(attributes)} attributes need {readable_bytes(need)}; the limit is "
             f"{readable_bytes(memory_limit)}. Ask for fewer rows, or raise memory_limit in Python"
         )
-    basis = columns_basis(estimate.measurements)
+    basis = estimate.columns_basis
     left_out = () if fill_unmeasured else basis.not_measured
     names = tuple(attribute.name for attribute in attributes if attribute.name not in left_out)
     if not names:

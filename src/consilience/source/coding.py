@@ -16,9 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
+from consilience.domain.dates import NO_DAY, Date, DateTexts, periods_of
 from consilience.domain.declarations import guarded
 from consilience.kernels.compilation import announce
-from consilience.source.values import TRUTH_TEXTS, nulls, numbers_of, places_among, plain, positions, texts_of
+from consilience.source.values import TRUTH_TEXTS, days_of, nulls, numbers_of, places_among, plain, positions, texts_of
 
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
@@ -344,8 +345,42 @@ class BoundsCoder(Coder):
         return np.ldexp(lattice.astype(np.float64), -self._bits)
 
 
+class PeriodCoder(Coder):
+    """Codes by the periods of a date: of dates and timestamps by their day, of texts as the format reads them."""
+
+    def __init__(self, attribute: Date) -> None:
+        missing, unlisted = attribute.missing_code, attribute.unlisted_code
+        drops = missing == DROP or (unlisted == DROP and not attribute.clips)
+        super().__init__(size=attribute.size, missing=missing, unlisted=unlisted, drops=drops, span=None)
+        periods = len(attribute.ordinary_labels)
+        below, above = (0, periods - 1) if attribute.clips else (self.unlisted, self.unlisted)
+        self._first, self._by = attribute.first, attribute.by
+        self._code_at = np.array([below, *range(periods), above], dtype=self.kind)
+        self._added = {label.encode(): code for label, code in attribute.codes_by_label.items() if code >= periods}
+        self._texts = DateTexts(attribute.name, attribute.format, attribute.by)
+
+    def codes_of_plain(self, array: Any) -> NDArray[Any]:
+        if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
+            return self._codes_of_days(days_of(array))
+        texts = texts_of(array).dictionary_encode()
+        known = texts.dictionary.to_pylist()
+        codes = self._codes_of_days(self._texts.days(text.decode("utf-8", "replace") for text in known))
+        for place, text in enumerate(known):
+            codes[place] = self._added.get(text, codes[place])
+        return np.append(codes, self.kind(self.missing))[positions(texts)]
+
+    def _codes_of_days(self, days: NDArray[np.int64]) -> NDArray[Any]:
+        no_date = days == NO_DAY
+        places = periods_of(np.where(no_date, 0, days), self._by) - (self._first - 1)
+        found = np.take(self._code_at, places, mode="clip")
+        found[no_date] = self.missing
+        return found
+
+
 def coder_of(attribute: Attribute) -> Coder:
     """The coder that carries out an attribute's rule."""
+    if isinstance(attribute, Date):
+        return PeriodCoder(attribute)
     if isinstance(attribute, Numeric):
         return BinCoder(attribute)
     return BoundsCoder(attribute) if isinstance(attribute, Continuous) else LabelCoder(attribute)
@@ -359,6 +394,8 @@ def unsuitable(attribute: Attribute | None, kind: Any) -> str | None:
         return "nested values"
     if isinstance(attribute, Numeric | Continuous) and pa.types.is_temporal(kind):
         return "dates, times or durations"
+    if isinstance(attribute, Date) and pa.types.is_temporal(kind):
+        return None if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else "times or durations"
     return None
 
 

@@ -145,6 +145,14 @@ def _numbers_of_text(array: Any) -> NDArray[np.float64]:
     return np.append(table, np.nan)[positions(distinct)]
 
 
+def days_of(array: Any) -> NDArray[np.int64]:
+    """The day of each date or timestamp of a plain array, counted from 1 January 1970, in UTC where it has a zone."""
+    whole = array.cast(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
+    moments = (whole.fill_null(0) if whole.null_count else whole).to_numpy().astype(np.int64)
+    unit = "ms" if pa.types.is_date64(array.type) else getattr(array.type, "unit", "D")
+    return moments // {"D": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}[unit]
+
+
 def places_among(texts: Any, known: Sequence[bytes]) -> NDArray[np.int32]:
     """The place of each text among those known; one past their end for others and for null."""
     found = compute.index_in(texts, value_set=pa.array(known, texts.type))

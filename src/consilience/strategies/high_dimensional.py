@@ -16,8 +16,14 @@ from scipy.optimize import minimize
 
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.rng import generator
-from consilience.strategies.attribute_strategies import AttributeStrategy, attribute_strategy
-from consilience.strategies.workload_grams import Matrix, Norm, ProductTerm, ProductWorkload
+from consilience.strategies.attribute_strategies import (
+    AttributeStrategy,
+    Matrix,
+    Norm,
+    ProductTerm,
+    ProductWorkload,
+    attribute_strategy,
+)
 
 Array = NDArray[np.float64]
 Operator = Literal["product", "union", "marginals"]

@@ -31,8 +31,7 @@ from scipy.linalg import cho_factor, cho_solve
 from consilience.errors import DeclarationError
 from consilience.kernels.compilation import announce
 from consilience.kernels.rng import generator
-from consilience.strategies.attribute_strategies import p_identity
-from consilience.strategies.workload_grams import Matrix, column_norm, gram_root
+from consilience.strategies.attribute_strategies import Matrix, column_norm, gram_root, p_identity
 
 
 @dataclass(frozen=True)

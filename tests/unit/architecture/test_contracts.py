@@ -124,10 +124,10 @@ def test_public_names_are_pinned() -> None:
     import consilience
 
     pinned = """
-        Attribute ConsilienceError DiscreteGaussian DiscreteLaplace Domain Estimate Gaussian Laplace Ledger
+        Attribute ConsilienceError Date DiscreteGaussian DiscreteLaplace Domain Estimate Gaussian Laplace Ledger
         Measurement MeasurementSet Query Release Workload answer check check_domain compare draft_domain estimate
-        estimators evaluate factors interval kmeans logistic measure open_release open_table plans release report synthesize
-        write_bundle write_synthetic
+        estimators evaluate factors interval kmeans logistic measure open_release open_table plans public_records
+        release report synthesize write_bundle write_synthetic
     """
     assert sorted(consilience.__all__) == sorted(pinned.split())
     for name in consilience.__all__:

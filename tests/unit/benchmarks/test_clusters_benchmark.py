@@ -7,7 +7,7 @@ from consilience.estimators.clusters import cluster
 from consilience.estimators.iterates import Iterates
 from consilience.kernels.regions import Region, normalised
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
+from consilience.plans.rounds import KMeans
 
 
 def test_every_way_has_a_row_about_the_same_last_round() -> None:

@@ -22,10 +22,10 @@ from benchmarks.reproduce.qardaji2014.expected_errors import (
 )
 from consilience.domain import Domain
 from consilience.errors import DeclarationError
+from consilience.measuring import PricingGate
 from consilience.plans.marginals import Direct, Flat, Marginals
 from consilience.plans.published.marginals import Fourier, Learning
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 
 EPSILON = 0.2
 FLAGS = Domain.from_sizes(dict.fromkeys("abcde", 2), name="flags")

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import league
+from benchmarks.accuracy import league, plan_choice
 from benchmarks.problems.league_tables import HELD_OUT, TUNING
+from benchmarks.problems.shaped_tables import shaped_table
 
 GENERATED = ["chain", "spins 10", "skewed", "salaries", "trips", "survey", "sparse", "independent", "copies"]
 
@@ -46,3 +47,20 @@ def test_a_cell_compares_the_choice_with_the_best_plan_by_name(monkeypatch) -> N
 
 def test_workloads_that_a_table_has_not_are_left_out() -> None:
     assert league.cell("spins 10", "prefixes", 1.0, seeds=1) is None
+
+
+@pytest.mark.parametrize("seed", [2, 5, 6, 9, 82])
+def test_tables_of_many_shapes_are_the_same_each_time_and_lie_in_their_domain(seed: int) -> None:
+    one, two = shaped_table(seed), shaped_table(seed)
+    np.testing.assert_array_equal(one.codes, two.codes)
+    assert 4 <= len(one.sizes) <= 20
+    assert all(2 <= size <= 100 for size in one.sizes)
+    assert 1_000 <= len(one.codes) <= 1_000_000
+    assert one.codes.min() >= 0
+    assert (one.codes.max(axis=0) < one.sizes).all()
+
+
+def test_a_limit_takes_tables_below_it_and_a_forest_above() -> None:
+    row = {"noise left": 0.03, "the tables themselves": 0.02, "forest": 0.03, "independent": 0.04, "AIM": 0.025}
+    assert plan_choice.regret(row, 0.035) == pytest.approx(1.0)
+    assert plan_choice.regret(row, 0.02) == pytest.approx(1.5)

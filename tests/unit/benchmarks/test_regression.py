@@ -9,7 +9,7 @@ from benchmarks.problems.labelled_points import PROBLEMS, LabelledPoints, labell
 from consilience.estimators.iterates import Iterates
 from consilience.iterates.problems import fit_logistic, signed_records
 from consilience.measuring import measure
-from consilience.plans.logistic import Logistic
+from consilience.plans.rounds import Logistic
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

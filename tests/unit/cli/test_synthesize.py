@@ -102,7 +102,7 @@ def test_refusals_come_before_the_release_is_opened(
     bundle: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("there.csv").write_text("mine")
-    monkeypatch.setattr("consilience.cli.synthesize.open_estimate", lambda _: pytest.fail("opened"))
+    monkeypatch.setattr("consilience.cli.after_release.open_estimate", lambda _: pytest.fail("opened"))
     outcome = call(*words)
     assert isinstance(outcome.exception, ConsilienceError)
     assert message in str(outcome.exception)

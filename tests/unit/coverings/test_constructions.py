@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from benchmarks.coverings.chosen_flats import chosen_flats, few_holders
 from benchmarks.coverings.table_files import ranked
-from consilience.coverings.annealing import annealed, fewer_blocks
 from consilience.coverings.designs import Group, split_rows, spread_weights, trivial_rows, weighted_rows
 from consilience.coverings.geometries import affine_flats, inversive_plane
-from consilience.coverings.greedy import alone_counts, greedy_rows, tidied
+from consilience.coverings.searches import alone_counts, annealed, fewer_blocks, greedy_rows, tidied
 from consilience.coverings.sets import block_rows, places_with, row_blocks, uncovered, unranked
 
 

@@ -12,7 +12,7 @@ from benchmarks.coverings.dependencies import affected_by, leads_to, references
 from benchmarks.coverings.searching import improve
 from benchmarks.coverings.table_files import write_table
 from consilience.coverings.designs import SEARCHED, DesignTable, cooked, read_table, shipped_table
-from consilience.coverings.greedy import greedy_rows
+from consilience.coverings.searches import greedy_rows
 from consilience.coverings.sets import uncovered
 
 KEYS = [(points, block, 2) for points in range(4, 14) for block in (3, 4, 5) if block < points]

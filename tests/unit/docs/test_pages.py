@@ -47,6 +47,7 @@ def workplace(tmp_path: Path) -> Path:
     finally:
         sys.path.pop(0)
     town.write_town(tmp_path / "town.csv", people=2_000)
+    town.write_town(tmp_path / "town-2015.csv", people=3_000, seed=2015)
     shutil.copy(ROOT / "examples" / "town.domain.toml", tmp_path)
     return tmp_path
 

@@ -11,6 +11,7 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
+from consilience.plans.answering import single_row
 from consilience.privacy.query_scores import WorkloadRows
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")
@@ -42,7 +43,8 @@ def test_they_are_the_candidates_of_selection_in_the_same_order(workload, seed) 
     tables = [Query.marginal(*names).bind(DOMAIN).answer_full(table) for names in sets.marginals]
     answers = sets.answers(tables)
     assert answers.dtype == np.int64
-    assert answers.tolist() == [int(row.bind(DOMAIN).answer_full(table).sum()) for row in rows]
+    singles = [single_row(*rows.answer(place)).bind(DOMAIN) for place in range(len(rows))]
+    assert answers.tolist() == [int(each.answer_full(table).sum()) for each in singles]
 
 
 @settings(max_examples=15, deadline=None)

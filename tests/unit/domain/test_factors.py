@@ -19,6 +19,7 @@ SEX = Attribute.categorical("sex", ["F", "M"])
 PLACE = Attribute.hierarchy(
     "place",
     {"Bern": "Switzerland", "Basel": "Switzerland", "Lyon": "France", "Switzerland": "Europe", "France": "Europe"},
+    levels=["continent", "country", "town"],
     missing="Nowhere",
 )
 SINGLE = Attribute.categorical("one", ["only"])
@@ -50,6 +51,8 @@ TABLE: list[tuple[Factor, Attribute, list[list[float]], Sequence[str]]] = [
         [[1, 1, 0, 0], [0, 0, 0, 1]],
         ["young", "none"],
     ),
+    (factors.Level(None, factors.Range("10", "29")), AGE, [[0, 1, 0, 0], [0, 0, 1, 0]], ["10..19", "20..29"]),
+    (factors.Level("country"), PLACE, [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], ["Switzerland", "France", "Nowhere"]),
     (factors.Mean(), AGE, [[4.5, 14.5, 24.5, 0]], ["sum of age"]),
     (factors.Mean(), LENGTH, [[0.25, 0.75, 1.5]], ["sum of length"]),
     (

@@ -15,7 +15,7 @@ from consilience.domain.answer_sets import AnswerSets
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, JointMap, Kronecker, PrefixMap, SumMap
-from consilience.privacy.query_scores import single_row
+from consilience.plans.answering import single_row
 
 DOMAIN = Domain(
     "commuters",

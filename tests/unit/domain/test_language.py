@@ -173,7 +173,6 @@ BAD: list[tuple[str, list[str]]] = [
     ("sex in Female", ["expected '(', found 'Female'"]),
     ("sex in (Female", ["expected ')', found the end"]),
     ("sex=|Male", ["expected a value, found '|'"]),
-    ("prefx(age)", ["the function 'prefx' is not known", "did you mean 'prefix'?"]),
     ("prefix(age", ["expected ')', found the end"]),
     ("prefix(age, 3)", ["prefix(attribute) does not take '3'"]),
     ("moments(age, 2, 3)", ["moments(attribute, number) does not take '3'"]),
@@ -212,6 +211,8 @@ BAD_WITH_DOMAIN: list[tuple[str, list[str]]] = [
     ("tree(sex)", ["no hierarchy"]),
     ("place=Austria", ["no value 'Austria'"]),
     ("year=1999", ["no bin '1999'"]),
+    ("prefx(age)", ["'prefx' is no function", "did you mean 'prefix'?"]),
+    ("by canton(place)", ["no level of 'place'"]),
 ]
 
 

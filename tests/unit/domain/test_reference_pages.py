@@ -10,7 +10,7 @@ import pytest
 from consilience.domain import Domain, Query, Workload, language
 from consilience.domain.attribute_tables import MOST_BINS
 from consilience.domain.factors import FACTORS
-from consilience.domain.language import _FUNCTIONS
+from consilience.domain.language import FUNCTIONS
 from consilience.domain.queries import Question
 from consilience.errors import DeclarationError
 from consilience.publication.questions import BoundQuestion
@@ -53,7 +53,13 @@ def test_every_domain_on_the_page_loads(tmp_path: Path) -> None:
 
 def test_the_full_example_uses_every_kind_and_key(tmp_path: Path) -> None:
     domain = load(blocks(DOMAIN_PAGE, "toml")[0], tmp_path)
-    assert {attribute.kind for attribute in domain.attributes} == {"categorical", "numeric", "hierarchy", "continuous"}
+    assert {attribute.kind for attribute in domain.attributes} == {
+        "categorical",
+        "numeric",
+        "hierarchy",
+        "date",
+        "continuous",
+    }
     assert domain.impossible
     assert domain.public.total == 48842
     assert domain.public.margins
@@ -106,16 +112,16 @@ def test_the_page_says_the_grammar_that_the_parser_states() -> None:
 
 
 def test_every_function_of_the_language_has_an_example() -> None:
-    for name in _FUNCTIONS:
+    for name in FUNCTIONS:
         assert any(f"{name}(" in text for text, _ in lines(QUERY_PAGE, "query")), name
 
 
 def test_factors_without_words_in_the_language_are_named() -> None:
     wordless = {"buckets", "intervals", "nominal", "fourier", "matrix"}
-    spoken = {"identity", "value", "subset", "range", "equal"}
+    spoken = {"identity", "value", "subset", "range", "equal", "level"}
     joint = {"joint-matrix"}
     assert (
-        set(FACTORS) == set(_FUNCTIONS) - {"sum", "median", "quantile"} | wordless | spoken | joint
+        set(FACTORS) == set(FUNCTIONS) - {"sum", "median", "quantile"} | wordless | spoken | joint
     )  # the sum is of the kind "mean" in files
     for name in wordless:
         assert f"`{name}(age)`" in QUERY_PAGE

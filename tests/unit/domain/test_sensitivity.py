@@ -65,6 +65,7 @@ def random_factor(rng: np.random.Generator, attribute: Attribute) -> Factor:
         factors.Prefix,
         factors.AllRanges,
         lambda: factors.Buckets.of(groups),
+        lambda: factors.Level(None, factors.Subset(tuple(chosen))),
         factors.Mean,
         lambda: factors.Moments(2),
         lambda: factors.Tree(int(rng.integers(2, 4))),

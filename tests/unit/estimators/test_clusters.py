@@ -20,8 +20,8 @@ from consilience.kernels.regions import Region, in_original_units, normalised
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
-from consilience.publication.clusters import centroid_table
+from consilience.plans.rounds import KMeans
+from consilience.publication.iterate_folders import centroid_table
 from consilience.source import open_table
 
 BOUNDS = ((0.0, 100.0), (-50.0, 50.0))

@@ -15,7 +15,7 @@ from consilience.estimators.logistic import RegressionEstimate, regress
 from consilience.iterates.problems import fit_logistic, logistic_loss, signed_records
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet
 from consilience.measuring import measure
-from consilience.plans.logistic import Logistic
+from consilience.plans.rounds import Logistic
 from consilience.source import open_table
 
 DOMAIN = Domain(

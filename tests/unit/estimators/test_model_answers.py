@@ -10,9 +10,9 @@ from consilience.domain.domains import ImpossibleCells
 from consilience.estimators import Graphical
 from consilience.estimators import graphical_model as model_answers
 from consilience.estimators.graphical_model import GraphicalEstimate, ModelAnswers
-from consilience.estimators.refits import Refits
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
+from consilience.publication.drawn_errors import Refits
 
 SIZES = {"a": 3, "b": 4, "c": 1, "d": 5, "e": 2, "f": 3}
 DOMAIN = Domain.from_sizes(SIZES)

@@ -13,7 +13,7 @@ from consilience.estimators import Iterates, own_records
 from consilience.iterates.chain import Chain, ChainSettings
 from consilience.iterates.chain_kernels import OWN
 from consilience.iterates.problems import NoisyGradients, logistic_problem
-from consilience.kernels.own_statistics import RecordFunction
+from consilience.kernels.record_functions import RecordFunction
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet

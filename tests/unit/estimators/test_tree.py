@@ -15,7 +15,6 @@ from consilience.errors import ConsilienceError, DeclarationError, MeasurementEr
 from consilience.estimators.base import SavedModel
 from consilience.estimators.choose import choose, estimate, restore
 from consilience.estimators.evidence import LAPLACE_ALPHA
-from consilience.estimators.refits import estimator_of
 from consilience.estimators.tree import BLOCK, Tree, _nested_layers, _Problem
 from consilience.measurements import (
     DiscreteGaussian,
@@ -27,6 +26,7 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
+from consilience.publication.drawn_errors import estimator_of
 from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.trees.laminar import crossing_sets
 

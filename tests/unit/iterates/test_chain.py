@@ -9,7 +9,7 @@ from scipy import stats
 
 from consilience.iterates.chain import Chain, ChainProblem, ChainSettings, Mixture, run_chains
 from consilience.iterates.chain_kernels import BEST, KMEANS, LOG_POSTERIOR, Target, log_posterior, mixture_log_density
-from consilience.kernels.own_statistics import no_statistic
+from consilience.kernels.record_functions import no_statistic
 from consilience.kernels.regions import BALL, BOX
 from consilience.kernels.rng import generator
 

@@ -16,7 +16,7 @@ from consilience.iterates.problems import (
     signed_records,
     simulated_size,
 )
-from consilience.kernels.logistic_gradients import clipped_gradient
+from consilience.kernels.record_functions import clipped_gradient
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
 

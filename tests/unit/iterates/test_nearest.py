@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from benchmarks.problems.clusterings import nearest, wcss
 from consilience.errors import DeclarationError
 from consilience.iterates.clustering import next_centroids
-from consilience.kernels.cluster_sums import cluster_sums
 from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.kernels.rng import generator
+from consilience.privacy.cluster_statistics import cluster_sums
 
 
 def problem(seed, records=50, clusters=4, dimensions=3):

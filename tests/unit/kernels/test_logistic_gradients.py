@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from consilience.errors import DeclarationError
 from consilience.iterates.chain_kernels import contribute_to_gradient
 from consilience.iterates.problems import logistic_loss, signed_records
-from consilience.kernels.logistic_gradients import clipped_gradient, gradient_sums
+from consilience.kernels.record_functions import clipped_gradient, gradient_sums
 
 
 def some_records(records=200, dimensions=3, seed=0, bits=20):

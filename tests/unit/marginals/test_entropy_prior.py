@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from consilience.marginals.decomposition import residual_of
 from consilience.marginals.level_fits import _posterior, drawn_to_prior
-from consilience.marginals.proportional_fitting import greatest_entropy
+from consilience.marginals.margins import greatest_entropy
 
 RNG = np.random.default_rng(0)
 GUESS = np.outer([30.0, 20.0, 5.0, 1.0], [25.0, 15.0, 10.0, 6.0]) / 56

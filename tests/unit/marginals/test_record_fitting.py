@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import consilience as cs
-from consilience.marginals.record_fitting import Settings, fit_records
+from consilience.marginals.local_marginals import Settings, fit_records
 from consilience.marginals.table_stacks import TableStack, stored_order
 
 

@@ -202,4 +202,4 @@ def test_columns_are_alike_where_no_row_differs(rows: int, columns: int, seed: i
 
 
 def test_bases_go_from_the_best_to_the_worst():
-    assert [Basis(np.array([0, place], dtype=np.int8)).worst for place in range(3)] == list(BASES)
+    assert [Basis(np.array([0, place], dtype=np.int8)).worst for place in range(4)] == list(BASES)

@@ -222,7 +222,7 @@ def test_every_optimiser_approaches_the_same_optimum(optimiser: object) -> None:
 
 
 def test_one_answer_moves_the_model_as_it_moves_a_weighted_table() -> None:
-    from consilience.solvers.multiplicative_weights import WeightedTable
+    from consilience.estimators.published.multiplicative_weights import WeightedTable
 
     oracle = EveryCell([6], [(0,)])
     query = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])

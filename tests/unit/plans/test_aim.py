@@ -12,11 +12,11 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.aim import Aim
-from consilience.plans.running_estimates import RunningEstimate
+from consilience.plans.answering import RunningEstimate
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import DataGate, PricingGate
+from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.scores import MarginalError

@@ -11,12 +11,11 @@ import pytest
 from benchmarks.reproduce.lee2016.methods import GRID, HYBRID, OURS
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans import AutoClusters, ClusterGrid, HybridClusters, KMeans, SampleAndAggregate
 from consilience.plans.base import PUBLISHED_TOTAL_SHARE
 from consilience.plans.clusters import cluster_plan, suggested_method
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

@@ -12,11 +12,10 @@ from consilience.domain.domains import PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators.cell_clusters import measured_total
 from consilience.measurements import MeasurementSet
-from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.clusters import ClusterGrid, HybridClusters, SampleAndAggregate
+from consilience.plans.rounds import KMeans
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

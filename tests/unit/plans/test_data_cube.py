@@ -10,10 +10,9 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.residual import Residual
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.marginals import DataCube
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 
 
 def flags(count: int) -> Domain:

@@ -15,10 +15,10 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargi
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.dual_query import SCHEDULES, DualQuery, bought_rate, draw_costs, schedule
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import DataGate, PricingGate
+from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.query_scores import DualScore

@@ -9,10 +9,9 @@ import pytest
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
 from consilience.estimators.published.fourier import Fourier as FourierEstimator
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.marginals import Fourier
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

@@ -14,10 +14,9 @@ from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.published.local_squares import LocalSquares
-from consilience.measuring import measure, price
-from consilience.plans.hdmm import Hdmm, on_lattice, product_workload
+from consilience.measuring import PricingGate, measure, price
+from consilience.plans.matrix_mechanism import Hdmm, on_lattice, product_workload
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

@@ -10,10 +10,9 @@ from consilience.domain import Attribute, Domain
 from consilience.domain.factors import Fourier, Intervals
 from consilience.errors import DeclarationError
 from consilience.kernels.transforms import FourierMap, most_frequencies, rows_of
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.histograms import DawaAsPublished, Efpa, EfpaAsPublished, PhpAsPublished
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.source import open_table
 
 SIZE = 64

@@ -17,7 +17,7 @@ from consilience.iterates.clustering import initial_centroids, next_centroids
 from consilience.kernels.regions import REGION_KINDS, Region
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
+from consilience.plans.rounds import KMeans
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table

@@ -10,10 +10,9 @@ import pytest
 from benchmarks.reproduce.qardaji2014.expected_errors import direct_error, learning_noise_error
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.marginals import Learning
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

@@ -13,7 +13,7 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import BudgetExceeded, DeclarationError
 from consilience.iterates.problems import fit_logistic, next_coefficients, signed_records
 from consilience.measuring import measure
-from consilience.plans.logistic import Logistic
+from consilience.plans.rounds import Logistic
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table

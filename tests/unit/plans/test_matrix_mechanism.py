@@ -12,7 +12,7 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.matrix_mechanism import (
     AttributeWorkload,
     LowRank,
@@ -20,10 +20,10 @@ from consilience.plans.matrix_mechanism import (
     MatrixMechanism,
 )
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import DataGate, PricingGate
+from consilience.privacy.gate import DataGate
 from consilience.privacy.noise import SimulatedNoise
 from consilience.source import open_table
-from consilience.strategies.workload_grams import gram_matrix
+from consilience.strategies.attribute_strategies import gram_matrix
 
 SIZE = 16
 DOMAIN = Domain.from_sizes({"a": SIZE, "b": 2}, name="pair")

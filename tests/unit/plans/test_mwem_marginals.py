@@ -12,10 +12,10 @@ from consilience.domain.domains import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.measurements import MeasurementSet, PrivacyStatement
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.mwem import Mwem
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import DataGate, PricingGate
+from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SimulatedNoise
 from consilience.privacy.scores import MarginalError

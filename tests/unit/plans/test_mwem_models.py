@@ -10,10 +10,9 @@ from consilience.domain import Domain, Query, factors
 from consilience.domain.domains import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
-from consilience.measuring import measure, price
+from consilience.measuring import PricingGate, measure, price
 from consilience.plans.published.mwem import MwemModels
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

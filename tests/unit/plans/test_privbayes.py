@@ -11,10 +11,9 @@ from consilience.domain.domains import PublicFacts
 from consilience.errors import DeclarationError
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Measurement, MeasurementSet
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans.published.privbayes import PrivBayes, Usefulness
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.network_scores import FamilyDependence
 from consilience.source import Source, open_table

@@ -15,11 +15,10 @@ from consilience.estimators.logistic import RegressionEstimate, regress
 from consilience.kernels.regions import Region
 from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
-from consilience.measuring import measure
+from consilience.measuring import PricingGate, measure
 from consilience.plans import PrivGene
 from consilience.plans.published.privgene import _uniform_in_ball
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

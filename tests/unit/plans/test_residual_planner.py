@@ -13,10 +13,9 @@ from consilience.domain.domains import ImpossibleCells
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators.residual import Residual
-from consilience.measuring import measure, price
+from consilience.measuring import PricingGate, measure, price
 from consilience.plans.residual_planner import ResidualPlanner
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 

@@ -12,7 +12,7 @@ from consilience.errors import MeasurementError
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual
 from consilience.measurements import Gaussian, Measurement
-from consilience.plans.running_estimates import RunningEstimate
+from consilience.plans.answering import RunningEstimate
 
 DOMAIN = Domain.from_sizes({"a": 2, "b": 3, "c": 4})
 TABLE = np.random.default_rng(0).integers(5, 60, DOMAIN.shape).astype(float)

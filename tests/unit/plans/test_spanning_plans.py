@@ -11,11 +11,10 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
-from consilience.measuring import measure, price
+from consilience.measuring import PricingGate, measure, price
 from consilience.plans.forest import Forest, Independent, Mst, balanced_shares
 from consilience.plans.spanning_pairs import Forest as Components
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import PricingGate
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
 
@@ -29,7 +28,7 @@ CODES[:, 4] = CODES[:, 2] > 0  # e follows from c
 CODES[:, 3] = np.minimum(RNG.geometric(0.5, ROWS) - 1, 11)  # d has rare values, and says nothing of others
 TABLE = pa.table({name: CODES[:, i].astype(str) for i, name in enumerate(SIZES)})
 SOURCE = open_table(TABLE, DOMAIN)
-PLANS = [Independent(), Mst(), Mst(rare=0.0), Forest(), Forest(care=0)]
+PLANS = [Independent(), Mst(), Mst(rare=0.0), Forest(), Forest(care=0), Forest(wary=False)]
 AMOUNTS = [{"epsilon": 1.0}, {"rho": 0.1}, {"epsilon": 1.0, "delta": 1e-6}]
 
 
@@ -70,6 +69,30 @@ def test_independent_records_get_no_pairs() -> None:
     measured = measure(source, Forest(), rho=0.01, simulate=0)
     assert not pairs_of(measured)
     assert len(measured) == 8
+
+
+def test_where_no_pair_is_worth_anything_nothing_is_as_likely_as_all_pairs() -> None:
+    """Noise far above all scores: the greatest of 28 noisy ones used to win nearly always."""
+    domain = Domain.from_sizes(dict.fromkeys("abcdefgh", 3))
+    codes = RNG.integers(0, 3, (300, 8))
+    source = open_table(pa.table({name: codes[:, i].astype(str) for i, name in enumerate("abcdefgh")}), domain)
+    ended = {
+        wary: [not pairs_of(measure(source, Forest(wary=wary), rho=1e-7, simulate=seed)) for seed in range(60)]
+        for wary in (True, False)
+    }
+    assert 0.3 < np.mean(ended[True]) < 0.7
+    assert np.mean(ended[False]) < 0.15
+
+
+def test_attributes_without_a_pair_are_measured_again() -> None:
+    measured = measure(SOURCE, Forest(care=10.0), rho=0.02, simulate=1)
+    singles = [each.query.attributes[0] for each in measured if len(each.query.attributes) == 1]
+    assert {name: singles.count(name) for name in SIZES} == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 1}
+    earlier = Forest(care=10.0).earlier
+    assert earlier is not None
+    assert earlier.earlier is None
+    assert "wary" not in earlier.to_json()
+    assert len(measure(SOURCE, earlier, rho=0.02, simulate=1)) == len(measured) - 1
 
 
 def test_cells_of_a_pair_stand_out_from_noise() -> None:

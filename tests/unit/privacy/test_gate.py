@@ -10,8 +10,9 @@ import pytest
 from consilience.domain import Domain, Query, factors
 from consilience.errors import BudgetExceeded, DeclarationError, LedgerError, MeasurementError, SourceError
 from consilience.measurements import Gumbel, Measurement
+from consilience.measuring import PricingGate
 from consilience.privacy.budgets import budget
-from consilience.privacy.gate import DataGate, PricingGate
+from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
 from consilience.privacy.reservations import RunAccount

@@ -15,7 +15,7 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
 from consilience.kernels.regions import REGION_KINDS
 from consilience.privacy.cluster_statistics import CHUNK
-from consilience.privacy.gradient_statistic import GradientStatistic, gradient_statistics, largest_gradient
+from consilience.privacy.model_statistics import GradientStatistic, gradient_statistics, largest_gradient
 
 DOMAIN = Domain(
     "people",

@@ -85,10 +85,13 @@ class Worker:
             time.sleep(0.001)
 
     def words(self) -> tuple[list[list[object]], str]:
-        """Every line it wrote, and what it complained about, once it has ended."""
+        """Every line it wrote to its end, and what it complained about, once it has ended.
+
+        A worker that is killed while it writes may leave the beginning of a line, which has told nobody anything.
+        """
         _, errors = self.process.communicate(timeout=60)
         self._output.seek(0)
-        lines = [json.loads(line) for line in self._output.read().splitlines()]
+        lines = [json.loads(line) for line in self._output.read().splitlines(keepends=True) if line.endswith(b"\n")]
         self._output.close()
         return lines, errors.decode()
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import DeclarationError
-from consilience.kernels.own_statistics import RecordFunction, code_digest
+from consilience.kernels.record_functions import RecordFunction, code_digest
 from consilience.measuring import measure
 from consilience.plans import OwnRounds
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.own_statistic import OwnStatistic, own_statistics
+from consilience.privacy.model_statistics import OwnStatistic, own_statistics
 from consilience.source import open_table
 
 DOMAIN = Domain("plane", (Attribute.continuous("x", (0, 10)), Attribute.continuous("y", (-1, 1))))

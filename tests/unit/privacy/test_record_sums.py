@@ -14,14 +14,14 @@ import pytest
 from consilience.domain import Attribute, Domain
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, LedgerError, SourceError
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace
+from consilience.measuring import PricingGate
 from consilience.privacy import gate as gate_module
 from consilience.privacy.budgets import budget
 from consilience.privacy.cluster_statistics import cluster_statistics
-from consilience.privacy.gate import DataGate, PricingGate
+from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
-from consilience.privacy.pricing import ROUNDING_MARGIN
-from consilience.privacy.record_statistics import price_statistics
+from consilience.privacy.pricing import ROUNDING_MARGIN, price_statistics
 from consilience.source import open_table
 
 DOMAIN = Domain("plane", (Attribute.continuous("x", (-1, 1)), Attribute.continuous("y", (-1, 1), unlisted="drop")))

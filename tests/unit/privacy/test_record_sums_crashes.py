@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from consilience.domain import Attribute, Domain
 from consilience.errors import LedgerError
 from consilience.measuring import measure
-from consilience.plans.kmeans import KMeans
+from consilience.plans.rounds import KMeans
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table

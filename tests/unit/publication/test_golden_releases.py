@@ -25,10 +25,12 @@ MODELS = {
     "factored-weights": ("converged", [55.126, 64.874], [14.851567, 22.127175, 18.147258]),
     "fourier": ("converged", [15.835, 23.865], [10.025, 5.81]),
     "graphical": ("least risk", [56.953399, 68.079934], [15.994799, 21.826107, 19.132494]),
+    "graphical-prior": ("least risk", [57.447143, 67.58619], [16.036353, 22.433968, 18.976822]),
     "learning": ("converged", [56.97, 70.98], [17.27, 21.59, 16.71]),
     "local-squares": ("converged", [57.65, 67.28], [15.7, 22.97, 18.98]),
     "matrix": ("converged", [56.04, 64.59], [18.68, 18.68, 18.68]),
     "multiplicative-weights": ("converged", [57.700672, 67.332662], [15.333043, 22.80075, 19.566878]),
+    "reweighted": ("least risk", [59.363498, 65.669835], [15.064155, 23.464915, 20.834428]),
     "residual": ("converged", [57.701667, 67.331667], [15.346667, 22.8, 19.555]),
     "table": ("converged", [57.701667, 67.331667], [15.346667, 22.8, 19.555]),
     "tree": ("converged", [56.9525, 68.7475], [13.834167, 24.674167, 18.444167]),
@@ -39,15 +41,16 @@ MODELS = {
 
 
 def test_every_estimate_that_can_be_saved_has_a_golden_model() -> None:
-    assert set(MODELS) == set(ESTIMATES)
+    assert set(MODELS) - {"graphical-prior"} == set(ESTIMATES)
 
 
-@pytest.mark.parametrize("method", MODELS)
-def test_models_answer_what_they_answered(method: str) -> None:
-    saved = load_model(GOLDEN / "models" / f"{method}.model.parquet")
-    found = restore(saved, MeasurementSet.load(GOLDEN / "models" / f"{method}.measurements.parquet"))
-    status, by_a, by_b = MODELS[method]
-    assert found.method["method"] == method
+@pytest.mark.parametrize("name", MODELS)
+def test_models_answer_what_they_answered(name: str) -> None:
+    saved = load_model(GOLDEN / "models" / f"{name}.model.parquet")
+    found = restore(saved, MeasurementSet.load(GOLDEN / "models" / f"{name}.measurements.parquet"))
+    status, by_a, by_b = MODELS[name]
+    assert found.method["method"] == name.removesuffix("-prior")
+    assert found.public_tables.name == ("Census 2021" if name in ("graphical-prior", "reweighted") else "")
     assert found.status.value == status
     assert found.marginal("a") == pytest.approx(by_a, abs=1e-5)
     assert found.answer("a=0 by b").ravel() == pytest.approx(by_b, abs=1e-5)

@@ -225,8 +225,8 @@ def test_intervals_of_an_opened_release_are_those_of_its_estimate(tmp_path):
 
 
 def test_clipped_and_withheld_answers_are_clipped_and_withheld_again():
-    from consilience.estimators.refits import noisy_answers, simulated
     from consilience.kernels.rng import generator
+    from consilience.publication.drawn_errors import noisy_answers, simulated
 
     law, query = cs.Laplace(5.0), Query.marginal("a")
     values = np.array([30.0, 0.0, 12.0])

@@ -13,8 +13,8 @@ from consilience.measurements.basis import Basis
 from consilience.publication.diagnostics import Moved
 from consilience.publication.intervals import Interval
 from consilience.publication.noise_checks import QuantilePlot
-from consilience.publication.pictures import MOST_BARS, draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_facts import Associations, Margin, associations, cramers_v
+from consilience.publication.report_numbers import MOST_BARS, draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_page import SIMULATED, NoPictures, Picture, check_pictures
 
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'too'"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import DeclarationError
-from consilience.solvers.multiplicative_weights import WeightedTable
+from consilience.estimators.published.multiplicative_weights import WeightedTable
 
 
 def cell_by_cell(prior, total, rounds, sweeps):

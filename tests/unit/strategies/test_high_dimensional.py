@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.linear_maps import AllRangesMap, PrefixMap
-from consilience.strategies.attribute_strategies import AttributeStrategy, attribute_strategy
+from consilience.strategies.attribute_strategies import (
+    AttributeStrategy,
+    ProductTerm,
+    ProductWorkload,
+    attribute_strategy,
+    column_norm,
+    gram_matrix,
+)
 from consilience.strategies.high_dimensional import (
     ProductStrategy,
     _Problem,
@@ -22,7 +29,6 @@ from consilience.strategies.high_dimensional import (
     union_strategy,
 )
 from consilience.strategies.residual_noise import residual_noise
-from consilience.strategies.workload_grams import ProductTerm, ProductWorkload, column_norm, gram_matrix
 
 # Root mean squared errors under Gaussian noise at ρ = ½ that the authors of HDMM give with their software, n = 256: the
 # cells, the binary tree, the Haar wavelet, their optimised strategy, and the lower bound by singular values.

@@ -13,6 +13,7 @@ from consilience.kernels.linear_maps import PrefixMap
 from consilience.kernels.rng import generator
 from consilience.kernels.simplex import project_to_simplex
 from consilience.strategies import low_rank
+from consilience.strategies.attribute_strategies import column_norm, gram_matrix, gram_root
 from consilience.strategies.low_rank import (
     low_rank_factors,
     project_columns,
@@ -20,7 +21,6 @@ from consilience.strategies.low_rank import (
     published_low_rank_strategy,
     value_and_gradient,
 )
-from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root
 
 
 @settings(max_examples=20, deadline=None)

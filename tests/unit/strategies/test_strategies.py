@@ -11,12 +11,14 @@ from benchmarks.strategy_errors import strategy_error
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, PrefixMap, SparseMap, SumMap
 from consilience.strategies.attribute_strategies import (
+    column_norm,
     eigen_design,
+    gram_matrix,
+    gram_root,
     objective_and_gradient,
     p_identity,
     semidefinite_strategy,
 )
-from consilience.strategies.workload_grams import column_norm, gram_matrix, gram_root
 
 
 def tree(size: int, branching: int) -> np.ndarray:

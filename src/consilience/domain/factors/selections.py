@@ -11,8 +11,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Hierarchy
-from consilience.domain.declarations import Declaration, is_number, spell, spell_attribute, spell_end
-from consilience.domain.wording import Wording
+from consilience.domain.declarations import (
+    Declaration,
+    Wording,
+    is_number,
+    spell,
+    spell_attribute,
+    spell_end,
+    suggestion,
+)
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, SumMap
 
@@ -64,6 +71,10 @@ class Factor(ABC):
     def in_values(self, attribute: Attribute) -> "Factor":
         """The factor with values in place of labels that people gave them."""
         return self
+
+    def heading(self, attribute: Attribute) -> str:
+        """What stands above its rows: the attribute's title with its unit, or its name."""
+        return attribute.heading
 
     def on_lattice(self, bits: int) -> "Factor | None":
         """The factor rounded to the lattice 2^−bits, for kinds that round themselves; None for the others."""
@@ -285,6 +296,68 @@ class Buckets(Factor):
             groups.append((group.text("name"), group.texts("labels")))
             group.close()
         return cls(tuple(groups))
+
+
+@dataclass(frozen=True)
+class Level(Factor):
+    """The groups of a named level, such as the months of days; of no level, the values themselves.
+
+    `within` keeps those whose values it picks: the counties of one state.
+    """
+
+    level: str | None = None
+    within: Factor | None = None
+    kind: ClassVar[str] = "level"
+
+    def bind(self, attribute: Attribute) -> LinearMap:
+        return indicators(attribute, list(self._groups(attribute).values()))
+
+    def _groups(self, attribute: Attribute) -> dict[str, tuple[int, ...]]:
+        alone = {label: (code,) for code, label in enumerate(attribute.labels)}
+        groups = alone if self.level is None else attribute.groups(self.level)
+        if self.within is None:
+            return groups
+        picked = set(np.flatnonzero(self.within.bind(attribute).dense()[0]).tolist())
+        kept = {label: codes for label, codes in groups.items() if picked.intersection(codes)}
+        for label, codes in kept.items():
+            if not picked.issuperset(codes):
+                raise DeclarationError(
+                    f"the condition {self.within.describe(attribute.name)} cuts through {label!r} of the level "
+                    f"{self.level!r}; ask by a finer level, or move the condition to where the groups begin and end"
+                )
+        return kept
+
+    def row_labels(self, attribute: Attribute) -> tuple[str, ...]:
+        return tuple(self._groups(attribute))
+
+    def heading(self, attribute: Attribute) -> str:
+        if self.level is None or attribute.is_ordered:
+            return attribute.heading + (f": {self.level}" if self.level else "")
+        return self.level
+
+    def in_values(self, attribute: Attribute) -> Factor:
+        return Level(self.level, None if self.within is None else self.within.in_values(attribute))
+
+    def describe(self, name: str) -> str:
+        return spell_attribute(name) if self.level is None else f"{spell(self.level)}({spell_attribute(name)})"
+
+    def to_json(self) -> dict[str, Any]:
+        within = self.within
+        fields = {} if self.level is None else {"level": self.level}
+        return fields if within is None else fields | {"within": {"kind": within.kind} | within.to_json()}
+
+    @classmethod
+    def from_json(cls, declared: Declaration) -> "Factor":
+        within = None
+        if "within" in declared:
+            table = declared.table("within")
+            kind = table.text("kind")
+            picks = {each.kind: each for each in (Value, Subset, Range)}
+            if kind not in picks:
+                table.refuse(f"the kind {kind!r} picks no values; {suggestion(kind, picks)}")
+            within = picks[kind].from_json(table)
+            table.close()
+        return cls(declared.optional_text("level"), within)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

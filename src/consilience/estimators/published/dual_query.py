@@ -25,6 +25,7 @@ from consilience.estimators.base import (
     Progress,
     SavedModel,
     Suitability,
+    are_codes,
     check_rows,
     drawn_cells,
 )
@@ -221,16 +222,9 @@ class SyntheticRecords(Estimate):
     def restore(cls, saved: SavedModel, measured: MeasurementSet) -> "SyntheticRecords":
         saved.check_arrays("a model of records", ["codes", "total"])
         codes = saved.arrays["codes"]
-        if not _fits(codes, measured.domain):
+        if not are_codes(codes, measured.domain):
             raise FileFormatError(
                 f"a model of records of the shape {codes.shape} does not fit the domain {measured.domain.name!r}; "
                 "write the bundle anew"
             )
         return cls(measured, saved.method, saved.status, saved.stats, codes.astype(np.int64), saved.total)
-
-
-def _fits(codes: Array, domain: Domain) -> bool:
-    """Whether these are records of the domain."""
-    if codes.ndim != 2 or not len(codes) or codes.shape[1] != len(domain.shape):
-        return False
-    return bool(np.all((codes == np.floor(codes)) & (codes >= 0) & (codes < np.array(domain.shape))))

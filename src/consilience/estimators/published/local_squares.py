@@ -28,7 +28,7 @@ from consilience.kernels.linear_maps import IdentityMap, Kronecker, LinearMap
 from consilience.marginals.table_stacks import Scope, TableStack, stored_order, summed
 from consilience.measurements import Exact, MeasurementSet
 from consilience.solvers.fit import Status
-from consilience.strategies.workload_grams import GRAM_ROUNDING, gram_matrix
+from consilience.strategies.attribute_strategies import GRAM_ROUNDING, gram_matrix
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Least squares for the table of one scope, from the queries about just that scope.

@@ -13,6 +13,7 @@ the mean size of residuals for E|x|, so that neither a fit that is still far off
 
 The derivatives are those of a fit to values moved by a little in random directions, ±δ each (Ramani, Blu and Unser
 2008, IEEE Trans. Image Process. 17): a twin takes the same steps, and Σ κ_i ∂(Bμ)_i/∂c_i ≈ Σ κ_i z_i (Bμ′ − Bμ)_i/δ.
+A start that was found from the same values has taken in noise as well: then a twin begins at the start of its own.
 
 The way is accelerated entropic mirror descent from a centre of choice (Tseng 2008; the steps of Algorithm 2 with a line
 search). A step is as long as the quadratic loss allows the fit and its twins: ½(a/A)²‖B(ν′ − ν)‖² ≤ KL(ν′, ν)/A. What
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 from consilience.kernels.rng import generator
 from consilience.marginals.table_stacks import Scope
 from consilience.models.fitting.objective import MeasuredRows
-from consilience.models.oracle import MarginalOracle
+from consilience.models.oracle import Oracle
 from consilience.solvers.tables.table_problem import inner
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ FAR = 1.0
 
 
 def match_marginals(
-    oracle: MarginalOracle, rows: MeasuredRows, target: Array, *, start: Array, enough: float, max_calls: int = 200
+    oracle: Oracle, rows: MeasuredRows, target: Array, *, start: Array, enough: float, max_calls: int = 200
 ) -> tuple[Array, int]:
     """The potentials whose marginals have the rows of the target up to a squared distance of `enough`, and the calls.
 
@@ -72,7 +73,7 @@ def match_marginals(
 class _Matching:
     """The tries so far: how many, and the one whose rows are nearest to those of the target."""
 
-    def __init__(self, oracle: MarginalOracle, rows: MeasuredRows, target: Array, start: Array) -> None:
+    def __init__(self, oracle: Oracle, rows: MeasuredRows, target: Array, start: Array) -> None:
         self.oracle, self.rows, self.target = oracle, rows, target
         self.step = 1.0 / (
             most_scopes_of_an_attribute(oracle.layout.scopes) * np.maximum(target / oracle.total, LEAST_SHARE)
@@ -217,12 +218,13 @@ class _Judged:
 
 
 def fit_least_risk(
-    oracle: MarginalOracle,
+    oracle: Oracle,
     rows: MeasuredRows,
     observed: Array,
     laplace: NDArray[np.bool_],
     *,
     start: Array,
+    moved_start: Callable[[Array], Array] | None = None,
     most: float = np.inf,
     max_steps: int = 2_000,
     time_limit: float | None = None,
@@ -230,12 +232,15 @@ def fit_least_risk(
 ) -> LeastRiskFit:
     """The model of least estimated error on the way from `start` to the least-squares optimum.
 
-    `observed` has noise of variance 1 in every row, Laplace where `laplace` says so. `most` is how many rows' worth of
-    noise a model can take in, where that is known: a fit that has taken in all of it goes no farther. Costs two calls
-    of the oracle for each step, more for a few rows; the steps are the fewer the sooner noise sets in.
+    `observed` has noise of variance 1 in every row, Laplace where `laplace` says so. `moved_start` has the start for
+    rows moved by a nudge, where it depends on them. `most` is how many rows' worth of noise a model can take in, where
+    that is known: a fit that has taken in all of it goes no farther. Costs two calls of the oracle for each step, more
+    for a few rows; the steps are the fewer the sooner noise sets in.
     """
     began = time.monotonic()
-    search = Search(oracle, rows, observed, laplace, start, _nudges(observed.size))
+    nudges = _nudges(observed.size)
+    starts = [start, *(start if moved_start is None else moved_start(nudge) for nudge in nudges)]
+    search = Search(oracle, rows, observed, laplace, starts, nudges)
     while True:
         search.step()
         if progress is not None:
@@ -331,25 +336,27 @@ class Search:
 
     def __init__(
         self,
-        oracle: MarginalOracle,
+        oracle: Oracle,
         rows: MeasuredRows,
         observed: Array,
         laplace: NDArray[np.bool_],
-        start: Array,
+        starts: Sequence[Array],
         nudges: Sequence[Array],
     ) -> None:
         self.oracle, self.rows, self.laplace = oracle, rows, laplace
         self.nudges = nudges
         self.observed = [observed, *(observed + nudge for nudge in nudges)]
-        first = oracle.marginals(start)
-        fitted = rows.apply(first.values)
-        self.fits = [_Iterate(start, first.log_partition, fitted, fitted)] * len(self.observed)
-        # Of the fit itself, the averages of its marginals and of its potentials are kept as well.
-        self.marginals, self.mean_potentials = first.values.copy(), start.copy()
+        self.fits: list[_Iterate] = []
+        for start in starts:
+            found = oracle.marginals(start)
+            fitted = rows.apply(found.values)
+            if not self.fits:  # of the fit itself, the averages of its marginals and of its potentials are kept as well
+                self.marginals, self.mean_potentials = found.values.copy(), start.copy()
+            self.fits.append(_Iterate(start, found.log_partition, fitted, fitted))
         self.weight = 0.0  # A: the sum of the step lengths so far
-        self.steps, self.calls = 0, 1
+        self.steps, self.calls = 0, len(self.fits)
         self.stuck = False
-        steepest = float(np.abs(rows.adjoint(fitted - observed)).max(initial=0.0))
+        steepest = float(np.abs(rows.adjoint(self.fits[0].fitted - observed)).max(initial=0.0))
         self.curvature = steepest if steepest > 0.0 else 1.0  # a first step that moves no potential by more than 1
         if nudges:
             self.best = self._judged()

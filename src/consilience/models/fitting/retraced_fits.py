@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from consilience.kernels.compilation import announce
 from consilience.models.fitting.least_risk import MATCHED, Search, match_marginals
 from consilience.models.fitting.objective import MeasuredRows
-from consilience.models.oracle import MarginalOracle
+from consilience.models.oracle import Oracle
 
 # ----------------------------------------------------------------------------------------------------------------------
 # The vector work of one step of `retraced_fits`, in as few passes as possible.
@@ -96,7 +96,7 @@ class RetracedFit:
     `noise` is the rows' worth of noise that the fit takes in, by which the model matches the marginals found.
     """
 
-    oracle: MarginalOracle
+    oracle: Oracle
     rows: MeasuredRows
     observed: Array
     start: Array
@@ -133,7 +133,7 @@ class RetracedFit:
     def _search(self, effort: float, least_steps: int = 0) -> tuple[Search, tuple[float, ...]]:
         """The search that has gone this far, and the lengths of its steps."""
         judged = np.zeros(self.observed.size, dtype=np.bool_)
-        search = Search(self.oracle, self.rows, self.observed, judged, self.start, [])
+        search = Search(self.oracle, self.rows, self.observed, judged, [self.start], [])
         lengths = []
         while search.steps < self.max_steps and not search.stuck:
             before, few = search.weight, search.steps < least_steps

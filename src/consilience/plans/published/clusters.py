@@ -16,7 +16,7 @@ from consilience.iterates.clustering import Negatives, next_centroids, suggested
 from consilience.kernels.regions import CellGrid, Region, RegionKind, in_original_units
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.plans.base import PUBLISHED_TOTAL_SHARE, DescribedPlan, check_share, in_two_parts
-from consilience.plans.kmeans import KMeans
+from consilience.plans.rounds import KMeans
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import (
     LARGEST_BLOCKS,

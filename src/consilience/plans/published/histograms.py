@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consilience.domain.attributes import Attribute, Numeric
+from consilience.domain.attributes import Attribute
 from consilience.domain.factors import Factor, Fourier, Haar, Intervals, Nominal
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError
@@ -207,7 +207,7 @@ def noise_norm(size: int, frequencies: int, budget: Budget) -> float:
 class Wavelet(DescribedPlan):
     """The wavelet coefficients of the table over some attributes (by default all), in one query.
 
-    Numeric attributes get the Haar wavelet, hierarchies and categorical attributes the nominal one; several attributes
+    Numbers and dates get the Haar wavelet, hierarchies and categorical attributes the nominal one; several attributes
     their Kronecker product (the paper's "standard decomposition").
 
     *Equal noise on these rows is Privlet.* The paper adds noise of scale λ/W(c) to the coefficient c. Haar: c is half
@@ -246,9 +246,7 @@ class Wavelet(DescribedPlan):
 
     def run(self, gate: Gate) -> None:
         names = gate.domain.counted_names if self.attributes is None else self.attributes
-        wavelets: dict[str, Factor] = {
-            name: Haar() if isinstance(gate.domain[name], Numeric) else Nominal() for name in names
-        }
+        wavelets: dict[str, Factor] = {name: Haar() if gate.domain[name].is_ordered else Nominal() for name in names}
         gate.measure(Query.of(wavelets), gate.budget)
 
 

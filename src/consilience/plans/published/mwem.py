@@ -37,13 +37,14 @@ from consilience.estimators.published.multiplicative_weights import (
     FactoredWeights,
     Iterate,
     MultiplicativeWeights,
+    WeightedTable,
     components,
     follow,
     measured_total,
     starting_weights,
 )
 from consilience.measurements import MeasurementSet
-from consilience.plans.answering import AnswersWorkload, ModelSizes
+from consilience.plans.answering import AnswersWorkload, ModelSizes, RunningEstimate, single_row
 from consilience.plans.base import (
     PUBLISHED_TOTAL_SHARE,
     DescribedPlan,
@@ -53,12 +54,10 @@ from consilience.plans.base import (
     without_totals,
 )
 from consilience.plans.forest import attribute_importance
-from consilience.plans.running_estimates import RunningEstimate
 from consilience.privacy.budgets import Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.query_scores import QueryError, WorkloadRows
 from consilience.privacy.scores import JoinedTable, JoinedValues, MarginalError, MarginalGain, Selector
-from consilience.solvers.multiplicative_weights import WeightedTable
 
 MWEM_ROUNDS = 10
 """Rounds where the number of records is not public."""
@@ -167,7 +166,7 @@ class _SingleAnswers:
     def select(self, counts: NDArray[np.float64], gate: Gate, budget: Budget, selector: Selector) -> Query:
         """The one that the estimated counts get most wrong, chosen privately at this price."""
         estimates = [bound.answer_full(counts) for bound in self.rows.bounds]
-        return gate.select(QueryError(self.rows, estimates), budget, selector=selector)
+        return single_row(*self.rows.answer(gate.select(QueryError(self.rows, estimates), budget, selector=selector)))
 
 
 class _WholeMarginals:
@@ -430,7 +429,7 @@ class _Questions:
         estimates = known.answers(asked)
         rows = self._known(places)
         if rows is not None:
-            return gate.select(QueryError(rows, estimates), budget, selector=selector)
+            return single_row(*rows.answer(gate.select(QueryError(rows, estimates), budget, selector=selector)))
         tables: dict[Names, JoinedTable] = {}
         for place, query, table in zip(places, asked, estimates, strict=True):
             values, weight = JoinedValues.separate(table.shape), self._weights[place]

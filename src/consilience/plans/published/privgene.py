@@ -10,8 +10,8 @@ m′ survivors and N records, c = 0.00125, as in the paper, but no more than 500
 the budget. Under ρ, 2√ρ stands for ε.
 
 *Selections* follow the idea of the paper's enhanced exponential mechanism: noise is scaled by Λ, how far one record can
-move the difference of two candidates (privacy/record_losses.py has the argument, which holds whether records are added,
-removed or replaced). Λ follows from the candidates alone and shrinks as they become alike. With ‖·‖* the largest a·x
+move the difference of two candidates (privacy/model_statistics.py has the argument, whether records are added, removed
+or replaced). Λ follows from the candidates alone and shrinks as they become alike. With ‖·‖* the largest a·x
 over the region (the L1 norm for the box, the greatest coordinate for a ball), for any point x
 
     k-means               |ℓ(x; ω) − ℓ(x; ω′)| ≤ max_k |2x·(c′_k − c_k) + ‖c_k‖² − ‖c′_k‖²|
@@ -40,14 +40,13 @@ from consilience.kernels.regions import LATTICE_BITS, REGION_KINDS, Region, Regi
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 from consilience.plans.base import PUBLISHED_TOTAL_SHARE, DescribedPlan, check_share
-from consilience.plans.kmeans import KMeans, asked_names
-from consilience.plans.logistic import LOGISTIC_ROUNDS, LOGISTIC_STEP, Logistic
 from consilience.plans.published.clusters import count_records, equivalent_epsilon
+from consilience.plans.rounds import LOGISTIC_ROUNDS, LOGISTIC_STEP, KMeans, Logistic, asked_names
 from consilience.privacy.budgets import Budget
 from consilience.privacy.cluster_statistics import declared_bounds
 from consilience.privacy.gate import Gate
 from consilience.privacy.measure import Plan
-from consilience.privacy.record_losses import LOSS_BITS, RecordLosses
+from consilience.privacy.model_statistics import LOSS_BITS, RecordLosses
 from consilience.privacy.scores import epsilon_for_rho, selection_scale
 
 Floats = NDArray[np.float64]

@@ -18,13 +18,15 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
-from consilience.solvers.marginal_tables.marginal_basis import Vector
+from consilience.solvers.marginal_tables.marginal_basis import IndicatorBasis, Vector
 from consilience.solvers.marginal_tables.problem import (
+    Basis,
     CellCosts,
     KnownMarginal,
     KnownMarginals,
     TableProblem,
     best_responses,
+    response,
     sum_of_least_costs,
 )
 
@@ -47,8 +49,8 @@ class NewtonSettings(NamedTuple):
     damping: float = 1e-4
     """How much of the softness that cells have away from their kinks a step assumes everywhere, per misfit of one
     noise."""
-    sufficient_rise: float = 1e-4
-    """The share of the promised rise that a step must achieve (Armijo)."""
+    flat_enough: float = 0.3
+    """A step ends where g falls at most this steeply beyond it, in units of its first slope."""
     restorations: int = 4
     """How often moves are corrected by their misfit."""
     same_slope_of_group: float = 1e-12
@@ -61,15 +63,17 @@ SETTINGS = NewtonSettings()
 class NormalEquations:
     """A Cholesky factorisation of a matrix plus a diagonal."""
 
-    def __init__(self, matrix: NDArray[np.float64], diagonal: NDArray[np.float64] | float = 0.0) -> None:
+    def __init__(
+        self, matrix: NDArray[np.float64], diagonal: NDArray[np.float64] | float = 0.0, *, least: float = 0.0
+    ) -> None:
         self._matrix = matrix
-        places = np.diag_indices_from(matrix)
-        matrix[places] += diagonal
-        largest = float(np.max(matrix[places], initial=np.finfo(np.float64).tiny))
-        damping = SETTINGS.least_ridge * largest
+        step = len(matrix) + 1
+        matrix.reshape(-1)[::step] += diagonal
+        largest = float(matrix.reshape(-1)[::step].max(initial=np.finfo(np.float64).tiny))
+        damping = SETTINGS.least_ridge * max(largest, least)
         while True:
             factor = matrix.copy()
-            factor[places] += damping
+            factor.reshape(-1)[::step] += damping
             if _factorise(factor):
                 self._factor = factor
                 return
@@ -86,6 +90,61 @@ class NormalEquations:
         solution = right.copy()
         _substitute(self._factor, solution)
         return solution
+
+
+class EliminatedEquations:
+    """The same for a basis of indicators, with the rows of its first marginal eliminated."""
+
+    def __init__(self, basis: IndicatorBasis, diagonal: Vector) -> None:
+        self._basis, self._diagonal = basis, diagonal.copy()
+        self._starts, self._rows, _ = basis.border
+        self._block, self._border, rest = basis.reduced(diagonal)
+        largest = float(diagonal.max())
+        self._block[self._block <= SETTINGS.least_ridge * largest] = np.inf  # duals that no cell feels stay as they are
+        self._rest = NormalEquations(rest, least=largest) if len(rest) else None
+
+    def solve(self, right: Vector, *, refinements: int = SETTINGS.refinements) -> Vector:
+        solution = self._substitute(right)
+        for _ in range(refinements):
+            reached = self._basis.apply(self._diagonal * self._basis.adjoint(solution))
+            solution += self._substitute(right - reached)
+        return solution
+
+    def _substitute(self, right: Vector) -> Vector:
+        solution, first = right.copy(), self._block.size
+        solution[:first] /= self._block
+        if self._rest is not None:
+            border = (self._starts, self._rows, self._border, self._block)
+            _subtract_border(*border, solution[:first], solution[first:])
+            solution[first:] = self._rest.solve(solution[first:], refinements=0)
+            _subtract_from_block(*border, solution[first:], solution[:first])
+        return solution
+
+
+Factored = NormalEquations | EliminatedEquations
+
+
+def normal_equations(basis: Basis, diagonal: Vector, slack: Vector | float = 0.0) -> Factored:
+    """Φ D Φᵀ plus a diagonal, factorised; a basis of indicators takes none."""
+    if isinstance(basis, IndicatorBasis):
+        return EliminatedEquations(basis, diagonal)
+    return NormalEquations(basis.gram(diagonal), slack)
+
+
+@numba.njit(nogil=True, cache=True)
+def _subtract_border(starts, rows, border, block, found, right):  # pragma: no cover - compiled
+    for b in range(block.shape[0]):
+        for x in range(starts[b], starts[b + 1]):
+            right[rows[x]] -= border[x] * found[b]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _subtract_from_block(starts, rows, border, block, found, left):  # pragma: no cover - compiled
+    for b in range(block.shape[0]):
+        total = 0.0
+        for x in range(starts[b], starts[b + 1]):
+            total += border[x] * found[rows[x]]
+        left[b] -= total / block[b]
 
 
 def _factorise(matrix: NDArray[np.float64]) -> bool:
@@ -182,12 +241,12 @@ class Convexity:
 
 @dataclass(frozen=True, eq=False)
 class NewtonPoint:
-    """Moves that are the best responses to duals, their softness dδ/ds, g, and by how much they miss the marginals."""
+    """Best responses to duals λ, their softness dδ/ds, Φᵀλ, and by how much they miss the marginals."""
 
     duals: Vector
     moves: Vector
     softness: Vector
-    value: float
+    image: Vector
     misfit: float = np.inf
     steps: int = 0
 
@@ -223,11 +282,14 @@ def solve_by_newton(
 def _respond(problem: TableProblem, convexity: Convexity, duals: Vector) -> NewtonPoint:
     image = problem.basis.adjoint(duals)
     moves, softness = np.empty_like(image), np.empty_like(image)
-    high = np.where(problem.fixed, problem.high, np.inf)
-    least = best_responses(
-        problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high, image, moves, softness
-    )
-    return NewtonPoint(duals, moves, softness, float(problem.target @ duals + least))
+    best_responses(*_costs(problem, convexity), image, moves, softness)
+    return NewtonPoint(duals, moves, softness, image)
+
+
+def _costs(problem: TableProblem, convexity: Convexity) -> tuple[Vector, Vector, Vector, Vector, Vector]:
+    """Slopes, curvatures, centres and limits; what the marginals around a cell allow it need not be asked again."""
+    high = np.where(problem.fixed | (problem.high <= 0.0), problem.high, np.inf)
+    return problem.costs.slope, convexity.curvature, convexity.centre, problem.low, high
 
 
 def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradient: Vector) -> NewtonPoint | None:
@@ -236,17 +298,45 @@ def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradien
     damping = SETTINGS.damping * min(1.0, distance)
     assumed = now.softness.copy()
     assumed[~problem.fixed] += damping * 0.5 / convexity.curvature[~problem.fixed]
-    equations = NormalEquations(problem.basis.gram(assumed))
+    equations = normal_equations(problem.basis, assumed)
     direction = equations.solve(gradient, refinements=0)
-    promised = float(gradient @ direction)
-    rounding = SETTINGS.accuracy_of_duals * 100.0 * (abs(now.value) + float(np.abs(now.duals) @ np.abs(problem.target)))
-    length = 1.0
-    while length > 1e-9:
-        ahead = _respond(problem, convexity, now.duals + length * direction)
-        if ahead.value >= now.value + SETTINGS.sufficient_rise * length * promised - rounding:
-            return ahead
-        length *= 0.5
-    return None
+    image = problem.basis.adjoint(direction)
+    rounding = SETTINGS.accuracy_of_duals * float(np.abs(direction) @ np.abs(problem.target))
+    gain = float(problem.target @ direction)
+    length = step_length(*_costs(problem, convexity), now.image, image, gain, rounding)
+    return _respond(problem, convexity, now.duals + length * direction) if length > 0.0 else None
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def step_length(a, q, centre, low, high, s, ds, gain, rounding):  # pragma: no cover - compiled
+    """How far g rises along a direction with image ds and rᵀdλ = `gain`, at most 1; 0 where it does not.
+
+    The slope of g there is rᵀdλ − Σ ds δ(s + t ds); it falls, and where it vanishes is found by false position.
+    """
+    first = _slope_along(a, q, centre, low, high, s, ds, gain, 0.0)
+    last = _slope_along(a, q, centre, low, high, s, ds, gain, 1.0)
+    if abs(first) <= rounding or last >= -SETTINGS.flat_enough * first:
+        return 1.0 if first > -rounding else 0.0
+    begin, end, above, below = 0.0, 1.0, first, last
+    for _ in range(60):
+        t = begin + (end - begin) * above / (above - below)
+        slope = _slope_along(a, q, centre, low, high, s, ds, gain, t)
+        if abs(slope) <= SETTINGS.flat_enough * first:
+            return t
+        if slope > 0.0:
+            begin, above, below = t, slope, 0.5 * below
+        else:
+            end, below, above = t, slope, 0.5 * above
+    return begin
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _slope_along(a, q, centre, low, high, s, ds, gain, t):  # pragma: no cover - compiled
+    total = gain
+    for i in range(s.shape[0]):
+        move, _ = response(a[i], q[i], centre[i], low[i], high[i], s[i] + t * ds[i])
+        total -= ds[i] * move
+    return total
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -262,7 +352,7 @@ def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
     best, least = moves, problem.misfit(moves)
     if least <= 1e-15 or not softness.any():
         return moves
-    equations = NormalEquations(problem.basis.gram(softness))
+    equations = normal_equations(problem.basis, softness)
     for _ in range(SETTINGS.restorations):
         residual = problem.target - problem.basis.apply(best)
         corrected = best + softness * problem.basis.adjoint(equations.solve(residual))

@@ -1,7 +1,8 @@
 """A primal–dual interior point for tables with known marginals, in the few dimensions of the dual.
 
-Mehrotra's predictor–corrector method (1992) on the split costs of `cell_kernels`. Each iteration solves two systems
-with the p × p matrix ΦDΦᵀ, which `MarginalBasis.gram` reads off one transform; all else is one pass over the cells.
+Mehrotra's predictor–corrector method (1992) on costs that are split into parts. Each iteration solves two systems with
+the p × p matrix ΦDΦᵀ, which `MarginalBasis.gram` reads off one transform and of which `IndicatorBasis` leaves a smaller
+one; all else is one pass over the cells.
 The steps are exact where the parts are far from their ends and degrade at the very end, where ΦDΦᵀ becomes singular:
 the best iterate is kept, and the iteration ends when nothing has become better for a while.
 """
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from consilience.kernels.compilation import announce
 from consilience.solvers.fit import InteriorPointSettings
-from consilience.solvers.marginal_tables.dual_methods import NormalEquations
+from consilience.solvers.marginal_tables.dual_methods import normal_equations
 from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import TableProblem
 
@@ -38,11 +39,15 @@ from consilience.solvers.marginal_tables.problem import TableProblem
 #
 # Newton's method on these, with right-hand sides κ in place of the products, moves
 #
-#     p by dp = D_p (ds − r_p + κ_p / p),                      D_p = 1 / (2q + z_p / p),
-#     v by dv = D_v (ds − r_v + κ_v / v − κ_m / m),  dm = −dv,  D_v = 1 / (2q + z_v / v + z_m / m),
+#     p by dp = D_p (s + ds − c − 2q·p + κ_p / p),                  D_p = 1 / (2q + z_p / p),
+#     v by dv = D_v (s + ds + a + 2q·m + κ_v / v − κ_m / m) = −dm,  D_v = 1 / (2q + z_v / v + z_m / m),
+#     z by κ / p − z (1 + dp / p), and likewise the others,
 #
-# r being the left-hand sides above; so dx = (D_p + D_v) ds + e, and ds = Φᵀdλ solves Φ(D_p + D_v)Φᵀ dλ = b − Φx − Φe.
-# Everything but dλ is local to a cell and is computed again in each pass rather than stored.
+# so dx = (D_p + D_v) ds + e, and ds = Φᵀdλ solves Φ(D_p + D_v)Φᵀ dλ = b − Φx − Φe. All but dλ is local to a cell.
+# The predictor aims at κ = 0; the corrector at κ = centre − (what the predictor overlooked: dp·dz_p and the like).
+#
+# A part that a cell does not have stands at 1 with multiplier 1 and has D = 0, so that all cells take the same way
+# through each loop: that is several times as fast as asking for the kind of each.
 
 
 FIXED, OVER, BOTH, FREE = 0, 1, 2, 3
@@ -68,34 +73,43 @@ class Parts(NamedTuple):
     zv: NDArray[np.float64]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def predictor_terms(costs, parts, s, scaling, shift):  # pragma: no cover - compiled
-    """D and e of the step that aims at products of 0; returns the sum of the products and their number."""
-    products, count = 0.0, 0
+class Terms(NamedTuple):
+    """D_p and D_v of each cell, and what the predictor overlooks in each product."""
+
+    up: NDArray[np.float64]
+    down: NDArray[np.float64]
+    p: NDArray[np.float64]
+    m: NDArray[np.float64]
+    v: NDArray[np.float64]
+
+
+class Directions(NamedTuple):
+    """The changes of the parts p and v = −m, and of the multipliers."""
+
+    p: NDArray[np.float64]
+    zp: NDArray[np.float64]
+    v: NDArray[np.float64]
+    zm: NDArray[np.float64]
+    zv: NDArray[np.float64]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def predictor_terms(costs, parts, s, terms, scaling, shift):  # pragma: no cover - compiled
+    """D and e of the step that aims at products of 0; returns the sum of the products."""
+    products = 0.0
     for i in range(s.shape[0]):
-        scaling[i] = 0.0
-        shift[i] = 0.0
-        if costs.kind[i] == FIXED:
-            continue
-        products += parts.p[i] * parts.zp[i]
-        count += 1
-        scaling[i] = 1.0 / (2.0 * costs.q[i] + parts.zp[i] / parts.p[i])
-        shift[i], _ = _way_up(costs, parts, i, s[i], 0.0, -parts.p[i] * parts.zp[i])
-        if costs.kind[i] == OVER:
-            continue
-        products += parts.m[i] * parts.zm[i] + parts.v[i] * parts.zv[i]
-        count += 2 if costs.kind[i] == BOTH else 1
-        stiffness = 2.0 * costs.q[i] + parts.zm[i] / parts.m[i]
-        if costs.kind[i] == BOTH:
-            stiffness += parts.zv[i] / parts.v[i]
-        scaling[i] += 1.0 / stiffness
-        dv, _, _ = _way_down(costs, parts, i, s[i], 0.0, -parts.m[i] * parts.zm[i], -parts.v[i] * parts.zv[i])
-        shift[i] += dv
-    return products, count
+        over, falls, ends = _has(costs.kind[i])
+        p, m, v, q2 = parts.p[i], parts.m[i], parts.v[i], 2.0 * costs.q[i]
+        terms.up[i] = over / (q2 + parts.zp[i] / p)
+        terms.down[i] = falls / (q2 + parts.zm[i] / m + ends * parts.zv[i] / v)
+        scaling[i] = terms.up[i] + terms.down[i]
+        shift[i] = terms.up[i] * (s[i] - costs.c[i] - q2 * p) + terms.down[i] * (s[i] + costs.a[i] + q2 * m)
+        products += over * p * parts.zp[i] + falls * m * parts.zm[i] + ends * v * parts.zv[i]
+    return products
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def predicted_products(costs, parts, s, ds):  # pragma: no cover - compiled
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nnan", "nsz"})
+def predicted_products(costs, parts, s, ds, terms):  # pragma: no cover - compiled
     """The longest steps of the predictor, at most 1, and the products' sum as terms in α, β and αβ.
 
     With primal step α and dual step β the sum of (p + α dp)(z + β dz) is that of p·z + α z·dp + β p·dz + αβ dp·dz.
@@ -103,128 +117,69 @@ def predicted_products(costs, parts, s, ds):  # pragma: no cover - compiled
     primal, dual = 1.0, 1.0
     in_primal, in_dual, in_both = 0.0, 0.0, 0.0
     for i in range(s.shape[0]):
-        if costs.kind[i] == FIXED:
-            continue
-        p, z = parts.p[i], parts.zp[i]
-        dp, dz = _way_up(costs, parts, i, s[i], ds[i], -p * z)
-        if p + primal * dp < 0.0:
-            primal = -p / dp
-        if z + dual * dz < 0.0:
-            dual = -z / dz
-        in_primal += dp * z
-        in_dual += p * dz
-        in_both += dp * dz
-        if costs.kind[i] == OVER:
-            continue
-        m, t, v, z = parts.m[i], parts.zm[i], parts.v[i], parts.zv[i]
-        dv, dt, dz = _way_down(costs, parts, i, s[i], ds[i], -m * t, -v * z)
-        if m - primal * dv < 0.0:
-            primal = m / dv
-        if t + dual * dt < 0.0:
-            dual = -t / dt
-        if costs.kind[i] == BOTH:
-            if v + primal * dv < 0.0:
-                primal = -v / dv
-            if z + dual * dz < 0.0:
-                dual = -z / dz
-        in_primal += dv * (z - t)
-        in_dual += m * dt + v * dz
-        in_both += dv * (dz - dt)
-    return primal, dual, in_primal, in_dual, in_both
+        over, falls, ends = _has(costs.kind[i])
+        p, m, v, q2, target = parts.p[i], parts.m[i], parts.v[i], 2.0 * costs.q[i], s[i] + ds[i]
+        dp = terms.up[i] * (target - costs.c[i] - q2 * p)
+        dv = terms.down[i] * (target + costs.a[i] + q2 * m)
+        zp, zm, zv = over * parts.zp[i], falls * parts.zm[i], ends * parts.zv[i]
+        rp, rm, rv = over * (1.0 + dp / p), falls * (1.0 - dv / m), ends * (1.0 + dv / v)
+        dzp, dzm, dzv = -zp * rp, -zm * rm, -zv * rv
+        primal = max(primal, over - rp, falls - rm, ends - rv)
+        dual = max(dual, rp, rm, rv)
+        in_primal += dp * zp + dv * (zv - zm)
+        in_dual += p * dzp + m * dzm + v * dzv
+        terms.p[i], terms.m[i], terms.v[i] = dp * dzp, -dv * dzm, dv * dzv
+        in_both += terms.p[i] + terms.m[i] + terms.v[i]
+    return 1.0 / primal, 1.0 / dual, in_primal, in_dual, in_both
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def corrector_shift(costs, parts, s, ds, centre, shift):  # pragma: no cover - compiled
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def corrector_shift(costs, parts, s, terms, centre, shift):  # pragma: no cover - compiled
     """e of the step that aims at the corrector's products."""
     for i in range(s.shape[0]):
-        if costs.kind[i] == FIXED:
-            continue
-        kappa_p, kappa_m, kappa_v = _targets(costs, parts, i, s[i], ds[i], centre)
-        shift[i], _ = _way_up(costs, parts, i, s[i], 0.0, kappa_p)
-        if costs.kind[i] != OVER:
-            dv, _, _ = _way_down(costs, parts, i, s[i], 0.0, kappa_m, kappa_v)
-            shift[i] += dv
+        _, falls, ends = _has(costs.kind[i])
+        p, m, v, q2 = parts.p[i], parts.m[i], parts.v[i], 2.0 * costs.q[i]
+        up = s[i] - costs.c[i] - q2 * p + (centre - terms.p[i]) / p
+        down = s[i] + costs.a[i] + q2 * m - falls * (centre - terms.m[i]) / m + ends * (centre - terms.v[i]) / v
+        shift[i] = terms.up[i] * up + terms.down[i] * down
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def longest_steps(costs, parts, s, ds, change, centre):  # pragma: no cover - compiled
-    """The longest steps of the corrector, whose own Φᵀdλ is `change`, that keep all parts and multipliers ≥ 0."""
-    primal, dual = np.inf, np.inf
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nnan", "nsz"})
+def corrector_directions(costs, parts, s, ds, terms, centre, found):  # pragma: no cover - compiled
+    """The changes that the corrector asks for; returns the longest steps that keep all parts and multipliers ≥ 0."""
+    primal, dual = 0.0, 0.0
     for i in range(s.shape[0]):
-        if costs.kind[i] == FIXED:
-            continue
-        kappa_p, kappa_m, kappa_v = _targets(costs, parts, i, s[i], ds[i], centre)
-        dp, dz = _way_up(costs, parts, i, s[i], change[i], kappa_p)
-        if dp < 0.0:
-            primal = min(primal, -parts.p[i] / dp)
-        if dz < 0.0:
-            dual = min(dual, -parts.zp[i] / dz)
-        if costs.kind[i] == OVER:
-            continue
-        dv, dt, dz = _way_down(costs, parts, i, s[i], change[i], kappa_m, kappa_v)
-        if dv > 0.0:
-            primal = min(primal, parts.m[i] / dv)
-        if dt < 0.0:
-            dual = min(dual, -parts.zm[i] / dt)
-        if costs.kind[i] == BOTH:
-            if dv < 0.0:
-                primal = min(primal, -parts.v[i] / dv)
-            if dz < 0.0:
-                dual = min(dual, -parts.zv[i] / dz)
-    return primal, dual
+        over, falls, ends = _has(costs.kind[i])
+        p, m, v, q2, target = parts.p[i], parts.m[i], parts.v[i], 2.0 * costs.q[i], s[i] + ds[i]
+        zp, zm, zv = parts.zp[i], parts.zm[i], parts.zv[i]
+        up = over * (centre - terms.p[i]) / p
+        fall, end = falls * (centre - terms.m[i]) / m, ends * (centre - terms.v[i]) / v
+        dp = terms.up[i] * (target - costs.c[i] - q2 * p + up)
+        dv = terms.down[i] * (target + costs.a[i] + q2 * m - fall + end)
+        rp, rm, rv = dp / p, -dv / m, ends * dv / v
+        dzp, dzm, dzv = up - over * zp * (1.0 + rp), fall - falls * zm * (1.0 + rm), end - ends * zv * (1.0 + rv)
+        primal = max(primal, -rp, -rm, -rv)
+        dual = max(dual, -dzp / zp, -dzm / zm, -dzv / zv)
+        found.p[i], found.zp[i], found.v[i], found.zm[i], found.zv[i] = dp, dzp, dv, dzm, dzv
+    return 1.0 / primal, 1.0 / dual
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def take_step(costs, parts, s, ds, change, centre, primal, dual):  # pragma: no cover - compiled
-    """Move every part by `primal` and every multiplier by `dual` of the corrector's step; s itself stays."""
-    for i in range(s.shape[0]):
-        if costs.kind[i] == FIXED:
-            continue
-        kappa_p, kappa_m, kappa_v = _targets(costs, parts, i, s[i], ds[i], centre)
-        dp, dzp = _way_up(costs, parts, i, s[i], change[i], kappa_p)
-        if costs.kind[i] != OVER:
-            dv, dzm, dzv = _way_down(costs, parts, i, s[i], change[i], kappa_m, kappa_v)
-            parts.m[i] -= primal * dv
-            parts.v[i] += primal * dv
-            parts.zm[i] += dual * dzm
-            parts.zv[i] += dual * dzv
-        parts.p[i] += primal * dp
-        parts.zp[i] += dual * dzp
+def take_step(kind, parts, by, primal, dual):  # pragma: no cover - compiled
+    """Move every part by `primal` and every multiplier by `dual` of the changes."""
+    for i in range(by.p.shape[0]):
+        parts.p[i] += primal * by.p[i]
+        parts.m[i] -= primal * by.v[i]
+        parts.v[i] += primal * by.v[i] if kind[i] == BOTH else 0.0
+        parts.zp[i] += dual * by.zp[i]
+        parts.zm[i] += dual * by.zm[i]
+        parts.zv[i] += dual * by.zv[i]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _way_up(costs, parts, i, s, ds, kappa):  # pragma: no cover - compiled
-    """The steps of p and of its multiplier."""
-    q, p, z = costs.q[i], parts.p[i], parts.zp[i]
-    residual = costs.c[i] + 2.0 * q * p - s - z
-    dp = (ds - residual + kappa / p) / (2.0 * q + z / p)
-    return dp, (kappa - z * dp) / p
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _way_down(costs, parts, i, s, ds, kappa_m, kappa_v):  # pragma: no cover - compiled
-    """The step of v, which is that of −m, and those of the multipliers of m and v."""
-    q, m, t, v, z = costs.q[i], parts.m[i], parts.zm[i], parts.v[i], parts.zv[i]
-    stiffness = 2.0 * q + t / m
-    force = ds + costs.a[i] + 2.0 * q * m + s + z - t - kappa_m / m
-    if costs.kind[i] == BOTH:
-        dv = (force + kappa_v / v) / (stiffness + z / v)
-        return dv, (kappa_m + t * dv) / m, (kappa_v - z * dv) / v
-    dv = force / stiffness
-    return dv, (kappa_m + t * dv) / m, 0.0
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _targets(costs, parts, i, s, ds, centre):  # pragma: no cover - compiled
-    """The corrector's right-hand sides (Mehrotra 1992): centre − product − change that the predictor overlooked."""
-    p, z = parts.p[i], parts.zp[i]
-    dp, dz = _way_up(costs, parts, i, s, ds, -p * z)
-    kappa_p = centre - p * z - dp * dz
-    if costs.kind[i] == OVER:
-        return kappa_p, 0.0, 0.0
-    m, t, v, z = parts.m[i], parts.zm[i], parts.v[i], parts.zv[i]
-    dv, dt, dz = _way_down(costs, parts, i, s, ds, -m * t, -v * z)
-    return kappa_p, centre - m * t + dv * dt, centre - v * z - dv * dz
+@numba.njit(inline="always")
+def _has(kind):  # pragma: no cover - compiled
+    """1 or 0: whether a cell of this kind has the parts p, m and v."""
+    return 1.0 if kind != FIXED else 0.0, 1.0 if kind >= BOTH else 0.0, 1.0 if kind == BOTH else 0.0
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -237,6 +192,8 @@ class TableInteriorPointSettings(InteriorPointSettings):
 
     empty: float = 1e-12
     """A noisy value this small, in units of the noise, counts as 0 in the split of its cost."""
+    parted: float = 10.0
+    """By what factor a part and its multiplier must differ to show whether the part is 0 in every optimum."""
     largest_scaling: float = 1e150
     """Parts this many times larger than their multipliers have nowhere to go; their squares would not be numbers."""
 
@@ -256,6 +213,23 @@ class InteriorPoint:
     steps: int
     contradiction: bool
     """True when the bound exceeds what any table can cost, so that no table has these marginals."""
+    costs: Costs
+    parts: Parts
+    parted: bool
+    """Whether each part differs clearly from its multiplier."""
+
+    def face(self, low: Vector) -> tuple[Vector, Vector]:
+        """How low and how high moves can be in an optimum of linear costs.
+
+        A part that exceeds its multiplier is above 0 in some optimum, one that falls short of it in none.
+        """
+        kind, parts = self.costs.kind, self.parts
+        rises, falls, stays = parts.p > parts.zp, parts.m > parts.zm, parts.v > parts.zv
+        down = (kind >= BOTH) & falls & ~rises
+        least = np.where(down | (kind <= OVER), low, 0.0)
+        bottom = (kind <= OVER) | ((kind == BOTH) & ~stays)
+        most = np.where(rises & (kind != FIXED), np.inf, np.where(bottom, low, 0.0))
+        return least, most
 
 
 @dataclass
@@ -278,29 +252,36 @@ def solve_by_interior_point(
     announce(take_step)
     costs = _split(problem)
     state = _start(problem, costs)
+    room = _Room.of(costs)
     slack = np.zeros(problem.basis.rows) if slack is None else slack
-    best = _Candidate.of(problem, _moves(problem, costs, state.parts), state.duals, slack)
-    bound, duals, steps, idle, least = -np.inf, state.duals, 0, 0, np.full(2, np.inf)
-    products = np.inf
+    best = None
+    bound, duals, steps, idle, least = -np.inf, state.duals, 0, 0, (np.inf, np.inf)
     while True:
+        products = predictor_terms(costs, state.parts, state.image, room.terms, room.scaling, room.shift)
         here = _Candidate.of(problem, _moves(problem, costs, state.parts), state.duals, slack)
         lower = problem.lower_bound(state.duals, state.image) - here.missed
         if lower > bound:
             bound, duals = lower, state.duals.copy()
-        best = here if here.merit(bound) < best.merit(bound) else best
+        best = here if best is None or here.merit(bound) < best.merit(bound) else best
         merit = best.merit(bound)
-        progress = np.array([merit, products])
-        idle = 0 if np.any(progress < 0.9 * least) else idle + 1
-        least = np.minimum(least, progress)
+        idle = 0 if merit < 0.9 * least[0] or products < 0.9 * least[1] else idle + 1
+        least = min(least[0], merit), min(least[1], products)
         contradiction = bound > problem.worst and not slack.any()
-        lost = merit < 1e-6 and here.merit(bound) > 100.0 * merit
-        if merit <= tolerance or idle >= SETTINGS.patience or lost or contradiction or steps == max_steps:
+        lost = merit < 1e-6 and here.merit(bound) > 100.0 * max(merit, tolerance)
+        left = 0.0 if slack.any() else products / here.unit
+        solved = max(merit, left) <= tolerance and (slack.any() or _are_parted(costs, state.parts))
+        if solved or idle >= SETTINGS.patience or lost or contradiction or steps == max_steps:
             break
-        products = _step(problem, costs, state, here.residual, slack)
-        if not np.isfinite(products):
+        # Nearly all the way where little is left, but not beyond the tolerance, where rounding takes over.
+        short = max(left, merit, 0.1 * tolerance / left if left > 0.0 else 1.0)
+        to_the_end = max(SETTINGS.to_the_end, 1.0 - short)
+        if not _step(problem, costs, state, room, products, here.residual, slack, to_the_end):
             break
         steps += 1
-    return InteriorPoint(best.moves, duals, best.objective, bound, best.misfit, steps, contradiction)
+    return InteriorPoint(
+        best.moves, duals, best.objective, bound, best.misfit, steps, contradiction, costs, state.parts,
+        parted=_are_parted(costs, state.parts),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,8 +305,10 @@ class _Candidate:
         misfit = float(np.abs(residual).max(initial=0.0)) / problem.largest_target
         missed = 0.5 * float(slack @ duals**2)
         objective = problem.costs.of_moves(moves) + missed
-        missed_by_nothing = 0.5 * float(np.sum(problem.target[slack > 0.0] ** 2 / slack[slack > 0.0]))
-        unit = max(problem.costs.gap_unit(objective), 1e-9 * missed_by_nothing)
+        unit = problem.costs.gap_unit(objective)
+        if slack.any():
+            missed_by_nothing = 0.5 * float(np.sum(problem.target[slack > 0.0] ** 2 / slack[slack > 0.0]))
+            unit = max(unit, 1e-9 * missed_by_nothing)
         return _Candidate(moves, objective, missed, residual, misfit, abs(float(duals @ residual)), unit)
 
     def merit(self, bound: float) -> float:
@@ -333,32 +316,72 @@ class _Candidate:
         return max(max(abs(self.objective - bound), self.worth) / self.unit, self.misfit)
 
 
-def _step(problem: TableProblem, costs: Costs, state: _State, residual: Vector, slack: Vector) -> float:
-    """One predictor–corrector step; returns the sum of the products before it, not finite when no step was found."""
+@dataclass(frozen=True, eq=False)
+class _Room:
+    """What steps are computed in, and the number of products."""
+
+    terms: Terms
+    by: Directions
+    scaling: Vector
+    shift: Vector
+    count: int
+
+    @staticmethod
+    def of(costs: Costs) -> "_Room":
+        rows = np.zeros((12, costs.kind.size))
+        count = sum(int(np.count_nonzero(costs.kind >= kind)) for kind in (OVER, BOTH))
+        count += int(np.count_nonzero(costs.kind == BOTH))
+        return _Room(Terms(*rows[:5]), Directions(*rows[5:10]), rows[10], rows[11], max(count, 1))
+
+
+def _step(
+    problem: TableProblem,
+    costs: Costs,
+    state: _State,
+    room: _Room,
+    products: float,
+    residual: Vector,
+    slack: Vector,
+    to_the_end: float,
+) -> bool:
+    """One predictor–corrector step; whether one was found."""
     basis, parts, image = problem.basis, state.parts, state.image
-    scaling, shift = np.empty_like(image), np.empty_like(image)
-    products, count = predictor_terms(costs, parts, image, scaling, shift)
+    terms, scaling, shift = room.terms, room.scaling, room.shift
     if not scaling.max(initial=0.0) < SETTINGS.largest_scaling:
-        return np.inf
-    centre = products / max(count, 1)
-    equations = NormalEquations(basis.gram(scaling), slack)
-    predicted = basis.adjoint(equations.solve(residual - basis.apply(shift)))
-    primal, dual, in_primal, in_dual, in_both = predicted_products(costs, parts, image, predicted)
-    ahead = (products + primal * in_primal + dual * in_dual + primal * dual * in_both) / max(count, 1)
+        return False
+    centre = products / room.count
+    equations = normal_equations(basis, scaling, slack)
+    predicted = basis.adjoint(equations.solve(residual - basis.apply(shift), refinements=1))
+    primal, dual, in_primal, in_dual, in_both = predicted_products(costs, parts, image, predicted, terms)
+    ahead = (products + primal * in_primal + dual * in_dual + primal * dual * in_both) / room.count
     centre *= _centring(ahead / centre if centre > 0.0 else 0.0, min(primal, dual))
-    corrector_shift(costs, parts, image, predicted, centre, shift)
-    change = equations.solve(residual - basis.apply(shift))
-    if not np.all(np.isfinite(change)):
-        return np.inf
-    change_of_image = basis.adjoint(change)
-    primal, dual = longest_steps(costs, parts, image, predicted, change_of_image, centre)
-    primal, dual = min(1.0, SETTINGS.to_the_end * primal), min(1.0, SETTINGS.to_the_end * dual)
+    corrector_shift(costs, parts, image, terms, centre, shift)
+    change = equations.solve(residual - basis.apply(shift), refinements=1)
+    if not np.isfinite(change).all():
+        return False
+    primal, dual = corrector_directions(costs, parts, image, basis.adjoint(change), terms, centre, room.by)
+    primal, dual = min(1.0, to_the_end * primal), min(1.0, to_the_end * dual)
     if problem.costs.curvature.any() or slack.any():
         primal = dual = min(primal, dual)
-    take_step(costs, parts, image, predicted, change_of_image, centre, primal, dual)
+    take_step(costs.kind, parts, room.by, primal, dual)
     state.duals += dual * change
     state.image = basis.adjoint(state.duals)
-    return products
+    return True
+
+
+def _are_parted(costs: Costs, parts: Parts) -> bool:
+    """Whether costs have curvature, or each part differs clearly from its multiplier."""
+    if costs.q.any():
+        return True
+    kind, factor = costs.kind, SETTINGS.parted
+    parted = True
+    for has, part, multiplier in (
+        (kind != FIXED, parts.p, parts.zp),
+        (kind >= BOTH, parts.m, parts.zm),
+        (kind == BOTH, parts.v, parts.zv),
+    ):
+        parted &= not np.any(has & (part < factor * multiplier) & (multiplier < factor * part))
+    return bool(parted)
 
 
 def _centring(ratio: float, step: float) -> float:
@@ -387,15 +410,13 @@ def _start(problem: TableProblem, costs: Costs) -> _State:
     ordinary = float(np.mean(weight)) or 1.0
     weight = np.clip(np.where(weight > 0.0, weight, ordinary) / ordinary, 1e-3, 1e3)
     size = 1.0 / weight
-    linear = costs.kind == OVER
     p = size.copy()
-    m = np.where(costs.kind == BOTH, np.minimum(size, 0.5 * noisy), size)
-    v = np.where(linear, 1.0, noisy - m)
+    both, falls = costs.kind == BOTH, costs.kind >= BOTH
+    m = np.where(both, np.minimum(size, 0.5 * noisy), np.where(falls, size, 1.0))
+    v = np.where(both, noisy - m, 1.0)
     zp = np.maximum(costs.c + 2.0 * q * p, 0.1 * weight)
-    zv = np.zeros_like(v)
-    both = costs.kind == BOTH
-    zv[both] = 1.0 / v[both]
-    zm = np.maximum(costs.a + 2.0 * q * m, 0.1 * weight) + zv
+    zv = 1.0 / v
+    zm = np.where(falls, np.maximum(costs.a + 2.0 * q * m, 0.1 * weight) + both * zv, 1.0)
     return _State(Parts(p, zp, m, zm, v, zv), np.zeros(problem.basis.rows), np.zeros(noisy.size))
 
 

@@ -122,6 +122,12 @@ class CellLayout:
     def cells(self) -> int:
         return math.prod(self.shape)
 
+    @cached_property
+    def numbers(self) -> list[NDArray[np.int64]]:
+        """What each value of each axis adds to the flat number of a cell."""
+        strides = [math.prod(self.sizes[place + 1 :]) for place in range(len(self.sizes))]
+        return [np.arange(size) * stride for size, stride in zip(self.sizes, strides, strict=True)]
+
     def flat(self, table: NDArray[Kind]) -> NDArray[Kind]:
         """The cells of a table as a vector in this order, a copy."""
         ones = [axis for axis in range(len(self.shape)) if axis not in self.axes]
@@ -147,19 +153,27 @@ class CellLayout:
         return marginal.reshape([size if place in places else 1 for place, size in enumerate(self.sizes)])
 
 
-def hartley(values: Vector) -> Vector:
-    """The coordinates Σ_i values_i cas θ_u(i) of a small array, for every frequency u of its axes."""
-    spectrum: Any = scipy.fft.fftn(values) if values.ndim else values
-    return np.asarray(spectrum.real - spectrum.imag, dtype=np.float64)
+def hartley(arrays: Sequence[Vector]) -> list[Vector]:
+    """For each of some small arrays, the coordinates Σ_i values_i cas θ_u(i) for every frequency u of its axes, flat.
+
+    Arrays of the same shape are transformed together.
+    """
+    found: list[Any] = [None] * len(arrays)
+    for shape in {values.shape for values in arrays}:
+        chosen = [place for place, values in enumerate(arrays) if values.shape == shape]
+        together = np.stack([arrays[place] for place in chosen])
+        spectrum: Any = scipy.fft.fftn(together, axes=range(1, together.ndim)) if shape else together
+        for place, values in zip(chosen, (spectrum.real - spectrum.imag).reshape(len(chosen), -1), strict=True):
+            found[place] = values
+    return found
 
 
 def frequencies_of(layout: CellLayout, places: Sequence[int]) -> NDArray[np.int64]:
     """The flat numbers of the frequencies that the marginal at these places fixes, in the order of its cells."""
-    flat = np.zeros((1,) * len(layout.sizes), dtype=np.int64)
+    flat = np.zeros(1, dtype=np.int64)
     for place in places:
-        stride = math.prod(layout.sizes[place + 1 :])
-        flat = flat + layout.spread(np.arange(layout.sizes[place], dtype=np.int64) * stride, (place,))
-    return flat.reshape(-1)
+        flat = np.add.outer(flat, layout.numbers[place]).reshape(-1)
+    return flat
 
 
 class MarginalBasis:
@@ -354,3 +368,152 @@ def _add_hermitian(coordinates, own, mirror, half):  # pragma: no cover - compil
             half[own[row]] += complex(part, -part)
         if mirror[row] >= 0:
             half[mirror[row]] += complex(part, part)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Few marginals of many values: rows that are sums of cells, so that most of the normal matrix is 0.
+#
+# Of each marginal, in turn, the rows are the sums x_M(u) for those values u of its axes whose non-zero ones do not all
+# lie in one earlier marginal. They are independent, and there are as many as coordinates c_u: what u fixes beyond its
+# parts is an interaction with the value 0 of each axis left out, and sums over earlier marginals have none of it.
+#
+# Every cell is in at most one row of each marginal, and all rows of the first are disjoint. So its block of ΦDΦᵀ is
+# diagonal, and it is eliminated first: with Δ that block, C the border and E the rest,
+#
+#     E − C Δ⁻¹ Cᵀ
+#
+# takes the squares of the few rows that share cells with each value of the first marginal.
+
+
+class IndicatorBasis:
+    """The rows as sums of cells, those of the first and largest marginal first; `row_of` has −1 where there is none."""
+
+    def __init__(self, layout: CellLayout, row_of: NDArray[np.int32], rows: int, first: int) -> None:
+        self.layout, self.row_of, self.rows, self.first = layout, row_of, rows, first
+
+    @staticmethod
+    def of(layout: CellLayout, marginals: Sequence[tuple[Sequence[int], Vector]]) -> "tuple[IndicatorBasis, Vector]":
+        """The basis for marginals at these places, and what their values say about its rows."""
+        ordered = sorted(marginals, key=lambda known: -known[1].size)
+        columns, targets, rows, first = [], [], 0, 0
+        for number, (places, values) in enumerate(ordered):
+            at = np.indices([size if place in places else 1 for place, size in enumerate(layout.sizes)], sparse=True)
+            new = np.ones(np.broadcast_shapes(*(each.shape for each in at)), dtype=np.bool_)
+            for earlier, _ in ordered[:number]:
+                new &= sum(at[place] for place in places if place not in earlier) > 0
+            row = np.where(new, np.cumsum(new).reshape(new.shape) - 1 + rows, -1).astype(np.int32)
+            columns.append(np.broadcast_to(row, layout.sizes).reshape(-1))
+            targets.append(values.reshape(new.shape)[new])
+            rows += targets[-1].size
+            first = first or rows
+        return IndicatorBasis(layout, np.stack(columns, axis=1), rows, first), np.concatenate(targets)
+
+    def restricted(self, kept: NDArray[np.intp]) -> "IndicatorBasis":
+        """The basis with only these of its rows."""
+        row = np.full(self.rows + 1, -1, dtype=np.int32)
+        row[kept] = np.arange(kept.size)
+        return IndicatorBasis(self.layout, row[self.row_of], kept.size, int(np.count_nonzero(kept < self.first)))
+
+    def apply(self, cells: Vector) -> Vector:
+        """Φ x."""
+        sums = np.zeros(self.rows)
+        announce(_add_up)
+        _add_up(self.row_of, cells, sums)
+        return sums
+
+    def adjoint(self, duals: Vector) -> Vector:
+        """Φᵀ λ."""
+        cells = np.empty(self.layout.cells)
+        _spread_out(self.row_of, duals, cells)
+        return cells
+
+    def gram(self, diagonal: Vector) -> NDArray[np.float64]:
+        """Φ D Φᵀ for a diagonal D."""
+        matrix = np.zeros((self.rows, self.rows))
+        _gram_of_rows(self.row_of, diagonal, matrix)
+        return matrix
+
+    def reduced(self, diagonal: Vector) -> tuple[Vector, Vector, NDArray[np.float64]]:
+        """Δ, the entries of C at `border`, and E − C Δ⁻¹ Cᵀ, for ΦDΦᵀ."""
+        starts, rows, place = self.border
+        block, border = np.zeros(self.first), np.zeros(rows.size)
+        rest = np.zeros((self.rows - self.first, self.rows - self.first))
+        _eliminated(self.row_of, diagonal, self.first, starts, rows, place, block, border, rest)
+        return block, border, rest
+
+    @cached_property
+    def border(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+        """Where C has entries, block by block: starts and rows; and which of them each cell adds to."""
+        other = np.where(self.row_of >= self.first, self.row_of, -1).astype(np.int64)
+        block = np.where(self.row_of[:, :1] < self.first, self.row_of[:, :1], -1)
+        key = np.where((other >= 0) & (block >= 0), block * self.rows + other, -1)
+        found, place = np.unique(key, return_inverse=True)
+        negative = int(found.size > 0 and found[0] < 0)
+        found = found[negative:]
+        starts = np.searchsorted(found, np.arange(self.first + 1) * self.rows)
+        return (
+            starts.astype(np.int64),
+            (found % self.rows - self.first).astype(np.int32),
+            (place.reshape(key.shape) - negative).astype(np.int32),
+        )
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_up(row_of, cells, sums):  # pragma: no cover - compiled
+    for i in range(row_of.shape[0]):
+        for k in range(row_of.shape[1]):
+            if row_of[i, k] >= 0:
+                sums[row_of[i, k]] += cells[i]
+
+
+@numba.njit(nogil=True, cache=True)
+def _spread_out(row_of, duals, cells):  # pragma: no cover - compiled
+    for i in range(row_of.shape[0]):
+        total = 0.0
+        for k in range(row_of.shape[1]):
+            if row_of[i, k] >= 0:
+                total += duals[row_of[i, k]]
+        cells[i] = total
+
+
+@numba.njit(nogil=True, cache=True)
+def _gram_of_rows(row_of, diagonal, matrix):  # pragma: no cover - compiled
+    for i in range(row_of.shape[0]):
+        for k in range(row_of.shape[1]):
+            for j in range(row_of.shape[1]):
+                if row_of[i, k] >= 0 and row_of[i, j] >= 0:
+                    matrix[row_of[i, k], row_of[i, j]] += diagonal[i]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _eliminated(row_of, diagonal, first, starts, rows, place, block, border, rest):  # pragma: no cover - compiled
+    found = np.empty(row_of.shape[1], dtype=np.int32)
+    for i in range(row_of.shape[0]):
+        d = diagonal[i]
+        if d == 0.0:
+            continue
+        count = 0
+        for k in range(row_of.shape[1]):
+            row = row_of[i, k]
+            if 0 <= row < first:
+                block[row] += d
+            elif row >= 0:
+                found[count] = row - first
+                count += 1
+                if place[i, k] >= 0:
+                    border[place[i, k]] += d
+        for k in range(count):
+            line = rest[found[k]]
+            for j in range(k + 1):
+                line[found[j]] += d
+    for b in range(first):
+        if block[b] <= 0.0:
+            continue
+        for x in range(starts[b], starts[b + 1]):
+            share = border[x] / block[b]
+            line = rest[rows[x]]
+            for y in range(starts[b], x + 1):
+                line[rows[y]] -= share * border[y]
+    for x in range(rest.shape[0]):
+        for y in range(x):
+            rest[y, x] = rest[x, y]

@@ -25,6 +25,7 @@ from consilience.kernels.compilation import announce
 from consilience.solvers.fit import SHARED
 from consilience.solvers.marginal_tables.marginal_basis import (
     CellLayout,
+    IndicatorBasis,
     MarginalBasis,
     Vector,
     frequencies_of,
@@ -84,28 +85,28 @@ class KnownMarginals:
         A marginal with K cells holds its misfit ‖m(x) − m‖² as Σ_u (c_u(x) − c_u)² / K, so 1/K weighs its word.
         """
         frequencies = [frequencies_of(self.layout, known.places) for known in self.each]
-        found = np.concatenate([hartley(known.values).reshape(-1) for known in self.each])
-        weights = np.concatenate([np.full(known.values.size, 1.0 / known.values.size) for known in self.each])
+        found = np.concatenate(hartley([known.values for known in self.each]))
+        sizes = np.array([known.values.size for known in self.each])
+        weights = np.repeat(1.0 / sizes, sizes)
         kept, place = np.unique(np.concatenate(frequencies), return_inverse=True)
         weight = np.asarray(np.bincount(place, weights), dtype=np.float64)
         target = np.bincount(place, weights * found) / weight
         apart = np.abs(found - target[place])
         allowed = AGREEMENT * max(float(np.abs(known.values).sum()) for known in self.each)
-        ends = np.cumsum([known.values.size for known in self.each])[:-1]
-        contradicted = [bool(part.max(initial=0.0) > allowed) for part in np.split(apart, ends)]
-        parts = np.split(place, ends)
-        return Coordinates(kept, target, weight, tuple(contradicted), tuple(parts))
+        ends = np.cumsum(sizes)
+        contradicted = tuple((np.maximum.reduceat(apart, ends - sizes) > allowed).tolist())
+        parts = tuple(place[end - size : end] for end, size in zip(ends, sizes, strict=True))
+        return Coordinates(kept, target, weight, contradicted, parts)
 
     def misfits(self, coordinates: Vector) -> list[Vector]:
         """By how much each marginal of a table with all these coordinates differs from the known one.
 
         The transform `hartley` is its own inverse up to the number of cells.
         """
-        result = []
-        for known, part in zip(self.each, self.coordinates.parts, strict=True):
-            marginal = hartley(coordinates[part].reshape(known.values.shape)) / known.values.size
-            result.append(marginal - known.values)
-        return result
+        parts = zip(self.each, self.coordinates.parts, strict=True)
+        marginals = hartley([coordinates[part].reshape(known.values.shape) for known, part in parts])
+        pairs = zip(marginals, self.each, strict=True)
+        return [found / known.values.size - known.values.reshape(-1) for found, known in pairs]
 
     def violation(self, cells: Vector) -> float:
         """The largest error of a marginal value."""
@@ -166,13 +167,14 @@ def _read(key: Sequence[int], values: ArrayLike, layout: CellLayout) -> KnownMar
         raise DeclarationError(
             f"the marginal on axes {axes} has shape {array.shape}, the table there {shape}; give one value per cell"
         )
-    if not np.all(np.isfinite(array)):
+    if not np.isfinite(array).all():
         raise DeclarationError(f"the marginal on axes {axes} holds a value that is not a finite number; correct it")
     places = layout.places(axes)
     inner = [axis for axis in axes if layout.shape[axis] > 1]
     squeezed = array.reshape([layout.shape[axis] for axis in inner])
     order = [inner.index(layout.axes[place]) for place in places]
-    return KnownMarginal(axes, places, np.ascontiguousarray(np.transpose(squeezed, order)))
+    ordered = squeezed if order == sorted(order) else np.transpose(squeezed, order)
+    return KnownMarginal(axes, places, np.ascontiguousarray(ordered))
 
 
 def _axes(key: Sequence[int], dimensions: int) -> tuple[int, ...]:
@@ -265,13 +267,9 @@ def sum_of_costs(a, q, moves):  # pragma: no cover - compiled
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def best_responses(a, q, centre, low, high, s, moves, softness):  # pragma: no cover - compiled
-    """Fills the minimisers of a|ξ| + q(ξ − centre)² − sξ and their derivatives in s; returns the sum of the minima."""
-    total = 0.0
+    """Fills the minimisers of a|ξ| + q(ξ − centre)² − sξ and their derivatives in s."""
     for i in range(s.shape[0]):
-        moves[i], softness[i] = _response(a[i], q[i], centre[i], low[i], high[i], s[i])
-        away = moves[i] - centre[i]
-        total += a[i] * abs(moves[i]) + q[i] * away * away - s[i] * moves[i]
-    return total
+        moves[i], softness[i] = response(a[i], q[i], centre[i], low[i], high[i], s[i])
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -279,7 +277,7 @@ def sum_of_least_costs(a, q, low, high, s):  # pragma: no cover - compiled
     """The sum of the minima for centre 0; −∞ where s exceeds the slope of a cell without bound."""
     total = 0.0
     for i in range(s.shape[0]):
-        move, _ = _response(a[i], q[i], 0.0, low[i], high[i], s[i])
+        move, _ = response(a[i], q[i], 0.0, low[i], high[i], s[i])
         if not np.isfinite(move):
             return -np.inf
         size = abs(move)
@@ -301,7 +299,7 @@ def largest_excess(a, q, low, high, s):  # pragma: no cover - compiled
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _response(a, q, centre, low, high, s):  # pragma: no cover - compiled
+def response(a, q, centre, low, high, s):  # pragma: no cover - compiled
     """The minimiser and its derivative in s.
 
     Left of 0 the derivative of the cost is −a + 2q(ξ − centre) − s, right of it a + 2q(ξ − centre) − s; the minimiser
@@ -327,7 +325,7 @@ def _response(a, q, centre, low, high, s):  # pragma: no cover - compiled
 # The problem as the solvers see it: moves of cells, in units of the noise, with independent rows.
 
 
-Basis = MarginalBasis | ProjectedBasis
+Basis = MarginalBasis | IndicatorBasis | ProjectedBasis
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,7 +343,11 @@ class CellCosts:
 
     def gap_unit(self, objective: float) -> float:
         """What a relative gap is relative to: the objective, or what rounding costs where it is nothing."""
-        return max(objective, self.of_moves(SHARED.unnoticed * self.noisy), np.finfo(np.float64).tiny)
+        return max(objective, self._unnoticed, np.finfo(np.float64).tiny)
+
+    @cached_property
+    def _unnoticed(self) -> float:
+        return self.of_moves(SHARED.unnoticed * self.noisy)
 
     def of_rounding(self, cells: Vector) -> float:
         """By how much the loss of a table changes when each cell is rounded to the nearest floating-point number."""
@@ -429,6 +431,8 @@ def build_problem(
     """
     basis: Basis = known.basis
     target, ceiling = known.coordinates.target, known.ceilings()
+    if left_out is None and _few_share_cells(known):
+        basis, target = IndicatorBasis.of(known.layout, [(each.places, each.values) for each in known.each])
     free = ceiling > 0.0
     if left_out is not None:
         free &= ~left_out
@@ -440,14 +444,22 @@ def build_problem(
     costs = costs.limited_to(free)
     rounding = 4.0 * np.finfo(np.float64).eps * float(np.sum(np.abs(costs.noisy)))
     target = target - basis.apply(costs.noisy)
-    unit = _noise_size(target, costs, free)
     cells = max(int(np.count_nonzero(free)), 1)
+    squares = basis.apply(free.astype(np.float64)) if isinstance(basis, IndicatorBasis) else cells
+    unit = _noise_size(target / np.sqrt(squares), costs, cells)
     loss_unit = float(np.sum(costs.slope * unit + costs.curvature * (unit * unit))) / cells
     loss_unit = loss_unit if loss_unit > 0.0 else 1.0
     costs = costs.scaled(unit, loss_unit)
     low = np.where(free, -costs.noisy if known.floor else -np.inf, 0.0)
     high = np.where(free, ceiling / unit - costs.noisy, 0.0)
     return TableProblem(basis, target / unit, costs, low, high, unit, loss_unit, rounding / unit)
+
+
+def _few_share_cells(known: KnownMarginals) -> bool:
+    """Whether rows that are sums of cells take less work than those that a transform gives."""
+    rows, marginals = known.coordinates.frequencies.size, len(known.each)
+    rest = rows - max(each.values.size for each in known.each)
+    return rows**3 / 3.0 > rest**3 / 3.0 + 8.0 * known.layout.cells * marginals**2
 
 
 def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -460,15 +472,14 @@ def independent_rows(gram: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.sort(pivots[:rank] - 1).astype(np.intp)
 
 
-def _noise_size(target: Vector, costs: CellCosts, free: NDArray[np.bool_]) -> float:
-    """The root mean square of r over rows, per √cell: if the marginals are true, the noise of a cell.
+def _noise_size(target: Vector, costs: CellCosts, cells: int) -> float:
+    """The root mean square of r over rows of length 1: if the marginals are true, the noise of a cell.
 
     Negative noisy values reveal noise too, and exact data leave that of rounding.
     """
-    cells = max(int(np.count_nonzero(free)), 1)
     largest = float(np.abs(costs.noisy).max(initial=0.0))
     largest_target = float(np.abs(target).max(initial=0.0))
     missing = largest_target * float(np.sqrt(np.mean((target / largest_target) ** 2))) if largest_target > 0.0 else 0.0
     negative = float(np.sum(np.maximum(-costs.noisy, 0.0) / cells))
-    size = max(missing / np.sqrt(cells), negative, SHARED.unnoticed * largest)
+    size = max(missing, negative, SHARED.unnoticed * largest)
     return size if size > 0.0 else 1.0

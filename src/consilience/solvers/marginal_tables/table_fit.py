@@ -4,12 +4,12 @@
 gives it a start from which it does.
 
 *Costs with flat stretches* (L1, cells without weight): the interior point finds duals λ and their bound on the
-optimum. The optimum is seldom unique. Of all optima the one with the least Σ w²(x − y)² is the limit of the elastic
-net as its square vanishes, and more than a limit: for every small enough κ > 0 it *is* the minimiser of loss + κ Σ
-w²(x − y)² (Mangasarian and Meyer 1979). So κ is lowered (and raised where rounding would drown it) until Newton's
-method for that strictly convex problem, started from λ, ends at moves whose loss meets the bound; then they are
-optimal for the loss, and hence of least square among its optima. Cells without weight are held near where the
-interior point put them, as nothing else speaks about them.
+optimum. The optimum is seldom unique. An interior point ends where parts and their multipliers are strictly
+complementary, so it shows the face of all optima: which cells keep their noisy value or are 0 in every optimum, and
+which way the others move (Güler and Ye 1993). Of all optima the one with the least Σ w²(x − y)², the limit of the
+elastic net as its square vanishes, is then the shortest point of the face, which Newton's method finds exactly. Where
+its loss meets the bound it is optimal. Cells without weight are held near where the interior point put them, as nothing
+else speaks about them.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ from consilience.solvers.marginal_tables.dual_methods import (
     Convexity,
     NewtonPoint,
     fit_groups,
+    normal_equations,
     restore,
     solve_by_newton,
 )
@@ -45,10 +46,8 @@ from consilience.solvers.marginal_tables.problem import (
 class MarginalTableSettings:
     """How the methods take turns; pure numbers, by trial, no figures kept. Misfits are relative to the largest."""
 
-    first_share: float = 1e-3
-    """The first κ, in units of the mean slope over the noise."""
-    trials: int = 5
-    """How many κ are tried."""
+    unmeasured: float = 1e-3
+    """The curvature of cells without weight, in units of the mean slope over the noise."""
     newton_limit: int = 25
     """Newton steps after which an interior point for the same costs gives a better start."""
     right_piece: float = 1e-6
@@ -126,54 +125,44 @@ def _with_flat_stretches(problem: TableProblem, tolerance: float) -> Optimum:
     found = _from_interior(problem, inner)
     if inner.contradiction or inner.misfit > 1e-4:
         return found
-    steps, share = inner.steps, SETTINGS.first_share
-    for _ in range(SETTINGS.trials):
-        convexity = _small_squares(problem, share, inner.moves)
-        point = solve_by_newton(problem, convexity, start=inner.duals, max_steps=SETTINGS.newton_limit)
-        if point.misfit > SETTINGS.right_piece:
-            point = _by_way_of_interior_point(problem, convexity)
-        steps += point.steps
-        if point.misfit > SETTINGS.right_piece:
-            share *= 10.0
-            continue
-        moves = restore(problem, point.moves, point.softness)
-        objective = problem.costs.of_moves(moves)
-        allowed = tolerance * problem.costs.gap_unit(objective)
-        bound = inner.bound
-        if objective - bound > allowed:
-            nearby = replace(convexity, centre=moves)
-            proof = solve_by_newton(problem, nearby, start=inner.duals, max_steps=SETTINGS.newton_limit)
-            bound = max(bound, problem.lower_bound(proof.duals, problem.basis.adjoint(proof.duals)))
-            steps += proof.steps
-        found = replace(found, bound=max(found.bound, bound))
-        if objective - found.bound <= allowed:
-            return Optimum(moves, found.bound, "interior point, semismooth Newton", "min-l2", steps)
-        if objective < problem.costs.of_moves(found.moves) and problem.misfit(moves) <= problem.misfit(found.moves):
-            found = Optimum(moves, found.bound, "interior point, semismooth Newton", "near min-l2", steps)
-        share *= 0.01
-    return replace(found, steps=steps)
+    face, convexity, start = _optimal_face(problem, inner)
+    point = solve_by_newton(face, convexity, start=start, max_steps=2 * SETTINGS.newton_limit)
+    steps = inner.steps + point.steps
+    if point.misfit > SETTINGS.right_piece:
+        return replace(found, steps=steps)
+    moves = restore(face, point.moves, point.softness)
+    objective = problem.costs.of_moves(moves)
+    allowed = tolerance * problem.costs.gap_unit(objective)
+    bound = inner.bound
+    if objective - bound > allowed:
+        nearby = Convexity(np.where(convexity.curvature > 0.0, convexity.curvature, 1.0), moves)
+        proof = solve_by_newton(problem, nearby, start=inner.duals, max_steps=SETTINGS.newton_limit)
+        bound = max(bound, problem.lower_bound(proof.duals, problem.basis.adjoint(proof.duals)))
+        steps += proof.steps
+    shortest = Optimum(moves, bound, "interior point, semismooth Newton", "near min-l2", steps)
+    if objective - bound <= allowed:
+        return replace(shortest, ties="min-l2") if inner.parted else shortest
+    return _best(problem, [shortest, replace(found, bound=bound, steps=steps)])
 
 
-def _small_squares(problem: TableProblem, share: float, inner: Vector) -> Convexity:
-    """Curvature κw² where a cell has none; cells without weight count as ordinary, around their inner point."""
-    costs = problem.costs
-    unmeasured = (costs.slope == 0.0) & (costs.curvature == 0.0)
-    weight = np.where(unmeasured, 1.0, costs.slope)
-    curvature = np.where(costs.curvature == 0.0, share * weight**2, costs.curvature)
-    return Convexity(curvature, np.where(unmeasured, inner, 0.0))
+def _optimal_face(problem: TableProblem, inner: InteriorPoint) -> tuple[TableProblem, Convexity, Vector | None]:
+    """The shortest point of the optima as a problem with strictly convex costs, and a start.
 
-
-def _by_way_of_interior_point(problem: TableProblem, convexity: Convexity) -> NewtonPoint:
-    """Newton's method from the interior point's duals for the same strictly convex costs.
-
-    The interior point measures moves from where a cell costs least, so its cells without weight start at their centres.
+    Where the loss has curvature only cells without weight are flat, and they alone are held near their inner point.
     """
-    centre = convexity.centre
-    costs = CellCosts(problem.costs.noisy + centre, problem.costs.slope, convexity.curvature)
-    target = problem.target - problem.basis.apply(centre)
-    around = replace(problem, costs=costs, target=target, low=problem.low - centre, high=problem.high - centre)
-    inner = solve_by_interior_point(around, tolerance=1e-10)
-    return solve_by_newton(problem, convexity, start=inner.duals)
+    costs, zeros = problem.costs, np.zeros_like(problem.low)
+    unmeasured = (costs.slope == 0.0) & (costs.curvature == 0.0)
+    centre = np.where(unmeasured, inner.moves, 0.0)
+    if costs.curvature.any():
+        return problem, Convexity(np.where(unmeasured, SETTINGS.unmeasured, costs.curvature), centre), inner.duals
+    low, high = inner.face(problem.low)
+    curvature = np.where(unmeasured, 1.0, costs.slope**2)
+    face = replace(problem, costs=CellCosts(costs.noisy, zeros, zeros), low=low, high=high)
+    soft = np.where(face.fixed, 0.0, 0.5 / curvature)
+    held = np.where(face.fixed, low, centre)
+    missing = problem.target - problem.basis.apply(held)
+    start = normal_equations(problem.basis, soft).solve(missing) if soft.any() else None
+    return face, Convexity(curvature, centre), start
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -345,7 +334,7 @@ def _fitted(known: KnownMarginals, costs: CellCosts, tolerance: float, memory_li
 
 def predicted_table_bytes(cells: int, rows: int) -> int:
     """The memory of an interior point over so many cells and independent marginal values."""
-    return 8 * (28 * cells + 5 * rows * rows)
+    return 8 * (42 * cells + 5 * rows * rows)
 
 
 def _by_iteration(known: KnownMarginals, costs: CellCosts, tolerance: float, memory_limit: int) -> _Fitted:

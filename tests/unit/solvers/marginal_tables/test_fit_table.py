@@ -164,6 +164,23 @@ def test_l1_objectives_equal_those_of_a_linear_programme_on_many_more(seed):
     assert_l1_optimal(seed)
 
 
+@pytest.mark.parametrize("shape", [(12, 9, 4), (20, 3, 3), (6, 5, 4, 3)])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_l1_optima_of_few_large_marginals_equal_those_of_a_linear_programme(shape, missing):
+    rng = np.random.default_rng(sum(shape))
+    zeros = rng.random(shape) < missing
+    table = np.where(zeros, 0.0, rng.poisson(3.0, shape))
+    weights = rng.choice([0.5, 1.0, 2.0], shape)
+    case = Case(table + rng.laplace(0, 2.0, shape), all_marginals(table, 2), weights, zeros if missing else None)
+    fit = case.fit("l1")
+    assert fit.status is Status.CONVERGED
+    assert_within_constraints(case, fit)
+    assert fit.objective == pytest.approx(least_l1(case, nonnegative=True), rel=1e-7)
+    assert fit.stats["ties"] == "min-l2"
+    noise = float(np.abs(fit.counts - case.noisy).max() * weights.max())
+    assert kkt_residual(case, fit.counts, 1.0, 1.0, ties=True) <= 1e-8 * noise
+
+
 SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] if seed >= 40 else []) for seed in range(200)]
 """Two hundred tables, of which the first forty are looked at in every run of the tests."""
 

@@ -1,0 +1,460 @@
+"""What the errors of an estimate may be: refits to other noise, and interactions that nobody measured."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from consilience.domain.factors import Identity, Total
+from consilience.domain.queries import Query
+from consilience.errors import MeasurementError
+from consilience.estimators.base import Estimate, Estimator
+from consilience.estimators.choose import ESTIMATORS
+from consilience.estimators.evidence import GAUSSIAN_LAWS
+from consilience.kernels.rng import Generator, generator
+from consilience.measurements import Exact, Measurement, MeasurementSet
+
+Array = NDArray[np.float64]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The same method on other noise: what an estimate would have been, had its noise come out differently.
+#
+# A refit is the estimator with its settings on a simulated measurement set. Where a fit decides by the data when to
+# stop (`Estimate.refitter`), a refit goes as far as the first fit did, by the same steps, which takes a third of the
+# time and repeats the fit rather than the decision. Other fits begin anew.
+
+
+def estimator_of(fitted: Estimate) -> Estimator:
+    """The estimator that made an estimate, with its settings; refused where they are not all known.
+
+    >>> from consilience.domain import Domain
+    >>> from consilience.measurements import Laplace
+    >>> domain = Domain.from_sizes({"a": 2})
+    >>> measured = MeasurementSet.from_marginals(domain, {"a": [3.0, 4.0]}, noise=Laplace(1.0))
+    >>> from consilience.estimators import Table
+    >>> estimator_of(Table(tolerance=1e-6).fit(measured)).tolerance
+    1e-06
+    """
+    method = dict(fitted.method)
+    name = str(method.get("method"))
+    if name not in ESTIMATORS or method.get("loss") == "custom":
+        raise MeasurementError(
+            f"an estimate by {name!r} with a loss of its own cannot be fitted again; ask for intervals of an estimate "
+            "whose settings are all in its method"
+        )
+    known = {each.name for each in fields(ESTIMATORS[name])}  # type: ignore[arg-type]
+    settings: dict[str, Any] = {key: _frozen(value) for key, value in method.items() if key in known}
+    settings |= fitted.inputs
+    if "total" in known and fitted.stats.get("total_from") == "the caller":
+        settings["total"] = fitted.total
+    return ESTIMATORS[name](**settings)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists of saved settings as the tuples that estimators take."""
+    return tuple(_frozen(each) for each in value) if isinstance(value, list | tuple) else value
+
+
+def noisy_answers(fitted: Estimate) -> list[Array]:
+    """What the estimate itself says to every measured query, flat; refused where a measurement is no linear query."""
+    for each in fitted.measurements:
+        if each.kind != "linear":
+            raise MeasurementError(
+                f"measurement {each.name} is of kind {each.kind!r}: its noise cannot be drawn again around an account "
+                "of the cells, so there are no intervals"
+            )
+    asking = fitted.asking([each.query for each in fitted.measurements])
+    return [np.ravel(found) for found in asking(fitted)]
+
+
+def simulated(measured: MeasurementSet, answers: Sequence[Array], rng: Generator) -> MeasurementSet:
+    """A measurement set with the given answers and new noise of the same laws, clipped and withheld as before.
+
+    Facts stay as they are. The set is marked as not private: its noise protects nothing.
+    """
+    pairs = zip(measured, answers, strict=True)
+    return replace(measured, measurements=tuple(_simulated(each, found, rng) for each, found in pairs), private=False)
+
+
+def _simulated(measurement: Measurement, answers: Array, rng: Generator) -> Measurement:
+    if isinstance(measurement.noise, Exact):
+        return measurement
+    values = answers + measurement.noise.simulate(answers.size, rng)
+    if measurement.clipped:
+        values = np.maximum(values, 0.0)
+    censored = None
+    if measurement.threshold is not None:
+        censored = values < measurement.threshold
+    return replace(measurement, values=values, censored=censored)
+
+
+def refit(fitted: Estimate, measured: MeasurementSet) -> Estimate:
+    """The estimate by the same method from other measurements of the same queries."""
+    return fitted.refitter(estimator_of(fitted))(measured)
+
+
+@dataclass(frozen=True, eq=False)
+class Refits:
+    """Everything that the refits of one estimate share, and what they are asked."""
+
+    fitted: Estimate
+    account: Estimate
+    """The account that stands in for the data."""
+    exact: list[Array]
+    """What it says to every measured query."""
+    again: Callable[[MeasurementSet], Estimate]
+    """The refit to other noise."""
+    answers: Callable[[Estimate], list[Array]]
+    """The answers of a refit, or of the account, to what is asked."""
+
+    @classmethod
+    def of(cls, fitted: Estimate, queries: Sequence[Query]) -> "Refits":
+        """Prepare refits: find the account that stands in for the data, and what it says of all that was measured."""
+        estimator = estimator_of(fitted)
+        account = fitted.stand_in(estimator)
+        exact = noisy_answers(account)
+        pairs = zip(fitted.measurements, exact, strict=True)
+        told = tuple(replace(each, values=found) for each, found in pairs)
+        without_noise = replace(fitted.measurements, measurements=told, private=False)
+        again = fitted.refitter(estimator, None if account is fitted else without_noise)
+        return cls(fitted, account, exact, again, fitted.asking(queries))
+
+    def draw(self, rng: Generator) -> list[Array]:
+        """The answers of one refit to new noise."""
+        return self.answers(self.again(simulated(self.fitted.measurements, self.exact, rng)))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# How far a model may be from the truth where it fills in what was not measured together.
+#
+# Of attributes S the measurements hold some margins, and the model's table M of S is one of many tables with these
+# margins: the one without the interactions that nobody measured. How large those are cannot be known from outside, but
+# how large the measured ones are can. So tables that the truth might be are drawn from the model's:
+#
+#     T = the table next to Poisson(M · Π g_K) that has the margins of M which were measured      (proportional fitting)
+#
+# with a factor g_K for each set K ⊂ S of attributes that no measurement holds, a gamma variate of mean 1 and standard
+# deviation τ_K for each cell of K: an interaction. The Poisson law is the part of chance that the data have of their
+# own: also where no interaction exists, records do not come in exact proportions. The errors of the model are then T −
+# M.
+#
+# *How strong interactions are.*  τ is found on sets K that were measured, with e the measured table less what its own
+# smaller margins say: its squares exceed those of the noise and of chance by τ²·V, where V is what interactions of
+# strength 1 would give. A draw takes the strength of one measured set at random, within S in half the draws if there
+# are any, so that a few strong interactions among many weak ones have their part. For sets of more attributes than any
+# measured, strengths are those of the largest measured ones times `weakened` for each attribute more.
+
+
+Names = tuple[str, ...]
+
+LARGEST_TABLE = 100_000
+"""Cells of the attributes asked for together, beyond which no draws are made; 200 of them take some seconds there."""
+
+MOST_SETS = 40
+"""Measured sets of a size on which strengths are found."""
+
+LARGEST_SET = 20_000
+"""Cells of a measured set on which its strength is found."""
+
+LARGEST_INTERACTION = 3
+"""Missing interactions of more attributes are drawn as one, of all attributes asked for."""
+
+SWEEPS = 10
+PROBES = 40
+PROBE = 0.5
+"""The strength that draws have of which V is found."""
+
+UNLIKE = 0.5
+"""How unlike measured interactions those may be that were not measured: the standard deviation of the logarithm of
+their strengths' ratio."""
+
+STRONGEST = 2.0
+
+
+def weakened(freedom: int) -> float:
+    """The strength of interactions with so many degrees of freedom, in units of that of one attribute less.
+
+    Tuned on Titanic, Adult (32 bins) and MSNBC: flags have interactions of three that are nearly as strong as pairs,
+    tables of many values have weaker ones in each cell.
+    """
+    return max(0.4, freedom**-0.15)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelErrors:
+    """The errors of one estimate where it fills in."""
+
+    estimate: Estimate
+    seed: int
+
+    @cached_property
+    def scopes(self) -> tuple[frozenset[str], ...]:
+        """The largest sets of attributes that a measurement or a public fact is about."""
+        found = {
+            frozenset(
+                one
+                for name, factor in each.query.factors
+                if not isinstance(factor, Total)
+                for one in factor.attributes_of(name)
+            )
+            for each in self.estimate.measurements
+            if each.kind == "linear"
+        }
+        found |= {frozenset(margin.attributes) for margin in self.estimate.domain.public.margins}
+        return _largest(found)
+
+    @cached_property
+    def _strengths(self) -> dict[int, dict[frozenset[str], float]]:
+        return {}
+
+    def draws(self, attributes: Sequence[str], queries: Sequence[Query], number: int) -> list[Array] | None:
+        """For each query the errors of its answers in so many draws, a row each.
+
+        All queries are about the given attributes or some of them, and get their errors from the same tables. None
+        where the table is too large, where no measurement of two attributes tells how strong interactions are, and
+        for counts of either sign: least squares fill in what is shortest, which is no model of the data.
+        """
+        names = tuple(attributes)
+        sizes = self.estimate.domain.sizes(names)
+        missing = self._missing(names)
+        signed = self.estimate.method.get("nonnegative") is False
+        if signed or math.prod(sizes) > LARGEST_TABLE or max(map(len, self.scopes), default=0) < 2:
+            return None
+        model = np.maximum(self.estimate.marginal(*names), 0.0)
+        held = [_axes(names, each) for each in _largest({each & set(names) for each in self.scopes})]
+        rng = generator(self.seed, 2**31)
+        strengths = [self._drawn_strengths(each, names, number, rng) for each in missing]
+        errors = [np.empty((number, query.bind(self.estimate.domain).size)) for query in queries]
+        step = max(1, 2_000_000 // model.size)
+        for first in range(0, number, step):
+            part = slice(first, min(first + step, number))
+            factors = [(_axes(names, each), found[part]) for each, found in zip(missing, strengths, strict=True)]
+            moved = drawn_tables(model, held, factors, part.stop - first, rng) - model
+            for query, found in zip(queries, errors, strict=True):
+                bound = query.bind(self.estimate.domain)
+                away = tuple(1 + axis for axis, name in enumerate(names) if name not in bound.attributes)
+                kept = [name for name in names if name in bound.attributes]
+                tables = moved.sum(axis=away).transpose(0, *(1 + kept.index(name) for name in bound.attributes))
+                found[part] = [np.ravel(bound.answer(table)) for table in tables]
+        return errors
+
+    def _missing(self, names: Names) -> list[Names]:
+        """The sets of attributes whose interaction no measurement holds: pairs, triples, and all of them."""
+        sizes = {*range(2, min(len(names), LARGEST_INTERACTION) + 1), len(names)} - {0, 1}
+        subsets = (each for size in sorted(sizes) for each in itertools.combinations(names, size))
+        return [each for each in subsets if not any(set(each) <= scope for scope in self.scopes)]
+
+    def _drawn_strengths(self, missing: Names, names: Names, number: int, rng: Generator) -> Array:
+        """For each draw the strength of the interaction of a missing set."""
+        order = min(len(missing), LARGEST_INTERACTION, max(map(len, self.scopes)))
+        known = self._strengths_of(order)
+        own = [strength for each, strength in known.items() if each <= set(names)]
+        found = rng.choice(list(known.values()), number)
+        if own:
+            found = np.where(rng.random(number) < 0.5, rng.choice(own, number), found)
+        freedom = math.prod(size - 1 for size in self.estimate.domain.sizes(missing))
+        unlike = np.exp(UNLIKE * (rng.standard_normal(number) + 0.5))
+        return np.minimum(found * unlike * weakened(max(1, freedom)) ** (len(missing) - order), STRONGEST)
+
+    def _strengths_of(self, order: int) -> dict[frozenset[str], float]:
+        """The strength of the interaction of each measured set of so many attributes, or of some if they are many."""
+        if order not in self._strengths:
+            names = self.estimate.domain.counted_names
+            found = {
+                frozenset(each)
+                for scope in self.scopes
+                for each in itertools.combinations([name for name in names if name in scope], order)
+                if math.prod(self.estimate.domain.sizes(each)) <= LARGEST_SET
+            }
+            sets = sorted(found, key=sorted)
+            sets = sets[:: max(1, math.ceil(len(sets) / MOST_SETS))]
+            rng = generator(self.seed, 2**31 + order)
+            self._strengths[order] = {each: self._strength(self.estimate.domain.ordered(each), rng) for each in sets}
+        return self._strengths[order]
+
+    def _strength(self, names: Names, rng: Generator) -> float:
+        """The strength of the interaction of a measured set: τ, such that squares are what noise, chance and τ give."""
+        model = np.maximum(self.estimate.marginal(*names), 0.0)
+        measured, variance = self._measured_table(names)
+        margins = [tuple(axis for axis in range(len(names)) if axis != each) for each in range(len(names))]
+        without = fitted_tables(np.ones((1, *model.shape)), model, margins)[0]
+        every = tuple(range(len(names)))
+        by_chance = drawn_tables(without, margins, [], PROBES, rng) - without
+        by_strength = drawn_tables(without, margins, [(every, np.full(PROBES, PROBE))], PROBES, rng) - without
+        residual, noise = measured - without, np.full(model.shape, variance)
+        for axis in every:
+            shares = _shares(without, axis)
+            residual = residual - shares * residual.sum(axis=axis, keepdims=True)
+            noise = noise * (1.0 - 2.0 * shares) + shares**2 * noise.sum(axis=axis, keepdims=True)
+        weights = 1.0 / np.maximum(without, 1.0)
+        chance = float((weights * (by_chance**2).mean(axis=0)).sum())
+        of_probe = float((weights * (by_strength**2).mean(axis=0)).sum()) - chance
+        beyond = float((weights * (residual**2 - noise)).sum()) - chance
+        if beyond <= 0.0 or of_probe <= 0.0:
+            return 0.0
+        return min(PROBE * math.sqrt(beyond / of_probe), STRONGEST)
+
+    def _measured_table(self, names: Names) -> tuple[Array, float]:
+        """The measured counts of these attributes and their variance; the model's where no table was measured."""
+        domain, found = self.estimate.domain, (self.estimate.marginal(*names), 0.0)
+        best = math.inf
+        for each in self.estimate.measurements:
+            scope = each.query.attributes
+            whole = each.kind == "linear" and all(isinstance(factor, Identity) for _, factor in each.query.factors)
+            if not whole or each.clipped or each.threshold is not None or not set(names) <= set(scope):
+                continue
+            summed = math.prod(domain.sizes(name for name in scope if name not in names))
+            variance = 0.0 if isinstance(each.noise, Exact) else summed * each.noise.variance
+            if variance < best:
+                table = np.reshape(each.values, domain.sizes(scope))
+                table = table.sum(axis=tuple(axis for axis, name in enumerate(scope) if name not in names))
+                kept = [name for name in scope if name in names]
+                best, found = variance, (table.transpose([kept.index(name) for name in names]), variance)
+        return found
+
+
+def drawn_tables(
+    model: Array,
+    held: Sequence[tuple[int, ...]],
+    factors: Sequence[tuple[tuple[int, ...], Array]],
+    number: int,
+    rng: Generator,
+) -> Array:
+    """Tables that the truth might be, one for each draw: with the model's margins over the `held` axes, and otherwise
+    with interactions of the given strengths, one for each draw, over the axes of each factor."""
+    rates = np.broadcast_to(model, (number, *model.shape))
+    for axes, strengths in factors:
+        shape = (number, *(size if axis in axes else 1 for axis, size in enumerate(model.shape)))
+        squares = np.maximum(strengths, 1e-3).reshape(number, *[1] * model.ndim) ** 2
+        rates = rates * rng.gamma(1.0 / squares, size=shape) * squares
+    counts = rng.poisson(np.minimum(rates, 1e15)) + 1e-3 * model
+    return fitted_tables(counts, model, held)
+
+
+def fitted_tables(tables: Array, model: Array, held: Sequence[tuple[int, ...]]) -> Array:
+    """The tables, scaled in turn until their margins over the held axes are the model's (proportional fitting)."""
+    away = [tuple(axis for axis in range(model.ndim) if axis not in kept) for kept in held]
+    wanted = [model.sum(axis=axes, keepdims=True) for axes in away]
+    for _ in range(SWEEPS if len(held) > 1 else 1):
+        for axes, margin in zip(away, wanted, strict=True):
+            found = tables.sum(axis=tuple(1 + axis for axis in axes), keepdims=True)
+            tables = tables * np.divide(margin, found, out=np.zeros_like(found), where=found > 0)
+    return tables
+
+
+def _shares(table: Array, axis: int) -> Array:
+    """The share of each value along one axis, shaped to be multiplied with the table."""
+    sums = table.sum(axis=tuple(other for other in range(table.ndim) if other != axis), keepdims=True)
+    total = float(sums.sum())
+    return sums / total if total > 0 else np.full(sums.shape, 1.0 / sums.size)
+
+
+def _axes(names: Names, chosen: Sequence[str] | frozenset[str]) -> tuple[int, ...]:
+    return tuple(axis for axis, name in enumerate(names) if name in chosen)
+
+
+def _largest(sets: set[frozenset[str]]) -> tuple[frozenset[str], ...]:
+    """The sets that lie in no other, in an order of their own."""
+    return tuple(sorted((each for each in sets if not any(each < other for other in sets)), key=sorted))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The errors of an estimate that is linear in its measurements: weighted least squares with counts of either sign.
+#
+# With rows A of all measured queries, noise n of variances Σ and G = AᵀΣ⁻¹A, the least-squares answers to queries Q
+# that the measurements determine are off by
+#
+#     θ̂ − θ = L n,    L = Q G⁺ AᵀΣ⁻¹,    of covariance L Σ Lᵀ,
+#
+# whatever the data. For Gaussian noise the half-width of an interval is z·√diag(L Σ Lᵀ); for other laws noise is drawn
+# and L n looked at. Written out for tables up to `LARGEST_TABLE` cells; larger ones are refitted.
+
+
+LARGEST_LINEAR_TABLE = 1024
+LARGEST_ROWS = 8192
+DRAWS = 4000
+LINEAR_METHODS = ("tree", "table", "matrix", "residual")
+
+
+def linear_errors(estimate: Estimate) -> "LinearErrors | None":
+    """The errors of a linear estimate; None where the method is not linear, or the table too large to write out.
+
+    Exact facts, clipped and withheld answers, impossible cells and whole numbers each make a method non-linear.
+    """
+    method, domain, measured = estimate.method, estimate.domain, estimate.measurements
+    squares = method.get("loss", "l2") == "l2" and not method.get("integers", False)
+    if method.get("method") not in LINEAR_METHODS or method.get("nonnegative") is not False or not squares:
+        return None
+    if domain.impossible or domain.public.total is not None or domain.public.margins:
+        return None
+    if any(each.kind != "linear" or each.clipped or each.threshold is not None for each in measured):
+        return None
+    if any(isinstance(each.noise, Exact) for each in measured):
+        return None
+    rows = sum(each.values.size for each in measured)
+    return LinearErrors(estimate) if domain.cells <= LARGEST_LINEAR_TABLE and rows <= LARGEST_ROWS else None
+
+
+@dataclass(frozen=True, eq=False)
+class LinearErrors:
+    """The map from noise to errors."""
+
+    estimate: Estimate
+
+    @cached_property
+    def _to_cells(self) -> Array:
+        """G⁺AᵀΣ⁻¹: the least-squares cells of least norm for given answers."""
+        scale = 1.0 / np.sqrt(self._variances)
+        return np.linalg.pinv(self._rows * scale[:, None], rcond=1e-12) * scale
+
+    @cached_property
+    def _rows(self) -> Array:
+        return np.concatenate([self._rows_of(each.query) for each in self.estimate.measurements])
+
+    @cached_property
+    def _variances(self) -> Array:
+        measured = self.estimate.measurements
+        return np.concatenate([np.full(each.values.size, max(each.noise.variance, 1e-300)) for each in measured])
+
+    def _rows_of(self, query: Query) -> Array:
+        return query.bind(self.estimate.domain).written_out()
+
+    def _errors_of(self, query: Query) -> Array:
+        return self._rows_of(query) @ self._to_cells
+
+    def half_width(self, query: Query, level: float, seed: int) -> Array:
+        """How far each answer is from the truth at most, in a share `level` of all noise."""
+        if all(each.noise.law in GAUSSIAN_LAWS for each in self.estimate.measurements):
+            variances = self._errors_of(query) ** 2 @ self._variances
+            return np.sqrt(variances) * float(ndtri(0.5 + level / 2.0))
+        return np.quantile(np.abs(self.draws(query, seed)), level, axis=0)
+
+    def draws(self, query: Query, seed: int) -> Array:
+        """Errors of the answers under noise drawn anew, with a row for each draw."""
+        rng = generator(seed)
+        measured = self.estimate.measurements
+        noise = [each.noise.simulate((DRAWS, each.values.size), rng) for each in measured]
+        return np.concatenate(noise, axis=1) @ self._errors_of(query).T
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Least squares in place of an estimate that smooths.
+
+
+def unbiased(estimate: Estimate) -> Estimate | None:
+    """The least-squares estimate with counts of either sign, from the same measurements: right on average for all that
+    they determine. None where it is not to be had: where values were clipped or held back, or where queries were
+    measured that do not determine their tables."""
+    measured = estimate.measurements
+    if any(each.clipped or each.threshold is not None for each in measured):
+        return None
+    everywhere = replace(measured, domain=replace(measured.domain, impossible=()))
+    method = ESTIMATORS["residual"](nonnegative=False)  # type: ignore[call-arg]
+    return method.fit(everywhere) if method.suitability(everywhere).possible else None
