@@ -132,7 +132,7 @@ def _rows(problem: SmallRelease, epsilon: float, found: list[dict[str, Array]]) 
         chances = binom.cdf(right, times, FEWEST)
         errors, reach = np.abs(estimates - truth)[said], np.maximum(high - estimates, 0.0)[said]
         factor = float(np.quantile(errors / np.maximum(reach, 1e-12), LEVEL))
-        unit = raw if kind in ("total", "seen", "other", "modelled") else 1.0
+        unit = 1.0 if kind in ("quantiles", "differences") else raw
         width = float(np.median((high - low)[said])) / unit
         rows.append(
             {

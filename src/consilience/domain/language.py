@@ -267,7 +267,7 @@ class _Parser(TextParser):
                 "at a time"
             )
         name, shares = self.quantiles[0] if self.quantiles else (None, ())
-        return Parsed(tuple(factors), bool(self.means), name, shares)
+        return Parsed(factors, bool(self.means), name, shares)
 
     def query(self) -> list[tuple[str, Factor]]:
         factors = self.head()

@@ -334,9 +334,12 @@ class Question:
 
     def over(self, domain: Domain) -> "Question":
         """The same question in the domain's own words."""
-        per = None if self.per is None else self.per.over(domain)
-        other = None if self.other is None else self.other.over(domain)
-        return replace(self, query=self.query.over(domain), per=per, other=other)
+        return replace(
+            self,
+            query=self.query.over(domain),
+            per=None if self.per is None else self.per.over(domain),
+            other=None if self.other is None else self.other.over(domain),
+        )
 
     @property
     def mean_of(self) -> str | None:

@@ -181,9 +181,7 @@ def basis(
     ['measured', 'modelled', 'not measured', 'not measured']
     """
     above = _with_public(measured, _as_query(query).over(measured.domain), public)
-    if per is None:
-        return above
-    return above.worse(_with_public(measured, _as_query(per).over(measured.domain), public))
+    return above if per is None else above.worse(_with_public(measured, _as_query(per).over(measured.domain), public))
 
 
 def _with_public(measured: MeasurementSet, query: Query, public: Scopes) -> Basis:

@@ -87,12 +87,12 @@ class Style:
 
     def shown(self, number: float) -> float:
         """The number in the units that are written, rounded."""
-        return round(100.0 * number if self.percent else number, self.decimals)
+        return round(100.0 * number if self.percent else number, self.decimals) + 0.0  # and no minus before nothing
 
     def text(self, number: float | None) -> str:
         """
-        >>> Style(1, percent=True).text(0.09876), Style(0).text(1234.0), Style().text(None)
-        ('9.9 %', '1,234', '–')
+        >>> Style(1, percent=True).text(0.09876), Style(0).text(1234.0), Style().text(None), Style().text(-0.01)
+        ('9.9 %', '1,234', '–', '0.0')
         """
         if number is None or math.isnan(number):
             return MISSING
@@ -386,10 +386,9 @@ def answer_table(
         worded=axes.worded,
         style=Style.of(asked, percent=percent),
     )
+    public = f"public: from {estimate.public_tables.name} alone; no measurement speaks of it"
     remarks, notes = _said_of_bins(estimate, asked, table)
-    if table.basis.public.any():
-        notes = (f"public: from {estimate.public_tables.name} alone; no measurement speaks of it", *notes)
-    return replace(table, remarks=remarks, notes=notes)
+    return replace(table, remarks=remarks, notes=(*([public] if table.basis.public.any() else []), *notes))
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:

@@ -234,7 +234,8 @@ def intervals(
     progress: Progress | None = None,
 ) -> list[Interval]:
     """The intervals of several queries, which share the refits, and the query that all are divided by if one is."""
-    asked = [BoundQuestion(as_question(each, per).over(estimate.domain), estimate.domain) for each in queries]
+    domain = estimate.domain
+    asked = [BoundQuestion(as_question(each, per).over(domain), domain) for each in queries]
     check_level(level)
     check_refits(refits)
     pieces = [_pieces(estimate, each) for each in asked]
@@ -302,10 +303,7 @@ def _bounds(
 ) -> list[_Bounds]:
     sure = _whatever_the_data(estimate, asked, level, draws)
     pairs = zip(sure, asked, strict=True)
-    left = [
-        bool((np.isnan(found.high) & (each.stands_on.measured | each.stands_on.modelled)).any())
-        for found, each in pairs
-    ]
+    left = [bool((np.isnan(found.high) & _noisy(each.stands_on)).any()) for found, each in pairs]
     rest = list(dict.fromkeys(part for each, more in zip(asked, left, strict=True) if more for part in each.parts))
     linear = linear_errors(estimate)
     if linear is None:
@@ -336,6 +334,11 @@ def _bounds(
         low, high = np.where(missing, low, known.low), np.where(missing, high, known.high)
         made.append(_Bounds(low, high, might_be, "covariances" if linear is not None else "refits"))
     return made
+
+
+def _noisy(basis: Basis) -> NDArray[np.bool_]:
+    """Which answers have noise in them."""
+    return basis.measured | basis.modelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -435,7 +438,7 @@ def _described(
     center, stands_on = asked.answers(estimate), asked.basis(estimate)
     low, high = _ends(asked, level, center, found)
     unknown = stands_on.modelled & np.isnan(high) & ~np.isnan(center)
-    never = stands_on.modelled & (estimate.never_has(asked.question.query) if asked.is_plain else False)
+    never = stands_on.modelled & asked.never_has(estimate)
     notes = [
         SPENDS_NOTHING,
         *[MODELLED] * bool((stands_on.modelled & ~unknown & ~never).any()),

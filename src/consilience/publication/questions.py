@@ -376,6 +376,13 @@ class BoundQuestion:
         with np.errstate(invalid="ignore"):
             return left - right if self.question.word == "minus" else ratio(left, right)
 
+    def never_has(self, estimate: Estimate) -> NDArray[np.bool_]:
+        """Which answers are 0 because the method can put no record there; none that are made of several queries."""
+        left = self.sides[0]
+        if len(self.sides) > 1 or left.quantiles is not None:
+            return np.zeros(self.axes.size, dtype=np.bool_)
+        return estimate.never_has(left.question.query)
+
     def answers(self, estimate: Estimate) -> Array:
         """The answers of an estimate, flat; not finite where a quantile lies in a bin without an end."""
         first, *more = self.parts
