@@ -259,9 +259,10 @@ class _Augmented:
         self._corrections = 3 if hard.any() else 1
         lower = np.where(hard, SETTINGS.hard / mean, 1.0 / weights)
         self._factor: Any
-        ordered = strategy.pattern is not None
-        if ordered:
-            self._factor = SparseFactor.of(strategy.pattern, np.concatenate([upper, -lower]))
+        pattern = strategy.pattern
+        ordered = pattern is not None
+        if pattern is not None:
+            self._factor = SparseFactor.of(pattern, np.concatenate([upper, -lower]))
             if self._factor.exists:
                 return
         matrix = strategy.matrix
