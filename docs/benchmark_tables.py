@@ -251,8 +251,8 @@ def iterate_coverage() -> str:
         + "\n\nShares of the 90 % intervals that hold (`python -m benchmarks iterate-coverage`). *Silent* are clusters "
         "within the noise, of whose centre nothing is said. *Width* is the median, with the declared range of an "
         "attribute of length 2; *narrowest* is the one width that would have held 90 % by hindsight. On records marked "
-        "*tuned* constants were chosen, with other seeds; one of rounds was made more cautious after a first judgement "
-        "of Adult's clusters, with other seeds too."
+        "*tuned* constants were chosen, with other seeds; those of a grid in the ball were narrowed after a first "
+        "judgement of Lifesci."
     )
 
 
