@@ -254,3 +254,13 @@ def test_the_command_line_keeps_the_public_margins_of_the_papers_tables(table, k
     for scope in itertools.combinations(names, known):
         exact = Query.marginal(*scope).bind(table.domain).answer_full(table.counts)
         assert fitted.marginal(*scope) == pytest.approx(exact, abs=1e-6 * table.counts.sum())
+
+
+@pytest.mark.parametrize("scopes", ["loop", "chain"])
+@pytest.mark.parametrize("law", [Gaussian, Laplace])
+def test_the_matrix_estimator_is_right_where_answers_exceed_their_noise_by_twelve_decades(law, scopes: str) -> None:
+    truth = people(1e9, empty=0.8, seed=600)
+    answers = measured(scopes, 1e-3, truth, law=law, prefixes=True, seed=601)
+    fitted = estimate(answers, method="matrix")
+    found = fitted.answers([each.query for each in answers])
+    assert errors(answers, truth, found) <= 2.0 * errors(answers, truth, least_squares(answers))

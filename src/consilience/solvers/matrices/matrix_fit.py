@@ -1,6 +1,6 @@
 """`fit_matrix`: the most likely cells behind noisy answers to the rows of a matrix (Lee, Wang and Kifer 2015, §5.3)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, NoReturn
 
@@ -62,6 +62,10 @@ class MatrixSettings:
     """The default relative gap of solvers that factor matrices."""
     iterative_tolerance: float = 1e-4
     """And of those that only multiply."""
+    room: float = 100.0
+    """How far above its floor a cell may end, in units of the largest residual of the fit before."""
+    most_floors: int = 4
+    """How often a fit is made again from a floor."""
 
 
 SETTINGS = MatrixSettings()
@@ -237,7 +241,36 @@ def _fit_matrix(matrix: Any, answers: _Answers, options: _Options, equations: tu
         hierarchy = find_hierarchy(stacked, np.append(measured, np.ones(facts.values.size, dtype=np.bool_)))
     if hierarchy is not None:
         return _fit_hierarchy(hierarchy, answers, options, facts)
-    return _fit_written_out(matrix, options.costs(answers), options, facts)
+    costs = options.costs(answers)
+    fit = _fit_written_out(matrix, costs, options, facts)
+    return _from_a_floor(matrix, costs, options, facts, fit) if options.nonnegative else fit
+
+
+def _from_a_floor(matrix: Any, costs: RowCosts, options: _Options, facts: Equations | None, fit: Fit) -> Fit:
+    """The fit again, of what the cells exceed a floor by, where the noise is too small beside the answers to be seen.
+
+    With cells x = b + d, the rows miss the answers by A d − (y − A b), whose numbers are as small as the last fit was
+    wrong, so that rounding no longer hides them. Where a cell has a floor b > 0 and does not end on it, d ≥ 0 asks for
+    nothing that x ≥ 0 does not, and the optimum is the same.
+    """
+    for _ in range(SETTINGS.most_floors):
+        if fit.status is Status.CONVERGED:
+            break
+        missed = np.abs(np.asarray(matrix @ fit.counts) - costs.noisy)[costs.measured]
+        floor = np.maximum(fit.counts - SETTINGS.room * float(missed.max(initial=0.0)), 0.0)
+        if not floor.any():
+            break
+        rest = replace(costs, noisy=costs.noisy - np.asarray(matrix @ floor))
+        try:
+            above = _fit_written_out(matrix, rest, options, None if facts is None else facts.above(floor))
+        except ContradictoryEquations:
+            break
+        free = not (above.counts[floor > 0.0] <= 0.0).any()
+        if not free or above.objective >= fit.objective:
+            break
+        stats = {**above.stats, "steps": int(fit.stats["steps"]) + int(above.stats["steps"])}
+        fit = Fit(floor + above.counts, above.objective, above.gap, above.status, stats)
+    return fit
 
 
 def _fit_hierarchy(hierarchy: Hierarchy, answers: _Answers, options: _Options, facts: Equations | None) -> Fit:

@@ -280,6 +280,10 @@ class Equations:
         if violation > SHARED.tolerated * max(self.largest, np.finfo(float).tiny):
             raise ContradictoryEquations(np.flatnonzero(missed > 0.01 * violation).tolist(), violation)
 
+    def above(self, floor: Array) -> "Equations":
+        """The equations for what cells exceed a floor by."""
+        return Equations(self.matrix, self.values - self.matrix @ floor)
+
     def reduced(self, columns: NDArray[np.intp], scale: Array, unit: float) -> "Equations":
         """Independent rows for the cells x/(scale·unit) of these columns."""
         matrix = sp.csr_array(self.matrix[:, columns] @ sp.diags_array(scale))
