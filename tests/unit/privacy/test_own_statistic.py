@@ -213,3 +213,12 @@ def test_rounds_are_charged_once_and_answered_again(tmp_path) -> None:
     np.testing.assert_allclose(thetas[2], follow(thetas[0], max(1.0, first[0].values[0]), first[1].values))
     other = OwnRounds(RecordFunction("moments", hostile, 3, 2.0), THETA, follow, rounds=3)
     assert other.to_json() != plan.to_json()
+
+
+def products(theta, record, found):
+    found[:] = theta @ record
+
+
+def test_a_product_of_arrays_may_be_taken() -> None:
+    """Where shapes may differ numba compiles a message, and with it the hash of a text, which is no call of Python."""
+    assert RecordFunction("products", products, size=1, clip=1.0).compiled is not None
