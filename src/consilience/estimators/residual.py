@@ -5,8 +5,10 @@ Three steps, none of them exponential in the number of attributes (marginals has
 1. The residuals (ANOVA components) of all measured marginals, by weighted least squares. Noisy marginals have a closed
    form; other queries that determine their marginal (prefixes, ranges, trees, ...), or all differences along some of
    its axes where something else tells the sums, are solved by iteration.
-2. Each residual is drawn toward what the smaller marginals imply, as far as its noise explains the difference.
-3. The marginals of the workload are made non-negative and stay consistent (GReM-LNN, Mullins et al. 2024).
+2. Each residual is drawn toward what the smaller marginals imply, as far as its noise explains the difference. Those
+   of other queries than marginals stay as measured: their noise is not alike in all directions, as this takes it to be.
+3. The marginals of the workload are made non-negative and stay consistent (GReM-LNN, Mullins et al. 2024), as near to
+   the answers as can be in squares divided by variances.
 
 All answers come from the tables of step 3. A marginal that none of them contains is the one of greatest entropy given
 those it overlaps with. Where all measured attributes together have few cells, their joint table is one more table of
@@ -168,7 +170,8 @@ def _local_problem(problem: MeasuredMarginals, fitted: FittedResiduals) -> Local
     decomposition = problem.decomposition
     total = decomposition.residuals.table(residuals, ())
     total[...] = np.maximum(total, 0.0)
-    return LocalProblem(decomposition, residuals, fitted.precisions, problem.empty_cells().of)
+    empty = problem.empty_cells().of
+    return LocalProblem(decomposition, residuals, fitted.precisions, empty, fitted.precision, fitted.uneven)
 
 
 def _nothing(problem: MeasuredMarginals) -> tuple[NonnegativeFit, Decomposition]:

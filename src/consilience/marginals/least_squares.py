@@ -12,7 +12,7 @@ own least-squares marginal.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from typing import Any
@@ -153,9 +153,14 @@ class FittedResiduals:
 
     residuals: Array
     precisions: dict[Scope, float]
+    """For maps other than the identity, the precision of an average direction."""
     steps: int
     remainder: float
     """The gradient that is left, in parts of the first one; 0 for closed forms."""
+    precision: Callable[[Array], Array] | None = None
+    """The product with the whole precision matrix of the residuals, where one number for each does not say it all."""
+    uneven: frozenset[Scope] = frozenset()
+    """The residuals some of whose directions are told better than others."""
 
 
 def known_residuals(decomposition: Decomposition, facts: Sequence[KnownTable]) -> dict[Scope, Array]:
@@ -202,12 +207,22 @@ def fit_residuals(
     precisions = _precisions(decomposition, noisy)
     weights = decomposition.residuals.spread(precisions)
     residuals = _closed_form(decomposition, noisy, weights, known)
-    steps, remainder = 0, 0.0
-    if not all(each.is_plain for each in noisy):
-        free = np.where(decomposition.residuals.spread({s: float(s not in known) for s in precisions}) > 0, weights, 0)
-        residuals, steps, remainder = _conjugate_gradients(decomposition, noisy, free, residuals)
     certain = dict.fromkeys(known, math.inf)
-    return FittedResiduals(residuals, precisions | certain, steps, remainder)
+    uneven = [each for each in noisy if not each.is_plain]
+    if not uneven:
+        return FittedResiduals(residuals, precisions | certain, 0, 0.0)
+    free = np.where(decomposition.residuals.spread({s: float(s not in known) for s in precisions}) > 0, weights, 0)
+    residuals, steps, remainder = _conjugate_gradients(decomposition, noisy, free, residuals)
+    return FittedResiduals(
+        residuals,
+        precisions | certain,
+        steps,
+        remainder,
+        precision=partial(_gradient, decomposition, noisy, values=False),
+        uneven=frozenset(
+            part for each in uneven for part in subsets(stored_order(decomposition.tables.sizes, each.scope))
+        ),
+    )
 
 
 def _precisions(decomposition: Decomposition, noisy: Sequence[NoisyTable]) -> dict[Scope, float]:

@@ -230,6 +230,10 @@ class LocalProblem:
     residuals: Array
     precisions: dict[Scope, float]
     empty: Callable[[Scope], Mask | None] = field(default=lambda _: None)
+    precision: Callable[[Array], Array] | None = None
+    """The product with the precision matrix, where the noise of a residual is not alike in all directions."""
+    uneven: frozenset[Scope] = frozenset()
+    """The residuals whose noise is not; they stay as measured, for the pull toward a guess takes it to be alike."""
 
     @property
     def total(self) -> float:
@@ -277,6 +281,7 @@ def _draw(problem: LocalProblem, wished: Array, level: int, below: tuple[Decompo
         precisions = np.array([problem.precisions[scope] for scope in group.scopes])
         with np.errstate(divide="ignore"):
             variances = 1.0 / precisions
+        variances[[scope in problem.uneven for scope in group.scopes] & np.isfinite(variances)] = 0.0
         tables = group.tables(wished)
         tables[...] = drawn_to_prior(tables, guesses, variances)
 
@@ -296,8 +301,8 @@ def _solve(
     own = np.empty(stack.size)
     for scope in stack.scopes:
         stack.table(own, scope)[...] = problem.decomposition.residuals.table(wished, scope)
-    weights = stack.spread(firm_weights({scope: problem.precisions[scope] for scope in stack.scopes}))
-    local = NonnegativeProblem(part, own, weights, empty_cells(part, problem.empty))
+    precisions = {scope: problem.precisions[scope] for scope in stack.scopes}
+    local = weighted(problem, part, own, precisions)
     fit = fit_nonnegative(local, tolerance=tolerance, max_steps=max_steps, time_limit=time_limit, progress=progress)
     return without_negatives(fit, part, problem.empty)
 
@@ -315,12 +320,44 @@ def without_negatives(
     )
 
 
-def firm_weights(precisions: dict[Scope, float]) -> dict[Scope, float]:
+def weighted(
+    problem: LocalProblem, part: Decomposition, wished: Array, precisions: dict[Scope, float]
+) -> NonnegativeProblem:
+    """The wishes for some residuals with their weights: firm ones, or the precision matrix where there is one.
+
+    Where queries tell long sums better than cells, as prefixes do, it is their squares that keep the sums right.
+    """
+    empty = empty_cells(part, problem.empty)
+    stack, base = part.residuals, problem.decomposition.residuals
+    largest = set(problem.decomposition.tables.scopes) <= set(stack.scopes)
+    if problem.precision is None or not largest:
+        return NonnegativeProblem(part, wished, stack.spread(firm_weights(precisions)), empty)
+    weights = stack.spread(firm_weights(precisions, firmness=1.0))
+    measured = stack.spread({scope: float(weight > 0) for scope, weight in precisions.items()}) > 0
+    product = problem.precision
+
+    def precision(change: Array) -> Array:
+        """The matrix times a change of the part's residuals, which may be more than the problem's, in their order."""
+        if stack.size == base.size:
+            found = product(change)
+        else:
+            own, found = np.empty(base.size), np.zeros(stack.size)
+            for scope in base.scopes:
+                base.table(own, scope)[...] = stack.table(change, scope)
+            image = product(own)
+            for scope in base.scopes:
+                stack.table(found, scope)[...] = base.table(image, scope)
+        return np.where(measured, found, np.where(np.isfinite(weights), weights, 0.0) * change)
+
+    return NonnegativeProblem(part, wished, weights, empty, precision)
+
+
+def firm_weights(precisions: dict[Scope, float], *, firmness: float = LEVELS.firmness) -> dict[Scope, float]:
     """The weights of residuals: firmer for fewer attributes, weak where nothing was measured, the total kept."""
     top = max(len(scope) for scope in precisions)
     known = [weight for weight in precisions.values() if 0 < weight < math.inf]
     weak = LEVELS.unmeasured_weight * min(known, default=1.0)
-    weights = {scope: (weight or weak) * LEVELS.firmness ** (top - len(scope)) for scope, weight in precisions.items()}
+    weights = {scope: (weight or weak) * firmness ** (top - len(scope)) for scope, weight in precisions.items()}
     return weights | {(): math.inf}
 
 

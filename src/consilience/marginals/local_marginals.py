@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from consilience.kernels.compilation import announce
 from consilience.kernels.rng import Generator
 from consilience.marginals.decomposition import Decomposition, residual_of
-from consilience.marginals.level_fits import LocalProblem, empty_cells, firm_weights, without_negatives
+from consilience.marginals.level_fits import LocalProblem, weighted, without_negatives
 from consilience.marginals.margins import FittedTables, Margin, MarginOnAxes, greatest_entropy
-from consilience.marginals.nonnegative_marginals import NonnegativeFit, NonnegativeProblem, fit_nonnegative
+from consilience.marginals.nonnegative_marginals import NonnegativeFit, fit_nonnegative
 from consilience.marginals.reconstruction import greatest_entropy_table
 from consilience.marginals.table_stacks import Scope, TableStack, maximal, stored_order, subsets, summed
 from consilience.solvers.fit import Status, shares_of_rows
@@ -220,9 +220,8 @@ def fit_joint_table(
     for part in problem.decomposition.residuals.scopes:
         stack.table(wished, part)[...] = problem.decomposition.residuals.table(local.residuals, part)
         precisions[part] = problem.precisions[part]
-    weights = stack.spread(firm_weights(precisions))
     fit = fit_nonnegative(
-        NonnegativeProblem(joint, wished, weights, empty_cells(joint, problem.empty)),
+        weighted(problem, joint, wished, precisions),
         tolerance=tolerance,
         max_steps=max_steps,
         time_limit=time_limit,

@@ -24,7 +24,8 @@ usual balance of the distances ‖M z − p‖ and ρ‖p − p before‖.
 *End.* z is mixed with the uniform residuals (0 but for the total) just as far as makes all cells ≥ 0; if this is within
 the tolerance of the bound, all is proven. Very noisy tables, whose cells are far smaller than the noise, come there
 slowly. For them, and where facts or impossible cells forbid the mixing, it is enough that the objective is that near to
-the bound and that no table has more than a share 10⁻³ of negative counts; the caller removes these.
+the bound, that no table has more than a share 10⁻³ of negative counts, and that these are as little beside the noise;
+the caller removes them.
 """
 
 import math
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 
 from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.table_stacks import Scope, subsets
+from consilience.solvers.conjugate_gradients import conjugate_gradients
 from consilience.solvers.fit import Status
 
 Array = NDArray[np.float64]
@@ -61,6 +63,12 @@ class AlternatingSettings:
     """What the logarithm of this factor is times when the direction turns."""
     settling: float = 0.97
     """What it is times at every check."""
+    step_left: float = 1e-4
+    """What a step leaves of its equations where the precisions are no diagonal matrix, in parts of their right side."""
+    bound_left: float = 1e-6
+    """The same where the bound is worked out."""
+    inner_steps: int = 200
+    """Steps of conjugate gradients for one of these at most."""
     block: int = 2**15
     """Cells treated at a time, so that intermediate results stay in the processor's cache."""
 
@@ -94,6 +102,8 @@ class NonnegativeProblem:
     wished: Array
     weights: Array
     empty: Mask | None = None
+    precision: Callable[[Array], Array] | None = None
+    """The product with W, where that is no diagonal matrix; `weights` then say what it is on average."""
 
     @property
     def total(self) -> float:
@@ -105,6 +115,8 @@ class NonnegativeProblem:
         return self.empty is None and int(np.count_nonzero(np.isinf(self.weights))) <= 1
 
     def objective(self, change: Array) -> float:
+        if self.precision is not None:
+            return 0.5 * float(change @ self.precision(change))
         return 0.5 * float(np.einsum("i,i,i->", self._finite_weights, change, change))
 
     @property
@@ -193,10 +205,14 @@ class _Search:
         self.slack = 0.0
 
     def step(self) -> None:
-        self.decomposition.adjoint(self.drive, out=self.change)
-        for start in range(0, self.change.size, ALTERNATING.block):
-            part = slice(start, start + ALTERNATING.block)
-            self.change[part] *= self.rho / (self.problem.weights[part] + self.rho * self.stiffness[part])
+        if self.problem.precision is None:
+            self.decomposition.adjoint(self.drive, out=self.change)
+            for start in range(0, self.change.size, ALTERNATING.block):
+                part = slice(start, start + ALTERNATING.block)
+                self.change[part] *= self.rho / (self.problem.weights[part] + self.rho * self.stiffness[part])
+        else:
+            wanted = self.rho * self.decomposition.adjoint(self.drive)
+            self.change = self._solved(wanted, self.rho, self.change, ALTERNATING.step_left)
         self.decomposition.marginals(self.change, out=self.tables)
         for start in range(0, self.tables.size, ALTERNATING.block):
             self._advance(slice(start, start + ALTERNATING.block))
@@ -216,6 +232,34 @@ class _Search:
         np.subtract(positive, relaxed, out=relaxed)
         relaxed -= wished
         np.multiply(relaxed, self.norm[part], out=self.drive[part])
+
+    def _solved(self, wanted: Array, rho: float, start: Array, left: float) -> Array:
+        """(W + ρ q)⁻¹ applied to a vector of residuals, by conjugate gradients; what is kept stays 0."""
+        problem, stiffness = self.problem, rho * self.stiffness
+        assert problem.precision is not None
+        precision, free = problem.precision, np.isfinite(problem.weights)
+        inverse = np.where(free, 1.0 / (problem.weights + stiffness), 0.0)
+
+        def product(direction: Array, out: Array) -> float:
+            np.multiply(precision(direction) + stiffness * direction, free, out=out)
+            return float(direction @ out)
+
+        def precondition(slope: Array, out: Array) -> float:
+            return float(slope @ np.multiply(slope, inverse, out=out))
+
+        missed = np.empty_like(wanted)
+        product(start, missed)
+        np.subtract(np.where(free, wanted, 0.0), missed, out=missed)
+        enough = left**2 * float(wanted @ (inverse * wanted))
+        found = conjugate_gradients(
+            product,
+            missed,
+            precondition,
+            lambda at: at.energy <= enough,
+            most_steps=ALTERNATING.inner_steps,
+            start=start,
+        )
+        return found.solution
 
     def balance(self) -> None:
         """Change the penalty toward what lags behind, less at every check, so that the method settles."""
@@ -251,8 +295,9 @@ class _Search:
             mixed = objective if share == 0 else problem.objective(self._mixed(share))
             if mixed - bound <= tolerance * max(mixed, self.energy):
                 return _Candidate(mixed, max(0.0, mixed - bound), 0.0, share, True)
-        violation, gap = self._violation(), abs(self.slack)
-        good = violation <= ALTERNATING.most_negative and gap <= tolerance * max(objective, self.energy)
+        (violation, removing), gap = self._violation(), abs(self.slack)
+        enough = tolerance * max(objective, self.energy)
+        good = violation <= ALTERNATING.most_negative and max(gap, removing) <= enough
         return _Candidate(objective, gap, violation, 0.0, good)
 
     def _mixed(self, share: float) -> Array:
@@ -268,21 +313,26 @@ class _Search:
         short, reach = -self.tables[below], self.uniform[below]
         return min(1.0, float((short / (short + reach)).max()) * (1.0 + 1e-12))
 
-    def _violation(self) -> float:
-        """The largest share of negative counts in a table, or of counts in cells that can hold nothing."""
+    def _violation(self) -> tuple[float, float]:
+        """The largest share of negative counts in a table, or of counts in cells that can hold nothing, and what
+        taking them out costs of the objective, by the weights of cells."""
         wrong = np.maximum(-self.tables, 0.0)
         if self.problem.empty is not None:
             wrong[self.problem.empty] = np.abs(self.tables[self.problem.empty])
         groups = self.decomposition.tables.groups
         sums = [group.tables(wrong).reshape(len(group.scopes), -1).sum(axis=1).max() for group in groups]
-        return float(max(sums, default=0.0)) / self.problem.total
+        return float(max(sums, default=0.0)) / self.problem.total, 0.5 * float(self.norm @ wrong**2)
 
     def _bound(self) -> float:
         """A number that no admissible residuals have a lower objective than."""
         duals = self.norm * self.duals
         duals *= -self.rho
         image = self.decomposition.adjoint(duals)
-        cost = 0.5 * float(np.einsum("i,i,i->", 1.0 / self.problem.weights, image, image))
+        if self.problem.precision is None:
+            cost = 0.5 * float(np.einsum("i,i,i->", 1.0 / self.problem.weights, image, image))
+        else:
+            solved = self._solved(image, 0.0, self.change, ALTERNATING.bound_left)
+            cost = 0.5 * float(solved @ image)
         gain = -float(duals @ self.wished)
         # The best multiple of these duals proves a bound, too.
         multiple = gain / (2.0 * cost) if cost > 0 and gain > 0 else 0.0
