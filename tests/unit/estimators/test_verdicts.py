@@ -127,6 +127,15 @@ def test_long_sums_of_mostly_empty_tables_are_not_worse_for_counts_that_are_not_
     assert errors(answers, truth, found) <= 1.05 * errors(answers, truth, least_squares(answers))
 
 
+@pytest.mark.parametrize("law", [Gaussian, Laplace])
+def test_zeros_that_the_noise_tells_from_one_record_in_a_trillion_are_found(law: type) -> None:
+    truth = people(1e9, empty=0.8, seed=3)
+    answers = measured("nested", 1e-3, truth, law=law, prefixes=True, seed=4)
+    fitted = estimate(answers, method="graphical")
+    found = fitted.answers([each.query for each in answers])
+    assert errors(answers, truth, found) <= 1.5 * errors(answers, truth, least_squares(answers))
+
+
 def test_published_mechanisms_are_labelled_and_not_refused() -> None:
     fitted = estimate(measured("chain", 1.0, people(1e6)), method="uniform")
     assert fitted.status is Status.MISFIT
