@@ -18,25 +18,96 @@ distribution, and is the estimator of the paper.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from consilience.errors import ConsilienceError, MeasurementError, ModelTooLarge, listed, readable_bytes, readable_count
 from consilience.estimators.base import MarginalLoss, Progress, Suitability
-from consilience.estimators.graphical_fitting import GraphicalSettings, ModelFitting
-from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel, known_tree, known_tree_within
+from consilience.estimators.graphical_fitting import Fitting, GraphicalSettings, carried
+from consilience.estimators.graphical_model import Array, GraphicalEstimate, MeasuredModel, PublicModel
+from consilience.marginals.least_squares import one_way_shares
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.retraced_fits import Way
 from consilience.models.junction_trees import (
     JunctionTree,
     WorstClique,
     blamed,
+    known_tree,
+    known_tree_within,
     oracle_work,
     predicted_bytes,
     worst_cliques,
 )
+from consilience.models.model import independent_marginals, independent_potentials
+from consilience.models.oracle import MarginalOracle, Oracle
+from consilience.models.tables import TableLayout
+from consilience.solvers.fit import Status
 
 SECONDS_PER_CELL, USUAL_CALLS = 3e-9, 800
 """What a cell of `oracle_work` takes, and how many calls a fit to little noise makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFitting(Fitting[GraphicalEstimate]):
+    """A fit among graphical models, whose marginals come from a junction tree."""
+
+    tree: JunctionTree
+    prior: PublicModel | None
+
+    def _sizes(self) -> dict[str, float | int | str]:
+        return {"junction_tree_cells": self.tree.cells, "largest_clique": self.tree.largest}
+
+    def _oracle(self, total: float) -> Oracle:
+        return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
+
+    def _origin(self, layout: TableLayout) -> Array:
+        """The prior, or else the uniform distribution."""
+        if self.prior is None:
+            return np.zeros(layout.size)
+        return carried(self.problem.domain, self.prior.scopes, self.prior.potentials, layout)
+
+    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+        """The prior, or else independent attributes."""
+        if self.prior is not None:
+            return self._origin(layout)
+        if nudge is None:
+            return independent_potentials(layout, self._shares)
+        moved = np.zeros(sum(each.size for each in self.problem.weights))
+        moved[self._order] = nudge
+        return independent_potentials(layout, one_way_shares(self.problem.noisy_products(moved)))
+
+    def _marginals_of_centre(self, oracle: Oracle) -> Array | None:
+        if self.problem.allowed or self.prior is not None:
+            return None
+        return independent_marginals(oracle.layout, self._shares, oracle.total)
+
+    @cached_property
+    def _shares(self) -> Mapping[int, Array]:
+        """The shares of the values of single attributes, as far as measurements tell them."""
+        return one_way_shares(self.problem.noisy_products())
+
+    def _estimate(
+        self,
+        measured: MeasurementSet,
+        oracle: Oracle,
+        potentials: Array,
+        status: Status,
+        stats: dict[str, float | int | str],
+    ) -> GraphicalEstimate:
+        names = self.problem.domain.counted_names
+        scopes = tuple(tuple(names[place] for place in scope) for scope in self.scopes)
+        method = self.settings.describe() | {"scopes": [list(scope) for scope in scopes], "stopped": self._stop}
+        tables = tuple(oracle.layout.unpack(potentials))
+        if self.prior is not None:
+            method |= {"prior": {"name": self.prior.name, "scopes": [list(scope) for scope in self.prior.scopes]}}
+            measured = measured.relying_on(
+                *self.prior.facts, f"{self.prior.name}, as the model that the fit began with"
+            )
+            measured = replace(measured, private=measured.private and self.prior.private)
+        return GraphicalEstimate(measured, method, status, stats, scopes, tables, oracle.total, self.prior)
 
 
 @dataclass(frozen=True)

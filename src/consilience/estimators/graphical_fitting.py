@@ -3,7 +3,7 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
@@ -15,9 +15,8 @@ from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimate, MarginalLoss, Progress, check_choice, named_marginals, reported
 from consilience.estimators.evidence import OwnLoss, check_loss, places_of
-from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel, Prior, PublicModel
+from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel, Prior
 from consilience.kernels.linear_maps import Kronecker
-from consilience.marginals.least_squares import one_way_shares
 from consilience.marginals.table_stacks import stored_order
 from consilience.measurements import MeasurementSet
 from consilience.models.fitting.first_order import AcceleratedDescent, Direct, DualAveraging, MirrorDescent
@@ -32,9 +31,8 @@ from consilience.models.fitting.least_risk import (
 )
 from consilience.models.fitting.objective import MeasuredQuery, MeasuredRows, RowLoss
 from consilience.models.fitting.retraced_fits import RetracedFit, Way
-from consilience.models.junction_trees import JunctionTree
-from consilience.models.model import carry_potentials, independent_marginals, independent_potentials
-from consilience.models.oracle import CountedOracle, MarginalOracle, Oracle
+from consilience.models.model import carry_potentials
+from consilience.models.oracle import CountedOracle, Oracle
 from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Loss, Status
 from consilience.solvers.tables.row_costs import RowCosts
@@ -447,66 +445,6 @@ class Fitting(ABC, Generic[Made]):
                 f"{self.problem.domain.shape}; start from an estimate of the same domain"
             )
         return carried(start.domain, start.scopes, start.potentials, layout)
-
-
-@dataclass(frozen=True, eq=False)
-class ModelFitting(Fitting[GraphicalEstimate]):
-    """A fit among graphical models, whose marginals come from a junction tree."""
-
-    tree: JunctionTree
-    prior: PublicModel | None
-
-    def _sizes(self) -> dict[str, float | int | str]:
-        return {"junction_tree_cells": self.tree.cells, "largest_clique": self.tree.largest}
-
-    def _oracle(self, total: float) -> Oracle:
-        return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
-
-    def _origin(self, layout: TableLayout) -> Array:
-        """The prior, or else the uniform distribution."""
-        if self.prior is None:
-            return np.zeros(layout.size)
-        return carried(self.problem.domain, self.prior.scopes, self.prior.potentials, layout)
-
-    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
-        """The prior, or else independent attributes."""
-        if self.prior is not None:
-            return self._origin(layout)
-        if nudge is None:
-            return independent_potentials(layout, self._shares)
-        moved = np.zeros(sum(each.size for each in self.problem.weights))
-        moved[self._order] = nudge
-        return independent_potentials(layout, one_way_shares(self.problem.noisy_products(moved)))
-
-    def _marginals_of_centre(self, oracle: Oracle) -> Array | None:
-        if self.problem.allowed or self.prior is not None:
-            return None
-        return independent_marginals(oracle.layout, self._shares, oracle.total)
-
-    @cached_property
-    def _shares(self) -> Mapping[int, Array]:
-        """The shares of the values of single attributes, as far as measurements tell them."""
-        return one_way_shares(self.problem.noisy_products())
-
-    def _estimate(
-        self,
-        measured: MeasurementSet,
-        oracle: Oracle,
-        potentials: Array,
-        status: Status,
-        stats: dict[str, float | int | str],
-    ) -> GraphicalEstimate:
-        names = self.problem.domain.counted_names
-        scopes = tuple(tuple(names[place] for place in scope) for scope in self.scopes)
-        method = self.settings.describe() | {"scopes": [list(scope) for scope in scopes], "stopped": self._stop}
-        tables = tuple(oracle.layout.unpack(potentials))
-        if self.prior is not None:
-            method |= {"prior": {"name": self.prior.name, "scopes": [list(scope) for scope in self.prior.scopes]}}
-            measured = measured.relying_on(
-                *self.prior.facts, f"{self.prior.name}, as the model that the fit began with"
-            )
-            measured = replace(measured, private=measured.private and self.prior.private)
-        return GraphicalEstimate(measured, method, status, stats, scopes, tables, oracle.total, self.prior)
 
 
 def carried(domain: Domain, scopes: Sequence[Sequence[str]], potentials: Sequence[Array], layout: TableLayout) -> Array:
