@@ -25,7 +25,7 @@ from scipy.stats import binom
 
 from benchmarks.problems.small_releases import SMALL_RELEASES, SmallRelease
 from consilience.domain import Query
-from consilience.domain.queries import Question
+from consilience.domain.questions import Question
 from consilience.estimators import estimate
 from consilience.kernels.rng import generator
 from consilience.measurements import DiscreteLaplace

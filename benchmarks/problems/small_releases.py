@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.problems.histograms import dpbench_histograms
 from benchmarks.problems.records import ADULT_FINE, named_records
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.queries import Question
+from consilience.domain.questions import Question
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication.questions import BoundQuestion, as_question

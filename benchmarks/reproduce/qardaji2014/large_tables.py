@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.reproduce.qardaji2014.asked import Asked
 from benchmarks.reproduce.qardaji2014.expected_errors import flat_error, fourier_coefficients, normalised_error
 from consilience.estimators.published.fourier import spread_negatives
-from consilience.solvers.marginal_tables.marginal_basis import walsh_transform
+from consilience.solvers.marginal_sums import walsh_transform
 
 Array = NDArray[np.float64]
 

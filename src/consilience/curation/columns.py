@@ -3,14 +3,15 @@
 Of a column with many different texts those with the smallest hashes are kept, each with its exact number of rows: a
 text that belongs to them in the end belonged to them from its first row on, so that the same are kept in every order.
 They are a random sample of the different texts, and their largest hash tells how many there are (Bar-Yossef et al.
-2002). Numbers are counted in buckets that keep their leading twelve binary digits: whole numbers up to 4,096 are exact,
-and every quantile is to 0.05 %.
+2002). What the rules that recognise columns see of one is made of that.
 """
 
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,19 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
+from consilience.curation.cells import Cutting, Numbers
+from consilience.curation.code_books import Entry, spelled
+from consilience.curation.vocabulary import (
+    ASIDE,
+    HIGH_SENTINELS,
+    NUMBER_TOKENS,
+    PATTERNS,
+    SENTINELS,
+    TOKENS,
+    WATCHED,
+    folded,
+    words_of,
+)
 from consilience.domain.source_format import Notation
 from consilience.source.records import with_points
 from consilience.source.values import NO_TEXT, TRUTH_TEXTS, decoded, is_text, numbers_of, texts_of
@@ -25,8 +39,6 @@ from consilience.source.values import NO_TEXT, TRUTH_TEXTS, decoded, is_text, nu
 compute: Any = pyarrow.compute
 
 HASHES = 2**32
-DROPPED_BITS = 52 - 11
-"""Of the 52 binary digits that a double keeps after its first, all but eleven are forgotten."""
 
 
 class Texts:
@@ -153,60 +165,6 @@ def _stored(kind: Any) -> str:
     return "time" if types.is_time(kind) else "other"
 
 
-class Numbers:
-    """The numbers of a column: their range, whether all are whole, and where any share of them lies."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.low, self.high = np.inf, -np.inf
-        self.whole = True
-        self._keys, self._rows = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-
-    def add(self, numbers: NDArray[np.float64]) -> None:
-        """Take in the finite numbers of a batch."""
-        numbers = numbers[np.isfinite(numbers)]
-        if not numbers.size:
-            return
-        self.count += numbers.size
-        self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
-        self.whole &= bool((numbers == np.floor(numbers)).all())
-        keys, rows = np.unique(_bucket(numbers), return_counts=True)
-        self._keys, places = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
-        self._rows = np.bincount(places, np.concatenate([self._rows, rows])).astype(np.int64)
-
-    @property
-    def values(self) -> NDArray[np.float64]:
-        """The buckets in order, each by its number nearest to zero."""
-        return _number(self._keys)
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """The rows of each bucket."""
-        return self._rows
-
-    def at(self, share: float) -> float:
-        """The number below which this share of all lies, ends included."""
-        if share <= 0 or share >= 1:
-            return self.low if share <= 0 else self.high
-        place = np.searchsorted(np.cumsum(self._rows), share * self.count, side="left")
-        return float(np.clip(self.values[min(place, len(self._keys) - 1)], self.low, self.high))
-
-    def share(self, low: float, high: float) -> float:
-        """The share of numbers from low to high, both included, as far as buckets tell them apart."""
-        inside = (self.values >= low) & (self.values <= high)
-        return float(self._rows[inside].sum()) / max(self.count, 1)
-
-
-def _bucket(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """A whole number for each number that keeps their order: its sign, its exponent and eleven binary digits."""
-    magnitude = np.abs(numbers).view(np.int64) >> DROPPED_BITS
-    return np.where(numbers < 0, -magnitude, magnitude)
-
-
-def _number(keys: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.copysign((np.abs(keys) << DROPPED_BITS).view(np.float64), keys)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # How numbers are written: the marks of a column, read off its texts, and then those of the whole file.
 
@@ -285,3 +243,156 @@ def read_numbers(texts: Sequence[str], notation: Notation) -> NDArray[np.float64
     if (notation.decimal, notation.thousands) == (".", None):
         return numbers_of(written)
     return numbers_of(with_points(written, notation.decimal, notation.thousands or ""))
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# A column as the rules see it: without its texts for missing values, and with what is said of it.
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """When a column is taken for what it is; shares are of the rows that have a value.
+
+    Tuned on five tables and judged on others: `docs/decisions/0048-a-draft-is-what-a-statistician-would-write.md`.
+    """
+
+    texts: int = 4096
+    """Different texts of a column that are remembered: 200 columns of them take about 100 MB."""
+    near_unique: float = 0.9
+    """Values that tell rows apart: so many different ones per row. Measurements come near this too, whole numbers that
+    count or have all the same length do not."""
+    repeats: float = 3.0
+    """Rows per value below which a text tells rows apart rather than groups."""
+    numbers: float = 0.9
+    """The share of numbers from which on a column of texts is one of numbers."""
+    categories: int = 12
+    """Whole numbers with at most so many different values are a list, as answers of a questionnaire are."""
+    listed: int = 100
+    """Values that a list without an order of its own has at most; the others become Other."""
+    rare: int = 5
+    """In longer lists a value of fewer rows becomes Other: it may be a name, or misspelt."""
+    codes: int = 1200
+    """Codes that are listed at most; the longest classifications in use, ICD chapters and occupations in four digits,
+    have up to 900."""
+    words: float = 4.0
+    """Words per value from which on texts that are sentences are free text."""
+    exact: float = 0.98
+    """The share that has to fit where a pattern is looked for; the rest may be mistyped."""
+    cutting: Cutting = field(default_factory=Cutting)
+
+
+class Look:
+    """A column without its texts for missing values, and what is said of it."""
+
+    def __init__(
+        self,
+        column: Column,
+        notation: Notation,
+        thresholds: Thresholds,
+        *,
+        tokens: Sequence[str] = (),
+        entry: Entry | None = None,
+    ) -> None:
+        self.column, self.thresholds = column, thresholds
+        self.entry = None if entry is None else spelled(entry, column.texts)
+        """What the code book says of it."""
+        self._given = [*tokens, *(self.entry.missing if self.entry else ())]
+        self.name = words_of(column.name)
+        self._marks = notation
+        self.tokens = self._missing_tokens()
+        self.numbers: Numbers | None = None
+        """The exact range and quantiles, once a second pass has read them."""
+
+    @property
+    def notation(self) -> Notation:
+        return Notation(self._marks.decimal, self._marks.thousands, self.tokens)
+
+    @cached_property
+    def texts(self) -> Counter[str]:
+        """The texts that stand for values, with their rows."""
+        return Counter({text: rows for text, rows in self.column.texts.items() if text not in self.tokens})
+
+    @cached_property
+    def rows(self) -> int:
+        """The rows that have a value."""
+        seen, texts = self.column.tokens, self.column.texts
+        return self.column.present - sum(seen[token] or texts[token] for token in self.tokens)
+
+    @property
+    def missing(self) -> int:
+        return self.column.rows - self.rows
+
+    @cached_property
+    def distinct(self) -> int:
+        return max(min(self.column.distinct, self.column.present) - len(self.tokens), 0)
+
+    @property
+    def repeats(self) -> float:
+        """The rows per value."""
+        return self.rows / max(self.distinct, 1)
+
+    @property
+    def unique(self) -> bool:
+        """Whether values tell nearly all rows apart."""
+        return self.rows >= 20 and self.distinct >= self.thresholds.near_unique * self.rows
+
+    def named(self, what: str) -> bool:
+        """Whether the column has such a name."""
+        return PATTERNS[what].fullmatch(self.name) is not None
+
+    def share(self, fits: Callable[[str], object], *, of_rows: bool = True) -> float:
+        """The share of rows, or of different texts, that fit."""
+        counted = [(rows if of_rows else 1, bool(fits(text))) for text, rows in self.texts.items()]
+        whole = sum(rows for rows, _ in counted)
+        return sum(rows for rows, good in counted if good) / whole if whole else 0.0
+
+    @cached_property
+    def is_numeric(self) -> bool:
+        """Whether its texts are numbers, not codes with leading zeros, but for a few."""
+        if self.column.stored in ("truth", "date", "time", "other") or not self.texts:
+            return False
+        values = read_numbers(list(self.texts), self._marks)
+        rows = np.array(list(self.texts.values()))
+        zeros = self.column.stored == "text" and self.share(lambda text: re.fullmatch(r"0\d+", text)) > 0.005
+        return rows[np.isfinite(values)].sum() >= self.thresholds.numbers * rows.sum() and not zeros
+
+    def _missing_tokens(self) -> tuple[str, ...]:
+        """The texts of the column that stand for a missing value."""
+        seen, texts = self.column.tokens, self.column.texts
+        listed = [text for text in texts if text.casefold() not in WATCHED]
+        found = [text for text in seen if text.casefold() in TOKENS]
+        if "NA" in found and sum(bool(re.fullmatch("[A-Z]{2}", text)) for text in listed) >= 10:
+            found.remove("NA")  # Namibia, among codes of countries
+        digits = [text for text in listed if any(map(str.isdigit, text))]
+        if len(digits) == len(listed) > 0 and self.column.stored in ("text", "number"):
+            found += [text for text in seen if text.casefold() in NUMBER_TOKENS and text]
+        if self.entry is not None:  # what the book labels is a value, if it is no missing one
+            coded = {code for code, label in self.entry.labels if folded(label) not in ASIDE}
+            found = [text for text in found if text not in coded]
+            aside = [code for code, label in self.entry.labels if folded(label) in ASIDE]
+            found += [code for code in aside if len(listed) > self.thresholds.categories and code in texts]
+        found += [text for text in self._given if text in texts]
+        return tuple(sorted({*found, *self._sentinels(found)}))
+
+    def _sentinels(self, tokens: Sequence[str]) -> list[str]:
+        """Numbers that lie apart from all others, as -9 below counts and 999 above ages do."""
+        present = [text for text in self.column.tokens if text in (*SENTINELS, *HIGH_SENTINELS)]
+        if not present or self.column.stored not in ("text", "number"):
+            return []
+        others = [text for text in self.column.texts if text not in tokens and text not in present]
+        values = read_numbers(others, self._marks)
+        rows = np.array([self.column.texts[text] for text in others])[np.isfinite(values)]
+        values = values[np.isfinite(values)]
+        if values.size < max(1, 0.9 * len(others)):
+            return []
+        low, high, middle = float(values.min()), float(values.max()), float(np.median(np.repeat(values, rows)))
+        found = [
+            text for text in present if text in SENTINELS and float(text) < (0 if low >= 0 else 4 * low - abs(middle))
+        ]
+        long_tail = high > 20 * max(abs(middle), 1)
+        if values.size > self.thresholds.categories and not long_tail:
+            found += [text for text in present if text in HIGH_SENTINELS and float(text) > 2 * high]
+            if any(text in HIGH_SENTINELS for text in found):
+                digits = {len(text) for text in found if text in HIGH_SENTINELS}
+                found += [text for text in present if len(text) in digits and float(text) > high]
+        return found

@@ -16,10 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from consilience.curation.cells import Numbers
 from consilience.curation.code_books import entry_of, read_code_book, refuse_strange
-from consilience.curation.columns import Column, Numbers, notations, read_numbers
+from consilience.curation.columns import Column, Look, Thresholds, notations, read_numbers
 from consilience.curation.fit_lines import signs_in, toml_key, toml_value, wide_encoding
-from consilience.curation.recognise import Finding, Look, Thresholds, recognise
+from consilience.curation.recognise import Finding, recognise
 from consilience.curation.vocabulary import WATCHED
 from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import visible

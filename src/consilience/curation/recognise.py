@@ -7,68 +7,25 @@ numbers, a list of values, or free text by how its values repeat. NOT PRIVATE: f
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from consilience.curation import dates
-from consilience.curation.code_books import Entry, spelled
-from consilience.curation.columns import Column, Numbers, read_numbers
-from consilience.curation.edges import Cut, Cutting, age_bands, cut
+from consilience.curation.cells import Cut, Numbers, age_bands, cut, is_time_of_day, quarters, written_as
+from consilience.curation.columns import Look, read_numbers
 from consilience.curation.vocabulary import (
     ASIDE,
     BODY,
     CERTAIN,
     HIGH_SENTINELS,
-    NUMBER_TOKENS,
-    PATTERNS,
     PLACES,
-    SENTINELS,
     TICKS,
-    TOKENS,
     UNITS,
-    WATCHED,
     YES_NO,
     folded,
-    words_of,
 )
 from consilience.domain.attributes import Attribute
 from consilience.domain.declarations import format_number, visible
-from consilience.domain.source_format import Notation
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """When a column is taken for what it is; shares are of the rows that have a value.
-
-    Tuned on five tables and judged on others: `docs/decisions/0048-a-draft-is-what-a-statistician-would-write.md`.
-    """
-
-    texts: int = 4096
-    """Different texts of a column that are remembered: 200 columns of them take about 100 MB."""
-    near_unique: float = 0.9
-    """Values that tell rows apart: so many different ones per row. Measurements come near this too, whole numbers that
-    count or have all the same length do not."""
-    repeats: float = 3.0
-    """Rows per value below which a text tells rows apart rather than groups."""
-    numbers: float = 0.9
-    """The share of numbers from which on a column of texts is one of numbers."""
-    categories: int = 12
-    """Whole numbers with at most so many different values are a list, as answers of a questionnaire are."""
-    listed: int = 100
-    """Values that a list without an order of its own has at most; the others become Other."""
-    rare: int = 5
-    """In longer lists a value of fewer rows becomes Other: it may be a name, or misspelt."""
-    codes: int = 1200
-    """Codes that are listed at most; the longest classifications in use, ICD chapters and occupations in four digits,
-    have up to 900."""
-    words: float = 4.0
-    """Words per value from which on texts that are sentences are free text."""
-    exact: float = 0.98
-    """The share that has to fit where a pattern is looked for; the rest may be mistyped."""
-    cutting: Cutting = field(default_factory=Cutting)
 
 
 class Finding(NamedTuple):
@@ -80,127 +37,6 @@ class Finding(NamedTuple):
     """What was seen, with values of the data."""
     decide: str
     """What a person has to decide."""
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# One column, as the rules see it.
-
-
-class Look:
-    """A column without its texts for missing values, and what is said of it."""
-
-    def __init__(
-        self,
-        column: Column,
-        notation: Notation,
-        thresholds: Thresholds,
-        *,
-        tokens: Sequence[str] = (),
-        entry: Entry | None = None,
-    ) -> None:
-        self.column, self.thresholds = column, thresholds
-        self.entry = None if entry is None else spelled(entry, column.texts)
-        """What the code book says of it."""
-        self._given = [*tokens, *(self.entry.missing if self.entry else ())]
-        self.name = words_of(column.name)
-        self._marks = notation
-        self.tokens = self._missing_tokens()
-        self.numbers: Numbers | None = None
-        """The exact range and quantiles, once a second pass has read them."""
-
-    @property
-    def notation(self) -> Notation:
-        return Notation(self._marks.decimal, self._marks.thousands, self.tokens)
-
-    @cached_property
-    def texts(self) -> Counter[str]:
-        """The texts that stand for values, with their rows."""
-        return Counter({text: rows for text, rows in self.column.texts.items() if text not in self.tokens})
-
-    @cached_property
-    def rows(self) -> int:
-        """The rows that have a value."""
-        seen, texts = self.column.tokens, self.column.texts
-        return self.column.present - sum(seen[token] or texts[token] for token in self.tokens)
-
-    @property
-    def missing(self) -> int:
-        return self.column.rows - self.rows
-
-    @cached_property
-    def distinct(self) -> int:
-        return max(min(self.column.distinct, self.column.present) - len(self.tokens), 0)
-
-    @property
-    def repeats(self) -> float:
-        """The rows per value."""
-        return self.rows / max(self.distinct, 1)
-
-    @property
-    def unique(self) -> bool:
-        """Whether values tell nearly all rows apart."""
-        return self.rows >= 20 and self.distinct >= self.thresholds.near_unique * self.rows
-
-    def named(self, what: str) -> bool:
-        """Whether the column has such a name."""
-        return PATTERNS[what].fullmatch(self.name) is not None
-
-    def share(self, fits: Callable[[str], object], *, of_rows: bool = True) -> float:
-        """The share of rows, or of different texts, that fit."""
-        counted = [(rows if of_rows else 1, bool(fits(text))) for text, rows in self.texts.items()]
-        whole = sum(rows for rows, _ in counted)
-        return sum(rows for rows, good in counted if good) / whole if whole else 0.0
-
-    @cached_property
-    def is_numeric(self) -> bool:
-        """Whether its texts are numbers, not codes with leading zeros, but for a few."""
-        if self.column.stored in ("truth", "date", "time", "other") or not self.texts:
-            return False
-        values = read_numbers(list(self.texts), self._marks)
-        rows = np.array(list(self.texts.values()))
-        zeros = self.column.stored == "text" and self.share(lambda text: re.fullmatch(r"0\d+", text)) > 0.005
-        return rows[np.isfinite(values)].sum() >= self.thresholds.numbers * rows.sum() and not zeros
-
-    def _missing_tokens(self) -> tuple[str, ...]:
-        """The texts of the column that stand for a missing value."""
-        seen, texts = self.column.tokens, self.column.texts
-        listed = [text for text in texts if text.casefold() not in WATCHED]
-        found = [text for text in seen if text.casefold() in TOKENS]
-        if "NA" in found and sum(bool(re.fullmatch("[A-Z]{2}", text)) for text in listed) >= 10:
-            found.remove("NA")  # Namibia, among codes of countries
-        digits = [text for text in listed if any(map(str.isdigit, text))]
-        if len(digits) == len(listed) > 0 and self.column.stored in ("text", "number"):
-            found += [text for text in seen if text.casefold() in NUMBER_TOKENS and text]
-        if self.entry is not None:  # what the book labels is a value, if it is no missing one
-            coded = {code for code, label in self.entry.labels if folded(label) not in ASIDE}
-            found = [text for text in found if text not in coded]
-            aside = [code for code, label in self.entry.labels if folded(label) in ASIDE]
-            found += [code for code in aside if len(listed) > self.thresholds.categories and code in texts]
-        found += [text for text in self._given if text in texts]
-        return tuple(sorted({*found, *self._sentinels(found)}))
-
-    def _sentinels(self, tokens: Sequence[str]) -> list[str]:
-        """Numbers that lie apart from all others, as -9 below counts and 999 above ages do."""
-        present = [text for text in self.column.tokens if text in (*SENTINELS, *HIGH_SENTINELS)]
-        if not present or self.column.stored not in ("text", "number"):
-            return []
-        others = [text for text in self.column.texts if text not in tokens and text not in present]
-        values = read_numbers(others, self._marks)
-        rows = np.array([self.column.texts[text] for text in others])[np.isfinite(values)]
-        values = values[np.isfinite(values)]
-        if values.size < max(1, 0.9 * len(others)):
-            return []
-        low, high, middle = float(values.min()), float(values.max()), float(np.median(np.repeat(values, rows)))
-        found = [
-            text for text in present if text in SENTINELS and float(text) < (0 if low >= 0 else 4 * low - abs(middle))
-        ]
-        long_tail = high > 20 * max(abs(middle), 1)
-        if values.size > self.thresholds.categories and not long_tail:
-            found += [text for text in present if text in HIGH_SENTINELS and float(text) > 2 * high]
-            if any(text in HIGH_SENTINELS for text in found):
-                digits = {len(text) for text in found if text in HIGH_SENTINELS}
-                found += [text for text in present if len(text) in digits and float(text) > high]
-        return found
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -290,17 +126,17 @@ def _aside(text: str) -> bool:
 
 
 def _dates(look: Look) -> Finding | None:
-    if look.column.stored == "time" or look.share(dates.is_time_of_day) > look.thresholds.exact:
+    if look.column.stored == "time" or look.share(is_time_of_day) > look.thresholds.exact:
         return _left_out(
             "time",
             "it holds times of day",
             "store the hour, or a part of the day, in a column or a query, and draft again",
         )
     texts = sorted(look.texts)
-    own = dates.quarters(texts) if look.distinct <= look.thresholds.codes else None
+    own = quarters(texts) if look.distinct <= look.thresholds.codes else None
     if own:
         return _list(look, "date", own, "quarters, in their order")
-    found = dates.written_as(texts, exact=look.thresholds.exact)
+    found = written_as(texts, exact=look.thresholds.exact)
     if found is None or (look.column.stored == "number" and found.format != "%Y%m%d"):
         return None
     written = "as ISO 8601 has it" if found.format is None else found.format

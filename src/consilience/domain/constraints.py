@@ -17,14 +17,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Numeric
 from consilience.domain.dates import Date, first_day
-from consilience.domain.declarations import suggestion
+from consilience.domain.declarations import Declaration, quoted, suggestion
 from consilience.domain.language import TextParser
 from consilience.errors import DeclarationError
 
@@ -38,7 +38,19 @@ MOST_SETS = 2_000
 
 Table = NDArray[np.bool_]
 Product = tuple[tuple[str, tuple[int, ...]], ...]
-"""For each of some attributes, codes: the cells that have one of them in every attribute."""
+
+
+@dataclass(frozen=True)
+class ImpossibleCells:
+    """Cells that cannot occur: those whose value is among `codes` for every attribute named."""
+
+    codes: Product
+    because: str = ""
+    """The constraint that says so."""
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.codes)
 
 
 @dataclass(frozen=True)
@@ -56,8 +68,8 @@ class _Test:
         return self.true.reshape(wide), self.false.reshape(wide)
 
 
-def impossible_products(text: str, attributes: Mapping[str, Attribute]) -> tuple[Product, ...]:
-    """The cells in which the constraint cannot be true, as products of which no two share a cell."""
+def impossible_cells(text: str, attributes: Mapping[str, Attribute]) -> tuple[ImpossibleCells, ...]:
+    """The cells in which the constraint cannot be true, as rules of which no two share a cell."""
     test = _Parser(text, attributes).constraint()
     found = list(_products(~test.true, test.names))
     if len(found) > MOST_RULES:
@@ -65,7 +77,7 @@ def impossible_products(text: str, attributes: Mapping[str, Attribute]) -> tuple
             f"the constraint {text!r} forbids {len(found):,} separate sets of cells, and at most {MOST_RULES:,} are "
             "possible; declare its attributes in coarser bins"
         )
-    return tuple(found)
+    return tuple(ImpossibleCells(codes, text) for codes in found)
 
 
 def _products(cells: Table, names: tuple[str, ...]) -> Iterator[Product]:
@@ -234,20 +246,23 @@ def _intervals(attribute: Attribute) -> tuple[NDArray[np.float64], NDArray[np.fl
     return np.append(low, unknown), np.append(high, unknown)
 
 
+def determined(declared: Declaration) -> Iterator[str]:
+    """One `[[determined]]` table as constraints: for each value of one attribute the value of another."""
+    attribute, by, values = declared.text("attribute"), declared.text("by"), declared.table("values")
+    from_value: dict[str, list[str]] = {}
+    for value in values.keys():
+        from_value.setdefault(values.label(value), []).append(value)
+    declared.close()
+    for value, given in from_value.items():
+        listed = ", ".join(map(quoted, given))
+        yield f"if {quoted(by)} in ({listed}) then {quoted(attribute)}={quoted(value)}"
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Whether any record is possible at all.
 
 
-class Rule(Protocol):
-    """Cells that cannot occur, and the constraint that says so."""
-
-    @property
-    def codes(self) -> Product: ...
-    @property
-    def because(self) -> str: ...
-
-
-def refuse_contradiction(domain: str, sizes: Mapping[str, int], rules: Sequence[Rule]) -> None:
+def refuse_contradiction(domain: str, sizes: Mapping[str, int], rules: Sequence[ImpossibleCells]) -> None:
     """Refuse rules that leave no cell, with the smallest set of sentences that leaves none.
 
     A record is a choice x of one code for each attribute; a rule asks for one attribute that is not among its codes:
@@ -257,7 +272,7 @@ def refuse_contradiction(domain: str, sizes: Mapping[str, int], rules: Sequence[
     It is found, or proved impossible, by branch and bound. Sets of sentences are tried from the smallest on; where they
     are too many, sentences are left out one by one for as long as the rest leaves no cell.
     """
-    by_sentence: dict[str, list[Rule]] = {}
+    by_sentence: dict[str, list[ImpossibleCells]] = {}
     for rule in rules:
         by_sentence.setdefault(rule.because or _said(rule), []).append(rule)
     if _some_record(sizes, rules):
@@ -279,7 +294,7 @@ def refuse_contradiction(domain: str, sizes: Mapping[str, int], rules: Sequence[
     )
 
 
-def _some_record(sizes: Mapping[str, int], rules: Sequence[Rule]) -> bool:
+def _some_record(sizes: Mapping[str, int], rules: Sequence[ImpossibleCells]) -> bool:
     from scipy import sparse
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -304,5 +319,5 @@ INFEASIBLE = 2
 """The status by which SciPy says so."""
 
 
-def _said(rule: Rule) -> str:
-    return "impossible cells by " + ", ".join(name for name, _ in rule.codes)
+def _said(rule: ImpossibleCells) -> str:
+    return "impossible cells by " + ", ".join(rule.attributes)

@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from consilience.domain.attribute_tables import attributes_from_declarations
 from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Numeric
-from consilience.domain.constraints import impossible_products, refuse_contradiction
-from consilience.domain.declarations import WORDS, Declaration, is_number, quoted, suggestion, visible
+from consilience.domain.constraints import ImpossibleCells, determined, impossible_cells, refuse_contradiction
+from consilience.domain.declarations import WORDS, Declaration, is_number, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.language import FUNCTIONS
 from consilience.domain.source_format import Notation, SourceFormat
@@ -25,19 +25,6 @@ from consilience.errors import DeclarationError
 
 QUOTES_DATA = "# NOT PRIVATE:"
 """How comments of a domain file begin that tell of confidential data: a draft has them, a reviewed file has none."""
-
-
-@dataclass(frozen=True)
-class ImpossibleCells:
-    """Cells that cannot occur: those whose value is among `codes` for every attribute named."""
-
-    codes: tuple[tuple[str, tuple[int, ...]], ...]
-    because: str = ""
-    """The constraint that says so."""
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.codes)
 
 
 @dataclass(frozen=True)
@@ -139,7 +126,7 @@ class Domain:
         known = {rule.because for rule in self.impossible}
         new = [text for text in dict.fromkeys(self.constraints) if text not in known]
         cells = {each.name: each for each in self.attributes if not isinstance(each, Continuous)}
-        found = [ImpossibleCells(codes, text) for text in new for codes in impossible_products(text, cells)]
+        found = [rule for text in new for rule in impossible_cells(text, cells)]
         object.__setattr__(self, "constraints", tuple(dict.fromkeys(self.constraints)))
         object.__setattr__(self, "impossible", (*self.impossible, *found))
         if found:
@@ -361,7 +348,7 @@ class Domain:
         public = _read_facts(declared.table("public")) if "public" in declared else PublicFacts()
         constraints = list(declared.texts("constraints")) if "constraints" in declared else []
         for table in declared.tables("determined") if "determined" in declared else ():
-            constraints += _determined(table)
+            constraints += determined(table)
         declared.close()
         return Domain(name, attributes, impossible, public, draft, unreviewed, how, tuple(constraints))
 
@@ -419,18 +406,6 @@ def _read_rule(domain: Domain, declared: Declaration) -> ImpossibleCells:
         if not codes[-1][1]:
             declared.refuse(f"{name!r} lists no values")
     return ImpossibleCells(tuple(codes))
-
-
-def _determined(declared: Declaration) -> Iterator[str]:
-    """One `[[determined]]` table as constraints: for each value of one attribute the value of another."""
-    attribute, by, values = declared.text("attribute"), declared.text("by"), declared.table("values")
-    from_value: dict[str, list[str]] = {}
-    for value in values.keys():
-        from_value.setdefault(values.label(value), []).append(value)
-    declared.close()
-    for value, given in from_value.items():
-        listed = ", ".join(map(quoted, given))
-        yield f"if {quoted(by)} in ({listed}) then {quoted(attribute)}={quoted(value)}"
 
 
 def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: Declaration) -> tuple[int, ...]:

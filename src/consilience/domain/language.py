@@ -1,13 +1,10 @@
 """The query language of the command line: `age=25..34 and sex=Female by marital`.
 
-    question   =  ["top" number "of"] answer ["minus" answer]
-    answer     =  query ["per" query]
     query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
     terms      =  term {("and" | ",") term}
     term       =  attribute  |  level  |  function "(" attribute ["," number] ["," "level" number] ")"
                |  level "(" attribute ")"
-               |  "median" "(" attribute ")"  |  "quantile" "(" attribute "," share {"," share} ")"
-    function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "mean" | "moments" | "total"
+    function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "moments" | "total"
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
                |  attribute "in" "(" value {"," value} ")"  |  attribute ">=" low  |  attribute "<=" high
                |  attribute "==" attribute {"==" attribute}
@@ -16,12 +13,12 @@ Words may contain spaces; quotes make anything a word, also `by`, `and` and `..`
 twice. Whether attributes and values exist is checked when the query meets a domain.
 
 A query is linear. Means, quantiles, differences, ratios and the largest of several are made of the answers to queries:
-a text is a `Question` of `domain/queries.py`.
+`domain/questions.py` reads them.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
 from consilience.domain.declarations import HEADS, KEYWORDS
@@ -48,7 +45,6 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"]|"")*"|'(?:[^']|'')*')"""
     r"""|(?P<operator>>=|<=|!=|==|[=<>(),|])|(?P<word>(?:[^\s=<>(),|"'!]|!(?!=))+))"""
 )
-_DECIMAL = re.compile(r"[0-9]*\.?[0-9]+")
 LONGEST_SHOWN = 200
 """Letters of a query that messages show."""
 _COMPARISONS = ("=", "==", ">=", "<=", "<", ">", "!=", "in")
@@ -61,7 +57,8 @@ class _Function:
     make: Callable[[int | None, int | None], Factor]
     takes_number: bool = False
     takes_level: bool = False
-    takes_shares: bool = False
+    of_answers: bool = False
+    """What it asks for is no answer of the factor, but is made of its answers."""
 
 
 FUNCTIONS = {
@@ -70,11 +67,11 @@ FUNCTIONS = {
     "haar": _Function(lambda _, __: Haar()),
     "tree": _Function(lambda number, level: Tree(number, level), takes_number=True, takes_level=True),
     "sum": _Function(lambda _, __: Mean()),
-    "mean": _Function(lambda _, __: Mean()),
+    "mean": _Function(lambda _, __: Mean(), of_answers=True),
     "moments": _Function(lambda number, _: Moments(2 if number is None else number), takes_number=True),
     "total": _Function(lambda _, __: Total()),
-    "median": _Function(lambda _, __: Identity()),
-    "quantile": _Function(lambda _, __: Identity(), takes_shares=True),
+    "median": _Function(lambda _, __: Identity(), of_answers=True),
+    "quantile": _Function(lambda _, __: Identity(), of_answers=True),
 }
 
 
@@ -82,35 +79,6 @@ FUNCTIONS = {
 class _Token:
     text: str
     kind: str
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """What a text asks for: a factor for each attribute it names, and what is to be made of the answers."""
-
-    factors: tuple[tuple[str, Factor], ...]
-    is_mean: bool = False
-    """The sum among them is to be a mean."""
-    quantiles_of: str | None = None
-    shares: tuple[float, ...] = ()
-    """The quantiles asked for, 0.5 for the median."""
-    per: "Parsed | None" = None
-    """What the answers are divided by."""
-    minus: "Parsed | None" = None
-    """What is taken from the answers, or from their ratio."""
-    top: int | None = None
-    """So many of the largest answers are asked for."""
-
-
-def parse(text: str) -> Parsed:
-    """What the text says, in parts; `Query.parse` and `Question.parse` make of it what they are.
-
-    >>> parse("age=25..34 by sex").factors
-    (('age', Range(low='25', high='34')), ('sex', Identity()))
-    >>> parse("mean(age) by sex").is_mean
-    True
-    """
-    return _Parser(text).parsed()
 
 
 def together(factors: Sequence[tuple[str, Factor]]) -> tuple[tuple[str, Factor], ...]:
@@ -221,53 +189,38 @@ class TextParser:
         return _range_of(tokens) or Value(value)
 
 
-class _Parser(TextParser):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.means: list[str] = []
-        self.quantiles: list[tuple[str, tuple[float, ...]]] = []
+class QueryParser(TextParser):
+    """Reads one query; a `Question` is read by more."""
 
-    def parsed(self) -> Parsed:
+    def whole(self) -> tuple[tuple[str, Factor], ...]:
+        """The factors of the query that the whole text is."""
+        self.refuse_nothing()
+        if self.at_top():
+            self.made_of_answers("the largest of some answers")
+        factors = together(self.query())
+        if self.peek("minus", "per"):
+            self.made_of_answers("a comparison")
+        self.refuse_more()
+        return factors
+
+    def made_of_answers(self, what: str, instead: str = "them") -> NoReturn:
+        self.refuse(
+            f"{what} is made of the answers to several queries, and here a query of sums is needed; ask for {instead}, "
+            "or take it from answer_table, interval or the command line"
+        )
+
+    def refuse_nothing(self) -> None:
         if not self.tokens:
             self.refuse('it is empty; for the number of records ask for "total"')
-        top = self.top()
-        found = replace(self.answer(), top=top)
-        if self.take("minus"):
-            found = replace(found, minus=self.answer())
+
+    def refuse_more(self) -> None:
         if self.at < len(self.tokens):
-            more = self.peek("minus", "per")
-            self.refuse("only two answers are compared at a time" if more else f"{self.found()} was not expected there")
-        return found
+            self.refuse(f"{self.found()} was not expected there")
 
-    def answer(self) -> Parsed:
-        """A query, and the one that it is divided by."""
-        found = self.side()
-        return replace(found, per=self.side()) if self.take("per") else found
-
-    def top(self) -> int | None:
-        """The number of `top 5 of`, which stands before everything else."""
+    def at_top(self) -> bool:
+        """True before `top 5 of`."""
         texts = [token.text.lower() for token in self.tokens[:3] if token.kind == "word"]
-        if len(texts) < 3 or texts[0] != "top" or texts[2] != "of":
-            return None
-        self.at = 3
-        number = self.whole_number(texts[1])
-        return number if number > 0 else self.refuse("'top 0' asks for nothing; ask for the first one at least")
-
-    def side(self) -> Parsed:
-        """A query, and what is to be made of its answers."""
-        self.means, self.quantiles = [], []
-        factors = together(self.query())
-        sums = [name for name, factor in factors if isinstance(factor, Mean | Moments)]
-        if self.means and len(sums) > 1:
-            self.refuse(f"the mean of {self.means[0]!r} is asked for beside a sum of {sums[-1]!r}; ask one at a time")
-        if len(self.quantiles) + len(sums) > 1 and self.quantiles:
-            others = [name for name, _ in self.quantiles[1:]] + sums
-            self.refuse(
-                f"a quantile of {self.quantiles[0][0]!r} is asked for beside one, or a sum, of {others[-1]!r}; ask one "
-                "at a time"
-            )
-        name, shares = self.quantiles[0] if self.quantiles else (None, ())
-        return Parsed(factors, bool(self.means), name, shares)
+        return len(texts) == 3 and texts[::2] == ["top", "of"]
 
     def query(self) -> list[tuple[str, Factor]]:
         factors = self.head()
@@ -342,42 +295,26 @@ class _Parser(TextParser):
         if word.lower() not in FUNCTIONS:
             self.expect(")")
             return name, Level(word)
-        factor = self.arguments(word.lower(), name)
+        factor = self.function(word.lower(), name)
         self.expect(")")
-        if word.lower() == "mean":
-            self.means.append(name)
         return name, factor
 
-    def arguments(self, word: str, name: str) -> Factor:
+    def function(self, word: str, name: str) -> Factor:
         """The factor that a function makes of the numbers after its attribute."""
         function = FUNCTIONS[word]
+        if function.of_answers:
+            self.made_of_answers(f"a {word}", f"sum({name}) and {name}=.." if word == "mean" else name)
         number = level = None
-        shares: list[float] = [0.5] * (word == "median")
         while self.take(","):
             text = self.words("a whole number")
             if function.takes_level and level is None and text.lower().startswith("level "):
                 level = self.whole_number(text[len("level ") :])
             elif function.takes_number and number is None and level is None:
                 number = self.whole_number(text)
-            elif function.takes_shares:
-                shares.append(self.share(text))
             else:
-                self.refuse(f"{word}({self.text_of(function)}) does not take {text!r}")
-        if function.takes_shares and not shares:
-            self.refuse(f"{word}({name}) says not which one; write quantile({name}, 0.9), or median({name})")
-        if shares:
-            self.quantiles.append((name, tuple(shares)))
+                more = ", number" * function.takes_number + ", level number" * function.takes_level
+                self.refuse(f"{word}(attribute{more}) does not take {text!r}")
         return function.make(number, level)
-
-    def share(self, text: str) -> float:
-        if not _DECIMAL.fullmatch(text) or not 0.0 < float(text) < 1.0:
-            self.refuse(f"a quantile is for a number between 0 and 1, such as 0.9, found {text!r}")
-        return float(text)
-
-    @staticmethod
-    def text_of(function: _Function) -> str:
-        number = ", number" if function.takes_number else ""
-        return "attribute" + number + (", level number" if function.takes_level else "")
 
     def whole_number(self, text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 10):

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -28,14 +28,13 @@ from consilience.domain.factors import (
     JointMatrix,
     Level,
     Matrix,
-    Mean,
     Range,
     Subset,
     Value,
     factor_from_json,
     joint_name,
 )
-from consilience.domain.language import FUNCTIONS, Parsed, parse, together
+from consilience.domain.language import FUNCTIONS, QueryParser, together
 from consilience.errors import DeclarationError
 from consilience.kernels.linear_maps import Array, JointMap, Kronecker, LinearMap, SparseMap
 
@@ -121,20 +120,7 @@ class Query:
 
         A mean is no query but the ratio of two, a median is made of a table: `Question.parse` reads them.
         """
-        asked = Question.parse(text)
-        if asked == Question(asked.query):
-            return asked.query
-        if asked.mean_of is not None and asked.per is not None:
-            raise DeclarationError(
-                f"{text!r} is a mean, which divides {asked.query.describe()!r} by {asked.per.describe()!r}, and here a "
-                f"query of sums is needed; ask for {asked.query.describe()!r}, or take the mean from answer_table, "
-                "interval or the command line"
-            )
-        tables = " and ".join(repr(query.describe()) for query in asked.parts)
-        raise DeclarationError(
-            f"{text!r} is made of the answers to {tables}, and here a query of sums is needed; ask for these, or take "
-            "it from answer_table, interval or the command line"
-        )
+        return Query(QueryParser(text).whole())
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
@@ -279,120 +265,6 @@ def _named_factor(table: Declaration) -> tuple[str, Factor]:
     if name is not None:
         table.refuse(f"the kind {factor.kind!r} is about several 'attributes', and names the 'attribute' {name!r}")
     return joint_name(factor.attributes), factor
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a text of the query language asks for: the answers to a query, or what is made of the answers to several."""
-
-    query: Query
-    per: Query | None = None
-    """What the answers are divided by."""
-    quantiles_of: str | None = None
-    """The attribute whose quantiles are asked for, of which the query lists all values."""
-    shares: tuple[float, ...] = ()
-    """Which quantiles: 0.5 is the median."""
-    word: str = ""
-    """How the answers are compared with those to the `other` question: "minus" or "per"."""
-    other: "Question | None" = None
-    top: int | None = None
-    """So many of the largest answers are asked for, in order."""
-
-    @staticmethod
-    def parse(text: str) -> "Question":
-        """What a person typed, such as "mean(age) by sex".
-
-        >>> asked = Question.parse("mean(age) by sex")
-        >>> asked.query.describe(), asked.per.describe()
-        ('sum(age), sex', 'age=.. by sex')
-        >>> [query.describe() for query in Question.parse("median(age) by sex minus median(age)").parts]
-        ['age, sex', 'age']
-        """
-        parsed = parse(text)
-        found = _answer(parsed)
-        if parsed.minus is not None:
-            sides = found, _answer(parsed.minus)
-            for each in sides:
-                if each.other is not None:
-                    raise DeclarationError(
-                        f"{each.describe()!r} is a ratio of what is no count by itself, and in {text!r} another answer "
-                        "is taken from it; ask for each ratio by itself"
-                    )
-            found = replace(sides[0], word="minus", other=sides[1])
-        return replace(found, top=parsed.top)
-
-    @property
-    def parts(self) -> tuple[Query, ...]:
-        """The queries that it is made of."""
-        own = (self.query,) if self.per is None else (self.query, self.per)
-        return own if self.other is None else own + self.other.parts
-
-    @property
-    def bare(self) -> "Question":
-        """The question before its answers are compared or ordered."""
-        return replace(self, word="", other=None, top=None)
-
-    def over(self, domain: Domain) -> "Question":
-        """The same question in the domain's own words."""
-        return replace(
-            self,
-            query=self.query.over(domain),
-            per=None if self.per is None else self.per.over(domain),
-            other=None if self.other is None else self.other.over(domain),
-        )
-
-    @property
-    def mean_of(self) -> str | None:
-        """The attribute whose mean this is; None of other questions."""
-        if self.per is None or self.per != mean_divisor(self.query):
-            return None
-        return next(name for name, factor in self.query.factors if isinstance(factor, Mean))
-
-    def describe(self) -> str:
-        """The question as a person would type it."""
-        if self.top is not None:
-            return f"top {self.top} of {replace(self, top=None).describe()}"
-        if self.other is not None:
-            return f"{self.bare.describe()} {self.word} {self.other.describe()}"
-        if self.quantiles_of is not None:
-            words = "".join(f", {share:g}" for share in self.shares)
-            own = "median" if self.shares == (0.5,) else "quantile"
-            return self._with_function(self.quantiles_of, own, "" if own == "median" else words)
-        if self.per is None:
-            return self.query.describe()
-        name = self.mean_of
-        if name is None:
-            return f"{self.query.describe()} per {self.per.describe()}"
-        return self._with_function(name, "mean")
-
-    def _with_function(self, name: str, function: str, arguments: str = "") -> str:
-        """The query's words with a function of one attribute, written as a sum first."""
-        pairs = tuple((each, Mean() if each == name else factor) for each, factor in self.query.factors)
-        word = Mean().describe(name)
-        text = Query(pairs).describe()
-        if pairs[0][0] == name and not any(factor.is_condition for _, factor in pairs):
-            text = " by ".join([word, *filter(None, [Query(pairs[1:]).describe() if pairs[1:] else ""])])
-        return text.replace(word, f"{function}{word.removeprefix('sum').removesuffix(')')}{arguments})", 1)
-
-
-def _answer(parsed: Parsed) -> Question:
-    """A query, a mean or a quantile, divided by another where that is said; one query per another is their ratio."""
-    query = Query(parsed.factors)
-    found = Question(query, mean_divisor(query) if parsed.is_mean else None, parsed.quantiles_of, parsed.shares)
-    if parsed.per is None:
-        return found
-    other = _answer(parsed.per)
-    if all(each == Question(each.query) for each in (found, other)):
-        return Question(found.query, other.query)
-    return replace(found, word="per", other=other)
-
-
-def mean_divisor(query: Query) -> Query | None:
-    """The number of records that a sum over one attribute is about, without those that have no number; else None."""
-    if sum(isinstance(factor, Mean) for _, factor in query.factors) != 1:
-        return None
-    counted = ((name, Range(None, None) if isinstance(factor, Mean) else factor) for name, factor in query.factors)
-    return Query(tuple(counted))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Prefix
 from consilience.domain.files import read_toml
-from consilience.domain.queries import Query, Question
+from consilience.domain.queries import Query
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 
 

@@ -18,25 +18,156 @@ distribution, and is the estimator of the paper.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import nnls
 
 from consilience.errors import ConsilienceError, MeasurementError, ModelTooLarge, listed, readable_bytes, readable_count
 from consilience.estimators.base import MarginalLoss, Progress, Suitability
-from consilience.estimators.graphical_fitting import GraphicalSettings, ModelFitting
-from consilience.estimators.graphical_model import GraphicalEstimate, MeasuredModel, known_tree, known_tree_within
+from consilience.estimators.graphical_fitting import SMALLEST_TOTAL, Fitting, GraphicalSettings, Report, carried
+from consilience.estimators.graphical_model import Array, GraphicalEstimate, MeasuredModel, PublicModel
+from consilience.marginals.least_squares import one_way_shares
+from consilience.marginals.table_stacks import summed
 from consilience.measurements import MeasurementSet
+from consilience.models.fitting.fit_model import ModelFit
+from consilience.models.fitting.least_risk import is_beyond_noise
+from consilience.models.fitting.objective import MeasuredRows, RowLoss
 from consilience.models.fitting.retraced_fits import Way
 from consilience.models.junction_trees import (
     JunctionTree,
     WorstClique,
     blamed,
+    known_tree,
+    known_tree_within,
     oracle_work,
     predicted_bytes,
     worst_cliques,
 )
+from consilience.models.model import independent_marginals, independent_potentials
+from consilience.models.oracle import CountedOracle, MarginalOracle, Oracle
+from consilience.models.tables import TableLayout
+from consilience.solvers.fit import Status
+from consilience.solvers.tables.row_costs import RowCosts
+
+LARGEST_ONE_TABLE = 2_000
+"""Cells of a model that is one table, and the root of its cells times rows, up to which a search that failed is made up
+for by the table itself: some seconds."""
 
 SECONDS_PER_CELL, USUAL_CALLS = 3e-9, 800
 """What a cell of `oracle_work` takes, and how many calls a fit to little noise makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFitting(Fitting[GraphicalEstimate]):
+    """A fit among graphical models, whose marginals come from a junction tree."""
+
+    tree: JunctionTree
+    prior: PublicModel | None
+
+    def _sizes(self) -> dict[str, float | int | str]:
+        return {"junction_tree_cells": self.tree.cells, "largest_clique": self.tree.largest}
+
+    def _converge(
+        self,
+        oracle: Oracle,
+        rows: MeasuredRows,
+        costs: RowCosts,
+        first: Array,
+        report: Report | None,
+        max_steps: int,
+        time_limit: float | None,
+    ) -> ModelFit:
+        fit = super()._converge(oracle, rows, costs, first, report, max_steps, time_limit)
+        if fit.status is Status.CONVERGED or not is_beyond_noise(fit.objective, costs.expected):
+            return fit
+        exact = self._as_one_table(oracle, rows, costs)
+        return fit if exact is None or exact.objective >= fit.objective else exact
+
+    def _as_one_table(self, oracle: Oracle, rows: MeasuredRows, costs: RowCosts) -> ModelFit | None:
+        """The best of all tables where one measured scope has every attribute and few cells; None elsewhere.
+
+        Where noise is 10⁻¹² of the counts, its zeros are further away than a search moves potentials, and squared
+        conditions lose the noise in rounding: Lawson and Hanson's method (1974, ch. 23) works on the rows themselves.
+        """
+        layout, place = oracle.layout, max(range(len(self.scopes)), key=lambda each: len(self.scopes[each]))
+        axes = layout.axes[place]
+        few = self.tree.cells <= LARGEST_ONE_TABLE and rows.size <= LARGEST_ONE_TABLE**2 // self.tree.cells
+        squares = not (costs.slope.any() or costs.exact.any() or costs.one_sided.any())
+        if not (few and squares and all(set(scope) <= set(axes) for scope in self.scopes)):
+            return None
+        if self.prior is not None or self.problem.allowed:
+            return None
+        cells = np.eye(self.tree.cells).reshape(-1, *(layout.sizes[axis] for axis in axes))
+        columns = [
+            rows.apply(np.concatenate([summed(cell, axes, each).ravel() for each in layout.axes])) for cell in cells
+        ]
+        weights = np.sqrt(costs.curvature)
+        try:
+            counts, _ = nnls(np.stack(columns, axis=1) * weights[:, None], costs.observed * weights)
+        except RuntimeError:  # too many steps
+            return None
+        potentials = np.zeros(layout.size)
+        shares = counts / max(float(counts.sum()), SMALLEST_TOTAL)
+        potentials[layout.slices[place]] = np.log(np.maximum(shares, np.finfo(np.float64).tiny))
+        counted = CountedOracle(oracle)
+        marginals = counted.marginals(potentials).values
+        objective = costs.value(rows.apply(marginals) - costs.observed)
+        gap = RowLoss(rows, costs).gap(counted, marginals)
+        stats: dict[str, float | int | str] = {"optimiser": "one table", "steps": 1, "oracle_calls": counted.calls}
+        stats["expected_cost"] = costs.expected
+        return ModelFit(potentials, marginals, objective, gap, Status.CONVERGED, stats)
+
+    def _oracle(self, total: float) -> Oracle:
+        return MarginalOracle(self.tree, self.scopes, total=total, allowed=self.problem.allowed)
+
+    def _origin(self, layout: TableLayout) -> Array:
+        """The prior, or else the uniform distribution."""
+        if self.prior is None:
+            return np.zeros(layout.size)
+        return carried(self.problem.domain, self.prior.scopes, self.prior.potentials, layout)
+
+    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+        """The prior, or else independent attributes."""
+        if self.prior is not None:
+            return self._origin(layout)
+        if nudge is None:
+            return independent_potentials(layout, self._shares)
+        moved = np.zeros(sum(each.size for each in self.problem.weights))
+        moved[self._order] = nudge
+        return independent_potentials(layout, one_way_shares(self.problem.noisy_products(moved)))
+
+    def _marginals_of_centre(self, oracle: Oracle) -> Array | None:
+        if self.problem.allowed or self.prior is not None:
+            return None
+        return independent_marginals(oracle.layout, self._shares, oracle.total)
+
+    @cached_property
+    def _shares(self) -> Mapping[int, Array]:
+        """The shares of the values of single attributes, as far as measurements tell them."""
+        return one_way_shares(self.problem.noisy_products())
+
+    def _estimate(
+        self,
+        measured: MeasurementSet,
+        oracle: Oracle,
+        potentials: Array,
+        status: Status,
+        stats: dict[str, float | int | str],
+    ) -> GraphicalEstimate:
+        names = self.problem.domain.counted_names
+        scopes = tuple(tuple(names[place] for place in scope) for scope in self.scopes)
+        method = self.settings.describe() | {"scopes": [list(scope) for scope in scopes], "stopped": self._stop}
+        tables = tuple(oracle.layout.unpack(potentials))
+        if self.prior is not None:
+            method |= {"prior": {"name": self.prior.name, "scopes": [list(scope) for scope in self.prior.scopes]}}
+            measured = measured.relying_on(
+                *self.prior.facts, f"{self.prior.name}, as the model that the fit began with"
+            )
+            measured = replace(measured, private=measured.private and self.prior.private)
+        return GraphicalEstimate(measured, method, status, stats, scopes, tables, oracle.total, self.prior)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ query without such attributes says something of the total alone.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -37,7 +37,7 @@ from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.measurements.privacy_statement import describe_budget
 from consilience.models.elimination import CalibratedModel
 from consilience.models.factored_queries import FactoredQuery, answer, answer_many, conditional
-from consilience.models.junction_trees import JunctionTree, WorstClique, junction_tree, junction_tree_within
+from consilience.models.junction_trees import JunctionTree, known_tree
 from consilience.models.model import GraphicalModel
 from consilience.models.oracle import MarginalOracle
 from consilience.models.program import Allowed
@@ -54,42 +54,6 @@ than 0.08 for t up to 4, and has the same slope at 0."""
 
 LEAST_TOTAL = 0.01
 """A total is taken to be at least this many of its own standard deviations: a model has some record."""
-
-
-class _KnownTrees:
-    """What is known of the junction tree of some scopes: a tree, or a clique too large for the cells allowed."""
-
-    def __init__(self, sizes: tuple[int, ...], scopes: tuple[Scope, ...]) -> None:
-        self.sizes, self.scopes = sizes, scopes
-        self.too_large: dict[int, WorstClique] = {}
-        self.found: JunctionTree | None = None
-
-    @property
-    def tree(self) -> JunctionTree:
-        self.found = self.found or junction_tree(self.sizes, self.scopes)
-        return self.found
-
-    def within(self, most: int) -> JunctionTree | WorstClique:
-        if self.found is None and most not in self.too_large:
-            found = junction_tree_within(self.sizes, self.scopes, most)
-            if isinstance(found, JunctionTree):
-                self.found = found
-            else:
-                self.too_large[most] = found
-        return self.found or self.too_large[most]
-
-
-_known_trees = lru_cache(maxsize=16)(_KnownTrees)
-
-
-def known_tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...]) -> JunctionTree:
-    """The junction tree of these scopes, found once for predicting, fitting and asking."""
-    return _known_trees(sizes, scopes).tree
-
-
-def known_tree_within(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> JunctionTree | WorstClique:
-    """The same tree; or, where every tree found has a clique of more than so many cells, such a clique."""
-    return _known_trees(sizes, scopes).within(most)
 
 
 @dataclass(frozen=True, eq=False)

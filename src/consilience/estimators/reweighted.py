@@ -24,7 +24,6 @@ from functools import cached_property
 from typing import Any, ClassVar, get_args
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, gammainccinv
 
@@ -51,7 +50,7 @@ from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, Gaussian, MeasurementSet, NoiseLaw
 from consilience.measurements.measurement_set import MarginalKey
 from consilience.models.fitting.retraced_fits import Way
-from consilience.models.oracle import Marginals, Oracle
+from consilience.models.oracle import Oracle, RecordOracle
 from consilience.models.tables import TableLayout, cells_of
 from consilience.solvers.fit import Status
 
@@ -162,54 +161,6 @@ class PublicRecords:
             )
         columns = [names.index(name) for name in domain.counted_names]
         return replace(self, domain=domain, codes=self.codes[:, columns])
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The marginals of weighted records, from potentials: what `MarginalOracle` is for cells.
-
-
-class RecordOracle:
-    """Gives the marginals on some scopes of the records, weighted by u·exp(Σ_s θ_s) and scaled to the total."""
-
-    def __init__(self, layout: TableLayout, codes: Codes, shares: Array, total: float) -> None:
-        self.layout, self.total = layout, total
-        self._logs = np.log(shares / shares.sum())
-        places = np.empty((len(codes), len(layout.scopes)), dtype=np.int32 if layout.size < 2**31 else np.int64)
-        for k, axes in enumerate(layout.axes):
-            shape = tuple(layout.sizes[axis] for axis in axes)
-            places[:, k] = layout.offsets[k] + np.ravel_multi_index(tuple(codes[:, axis] for axis in axes), shape)
-        starts = len(layout.scopes) * np.arange(len(codes) + 1)
-        # A row for each record with a one at each of its cells: potentials add up, and weights are added to marginals.
-        self._cells = sp.csr_array((np.ones(places.size), places.ravel(), starts), shape=(len(codes), layout.size))
-        self._records = self._cells.T
-
-    def marginals(self, potentials: Array) -> Marginals:
-        """The marginals, and the logarithm of the sum of all weights."""
-        weights, log_sum = self._weighted(potentials)
-        return Marginals(self._records @ weights, log_sum)
-
-    def largest(self, potentials: Array) -> float:
-        """The largest Σ_s θ_s of a record."""
-        return float((self._cells @ potentials).max())
-
-    def derivative(self, potentials: Array, direction: Array) -> Array:
-        """How fast the marginals change as the potentials move along a direction."""
-        weights, _ = self._weighted(potentials)
-        along = self._cells @ direction
-        return self._records @ (weights * (along - float(weights @ along) / self.total))
-
-    def weights(self, potentials: Array) -> Array:
-        """The weight of each record."""
-        return self._weighted(potentials)[0]
-
-    def _weighted(self, potentials: Array) -> tuple[Array, float]:
-        logs = self._cells @ potentials
-        logs += self._logs
-        peak = float(logs.max())
-        weights = np.exp(logs - peak)
-        whole = float(weights.sum())
-        weights *= self.total / whole
-        return weights, peak + math.log(whole)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

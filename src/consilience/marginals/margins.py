@@ -25,8 +25,7 @@ from consilience.marginals.margin_layouts import (
 )
 from consilience.marginals.table_stacks import Scope, TableStack
 from consilience.solvers.fit import Status
-from consilience.solvers.marginal_sums import spread_up, sum_down
-from consilience.solvers.marginal_tables.marginal_basis import transform_rows
+from consilience.solvers.marginal_sums import spread_up, sum_down, transform_rows
 
 Array = NDArray[np.float64]
 Axes = tuple[int, ...]

@@ -45,15 +45,17 @@ from consilience.domain.factors import AllRanges, Factor, Haar, Identity, Nomina
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.kernels.linear_maps import LinearMap
-from consilience.kernels.row_spaces import RowSpace, alike, is_constant
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
-from consilience.measurements.row_spans import (
+from consilience.measurements.row_spaces import (
     MOST_COLUMNS,
     KnownQuery,
     Marks,
     QueryAxes,
+    RowSpace,
     adds_up_only,
+    alike,
+    is_constant,
     rows_within,
     within_stack,
 )

@@ -449,3 +449,43 @@ def predicted_bytes(tree: JunctionTree, scopes: Sequence[Sequence[int]], rows: i
     longest = max((tree.sizes[attribute] for scope in scopes for attribute in scope), default=0)
     held = OPTIMAL_VECTORS if optimal else EARLY_VECTORS
     return 8 * (held[0] * tables + held[1] * rows + 5 * messages + ROWS_OF_AXIS * longest)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The trees of the last scopes asked for.
+
+
+class _KnownTrees:
+    """What is known of the junction tree of some scopes: a tree, or a clique too large for the cells allowed."""
+
+    def __init__(self, sizes: tuple[int, ...], scopes: tuple[Scope, ...]) -> None:
+        self.sizes, self.scopes = sizes, scopes
+        self.too_large: dict[int, WorstClique] = {}
+        self.found: JunctionTree | None = None
+
+    @property
+    def tree(self) -> JunctionTree:
+        self.found = self.found or junction_tree(self.sizes, self.scopes)
+        return self.found
+
+    def within(self, most: int) -> JunctionTree | WorstClique:
+        if self.found is None and most not in self.too_large:
+            found = junction_tree_within(self.sizes, self.scopes, most)
+            if isinstance(found, JunctionTree):
+                self.found = found
+            else:
+                self.too_large[most] = found
+        return self.found or self.too_large[most]
+
+
+_known_trees = lru_cache(maxsize=16)(_KnownTrees)
+
+
+def known_tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...]) -> JunctionTree:
+    """The junction tree of these scopes, found once for predicting, fitting and asking."""
+    return _known_trees(sizes, scopes).tree
+
+
+def known_tree_within(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> JunctionTree | WorstClique:
+    """The same tree; or, where every tree found has a clique of more than so many cells, such a clique."""
+    return _known_trees(sizes, scopes).within(most)

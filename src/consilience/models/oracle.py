@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
@@ -436,3 +437,51 @@ class CountedOracle:
     def derivative(self, potentials: Array, direction: Array) -> Array:
         self.calls += 1
         return self.oracle.derivative(potentials, direction)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The marginals of weighted records, from potentials: what `MarginalOracle` is for cells.
+
+
+class RecordOracle:
+    """Gives the marginals on some scopes of the records, weighted by u·exp(Σ_s θ_s) and scaled to the total."""
+
+    def __init__(self, layout: TableLayout, codes: NDArray[np.int64], shares: Vector, total: float) -> None:
+        self.layout, self.total = layout, total
+        self._logs = np.log(shares / shares.sum())
+        places = np.empty((len(codes), len(layout.scopes)), dtype=np.int32 if layout.size < 2**31 else np.int64)
+        for k, axes in enumerate(layout.axes):
+            shape = tuple(layout.sizes[axis] for axis in axes)
+            places[:, k] = layout.offsets[k] + np.ravel_multi_index(tuple(codes[:, axis] for axis in axes), shape)
+        starts = len(layout.scopes) * np.arange(len(codes) + 1)
+        # A row for each record with a one at each of its cells: potentials add up, and weights are added to marginals.
+        self._cells = sp.csr_array((np.ones(places.size), places.ravel(), starts), shape=(len(codes), layout.size))
+        self._records = self._cells.T
+
+    def marginals(self, potentials: Vector) -> Marginals:
+        """The marginals, and the logarithm of the sum of all weights."""
+        weights, log_sum = self._weighted(potentials)
+        return Marginals(self._records @ weights, log_sum)
+
+    def largest(self, potentials: Vector) -> float:
+        """The largest Σ_s θ_s of a record."""
+        return float((self._cells @ potentials).max())
+
+    def derivative(self, potentials: Vector, direction: Vector) -> Vector:
+        """How fast the marginals change as the potentials move along a direction."""
+        weights, _ = self._weighted(potentials)
+        along = self._cells @ direction
+        return self._records @ (weights * (along - float(weights @ along) / self.total))
+
+    def weights(self, potentials: Vector) -> Vector:
+        """The weight of each record."""
+        return self._weighted(potentials)[0]
+
+    def _weighted(self, potentials: Vector) -> tuple[Vector, float]:
+        logs = self._cells @ potentials
+        logs += self._logs
+        peak = float(logs.max())
+        weights = np.exp(logs - peak)
+        whole = float(weights.sum())
+        weights *= self.total / whole
+        return weights, peak + math.log(whole)

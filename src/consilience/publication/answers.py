@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Numeric
 from consilience.domain.declarations import format_number, guarded
 from consilience.domain.factors import Identity, Matrix, Mean
-from consilience.domain.queries import BoundQuery, Query, Question
+from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.measurements.basis import Basis

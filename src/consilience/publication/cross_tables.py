@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.factors import Identity
-from consilience.domain.queries import Query, Question
+from consilience.domain.queries import Query
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.measurements.basis import BASES, Basis, BasisName
 from consilience.publication.answers import (

@@ -50,7 +50,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.queries import Query, Question
+from consilience.domain.queries import Query
+from consilience.domain.questions import Question
 from consilience.errors import TooLarge, readable_bytes
 from consilience.estimators.base import Estimate, Progress, check_level, check_whole
 from consilience.kernels.rng import generator

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
 from consilience.domain.domains import Domain
-from consilience.domain.queries import BoundQuery, Query, Question
+from consilience.domain.queries import BoundQuery, Query
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.estimators.base import Estimate
 from consilience.measurements.basis import Basis

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from consilience.domain.queries import Query, Question
+from consilience.domain.queries import Query
+from consilience.domain.questions import Question
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress

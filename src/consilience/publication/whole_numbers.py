@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -27,6 +26,7 @@ from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, S
 from consilience.publication.answers import adds_up
 from consilience.publication.cross_tables import across_axes, listing_axes
 from consilience.publication.questions import as_query
+from consilience.solvers.marginal_tables.controlled_rounding import SETTINGS, cheapest_whole, whole_below
 
 Array = NDArray[np.float64]
 
@@ -36,8 +36,6 @@ LARGEST_PROGRAMME = 20_000
 """The most fractional cells that are rounded under all conditions at once."""
 SECONDS = 20.0
 """How long the integer programme of several tables may take."""
-WHOLE = 1e-6
-"""A number this close to a whole one is taken to be it."""
 
 TOGETHER = "all tables are sums of one table of whole numbers, and agree with each other"
 
@@ -172,45 +170,32 @@ def _controlled(cells: Array, conditions: sp.csr_array, total: float | None) -> 
 
     `total` is what all of them are to sum to.
     """
-    below = _floor(cells)
+    below = whole_below(cells)
     fraction = cells - below
-    chosen = np.flatnonzero(fraction > WHOLE)
+    chosen = np.flatnonzero(fraction > SETTINGS.whole)
     if chosen.size > LARGEST_PROGRAMME:
         raise TooLarge(f"{chosen.size:,} cells are fractional; the limit is {LARGEST_PROGRAMME:,}")
     if not chosen.size:
         return below
     sums = conditions @ cells
-    floors = _floor(sums)
-    ceilings = np.where(sums - floors > WHOLE, floors + 1.0, floors)
+    floors = whole_below(sums)
+    ceilings = np.where(sums - floors > SETTINGS.whole, floors + 1.0, floors)
     if total is not None:
         conditions = sp.csr_array(sp.vstack([conditions, np.ones((1, cells.size))]))
         floors, ceilings = np.append(floors, total), np.append(ceilings, total)
     base = conditions @ below
     free = sp.csc_array(conditions[:, chosen])
-    found = scipy.optimize.milp(
-        1.0 - 2.0 * fraction[chosen],  # |⌈c⌉ − c| − |⌊c⌋ − c|
-        constraints=scipy.optimize.LinearConstraint(free, floors - base, ceilings - base),  # pyright: ignore[reportArgumentType]
-        bounds=scipy.optimize.Bounds(0.0, 1.0),
-        integrality=np.ones(chosen.size),
-        options={"time_limit": SECONDS, "mip_rel_gap": 1e-3},
-    )
-    if found.x is None:
-        if found.status == 2:
-            return None
-        raise TooLarge(f"no rounding of {chosen.size:,} cells was found in {SECONDS:g} s")
-    below[chosen] += np.round(found.x)
+    cost = 1.0 - 2.0 * fraction[chosen]  # |⌈c⌉ − c| − |⌊c⌋ − c|
+    rises = cheapest_whole(cost, free, floors - base, ceilings - base, seconds=SECONDS, relative_gap=1e-3)
+    if rises is None:
+        return None
+    below[chosen] += rises
     return below
-
-
-def _floor(values: Array) -> Array:
-    """The whole numbers below; those that are all but whole become whole."""
-    nearest = np.round(values)
-    return np.where(np.abs(values - nearest) <= WHOLE, nearest, np.floor(values))
 
 
 def _largest_remainders(values: Array) -> Array:
     """Each value rounded down or up, so that they sum to their rounded total: the largest fractions go up."""
-    below = _floor(values)
+    below = whole_below(values)
     missing = int(np.clip(round(float(values.sum())) - below.sum(), 0, np.count_nonzero(values > below)))
     below[np.argsort(below - values, kind="stable")[:missing]] += 1.0
     return below

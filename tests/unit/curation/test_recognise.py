@@ -17,10 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import agency_tables
 
 from consilience.curation import draft_domain
-from consilience.curation.columns import marks_of
+from consilience.curation.columns import Thresholds, marks_of
 from consilience.curation.draft import Draft
 from consilience.curation.fit_lines import toml_key
-from consilience.curation.recognise import Thresholds
 from consilience.curation.vocabulary import words_of
 from consilience.domain import Domain
 from consilience.domain.domains import QUOTES_DATA

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.domain import Domain, Query, Workload, language
+from consilience.domain import Domain, Query, Workload, language, questions
 from consilience.domain.attribute_tables import MOST_BINS
 from consilience.domain.factors import FACTORS
 from consilience.domain.language import FUNCTIONS
-from consilience.domain.queries import Question
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.publication.questions import BoundQuestion
 
@@ -105,7 +105,7 @@ def test_every_refusal_on_the_page_is_word_for_word(text: str, message: str, sur
 
 
 def test_the_page_says_the_grammar_that_the_parser_states() -> None:
-    stated = [line for line in str(language.__doc__).splitlines() if line.startswith("    ")]
+    stated = [line for each in (language, questions) for line in str(each.__doc__).splitlines() if line[:4] == " " * 4]
     assert stated
     for line in stated:
         assert line in QUERY_PAGE

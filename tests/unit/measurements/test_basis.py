@@ -29,9 +29,9 @@ from consilience.domain.factors import (
     Value,
 )
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, PrefixMap
-from consilience.kernels.row_spaces import RowSpace, alike
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.measurements.basis import BASES, Basis, basis
+from consilience.measurements.row_spaces import RowSpace, alike
 
 NUMBERS = cs.Attribute.numeric("n", edges=[0, 1, 2, 3, 4])
 DOMAIN = Domain("d", (*Domain.from_sizes({"a": 2, "b": 3, "c": 2}).attributes, NUMBERS))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Attribute, Domain, Query
-from consilience.domain.queries import Question
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, Measurement, MeasurementSet

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Domain, Query
 from consilience.domain.factors import Buckets
-from consilience.domain.queries import Question
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, MeasurementSet

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Query
-from consilience.domain.queries import Question
+from consilience.domain.questions import Question
 from consilience.measurements.basis import Basis
 from consilience.publication.diagnostics import Moved
 from consilience.publication.intervals import Interval

@@ -8,7 +8,7 @@ import pytest
 
 import consilience as cs
 from consilience.domain import Attribute, Domain, Query
-from consilience.domain.queries import Question
+from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication import answer_table, interval

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.solvers import marginal_sums
-from consilience.solvers.marginal_sums import MarginalSums
+from consilience.solvers.marginal_sums import MarginalSums, walsh_transform
 
 
 @st.composite
@@ -42,3 +42,14 @@ def test_marginals_and_their_transpose_equal_the_plain_ones(case) -> None:
 def test_pairs_share_few_passes_over_the_table() -> None:
     sums = MarginalSums((10,) * 6, list(itertools.combinations(range(6), 2)))
     assert len(sums.groups) <= 5
+
+
+@pytest.mark.parametrize("bits", [0, 1, 2, 5, 14, 15])
+def test_walsh_transform_equals_products_of_signs(bits):
+    values = np.random.default_rng(bits).normal(size=(2, 2**bits))
+    expected = values.reshape(2, *(2,) * bits)
+    for axis in range(1, bits + 1):
+        first, second = np.take(expected, 0, axis), np.take(expected, 1, axis)
+        expected = np.stack([first + second, first - second], axis=axis)
+    walsh_transform(values)
+    np.testing.assert_allclose(values, expected.reshape(2, -1), atol=1e-9)

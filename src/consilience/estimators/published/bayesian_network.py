@@ -31,13 +31,12 @@ from consilience.estimators.base import (
     check_rows,
 )
 from consilience.estimators.evidence import noise_variance, places_of, query_on_scope, refuse_nothing_to_fit
-from consilience.estimators.graphical_model import known_tree
 from consilience.kernels.rng import Generator, generator
 from consilience.marginals.least_squares import TotalEstimate, combined_total
 from consilience.marginals.table_stacks import Scope
 from consilience.measurements import Exact, Measurement, MeasurementSet
 from consilience.models.elimination import CalibratedModel
-from consilience.models.junction_trees import JunctionTree
+from consilience.models.junction_trees import JunctionTree, known_tree
 from consilience.models.model import GraphicalModel
 from consilience.solvers.fit import Status
 

@@ -48,7 +48,7 @@ from consilience.marginals.local_marginals import LocalMarginals, decode_scopes,
 from consilience.marginals.table_stacks import Scope, TableStack
 from consilience.measurements import Measurement, MeasurementSet
 from consilience.solvers.fit import Infeasible, Status
-from consilience.solvers.marginal_tables.marginal_basis import walsh_transform
+from consilience.solvers.marginal_sums import walsh_transform
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Walsh–Hadamard coefficients of tables of flags, marginals from them, and the table that comes nearest to noisy ones.

@@ -8,6 +8,7 @@ said.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.optimize
@@ -35,6 +36,8 @@ class RoundingSettings:
 
 
 SETTINGS = RoundingSettings()
+INFEASIBLE = 2
+"""The status by which SciPy says that nothing fits."""
 
 
 def check_whole(known: KnownMarginals) -> None:
@@ -53,7 +56,7 @@ def check_whole(known: KnownMarginals) -> None:
 
 def round_cells(cells: Vector, known: KnownMarginals, costs: CellCosts) -> Vector:
     """Whole cells with the same marginals, each next to its fitted value where such a table exists."""
-    below = _floor(cells)
+    below = whole_below(cells)
     fractional = np.flatnonzero(known.free & (cells - below > 0.0))
     widest = known.widest()
     if not known.each:
@@ -72,10 +75,36 @@ def round_cells(cells: Vector, known: KnownMarginals, costs: CellCosts) -> Vecto
     return _round_further(below, known, marginals, missing, costs)
 
 
-def _floor(cells: Vector) -> Vector:
-    """The whole numbers below the cells; cells that are all but whole become whole."""
-    nearest = np.round(cells)
-    return np.where(np.abs(cells - nearest) <= SETTINGS.whole, nearest, np.floor(cells))
+def whole_below(values: Vector) -> Vector:
+    """The whole numbers below; those that are all but whole become whole."""
+    nearest = np.round(values)
+    return np.where(np.abs(values - nearest) <= SETTINGS.whole, nearest, np.floor(values))
+
+
+def cheapest_whole(
+    cost: Vector,
+    matrix: Any,
+    least: Vector,
+    most: Vector,
+    upper: Any = 1.0,
+    *,
+    seconds: float = SETTINGS.seconds,
+    relative_gap: float = SETTINGS.relative_gap,
+) -> Vector | None:
+    """The whole x from 0 to `upper` with least ≤ matrix x ≤ most and the least cost; None where there are none."""
+    found = scipy.optimize.milp(
+        cost,
+        constraints=scipy.optimize.LinearConstraint(matrix, least, most),  # pyright: ignore[reportArgumentType]
+        bounds=scipy.optimize.Bounds(0.0, upper),
+        integrality=np.ones(cost.size),
+        options={"time_limit": seconds, "mip_rel_gap": relative_gap},
+    )
+    if found.x is None and found.status != INFEASIBLE:
+        raise TooLarge(
+            f"no rounding of {cost.size:,} cells was found in {seconds:g} s; leave out whole numbers, or ask for fewer "
+            "tables or marginals"
+        )
+    return None if found.x is None else np.round(found.x)
 
 
 def _rise(cells: Vector, costs: CellCosts, by: float = 1.0) -> Vector:
@@ -159,21 +188,9 @@ def _solve(
     if fall is not None:
         matrix = sp.csc_array(sp.hstack([matrix, -matrix]))
         cost, upper = np.concatenate([rise, fall[0]]), np.concatenate([np.full(chosen.size, np.inf), fall[1]])
-    found = scipy.optimize.milp(
-        cost,
-        constraints=scipy.optimize.LinearConstraint(matrix, missing, missing),  # pyright: ignore[reportArgumentType]
-        bounds=scipy.optimize.Bounds(0.0, upper),  # pyright: ignore[reportArgumentType]
-        integrality=np.ones(cost.size),
-        options={"time_limit": SETTINGS.seconds, "mip_rel_gap": SETTINGS.relative_gap},
-    )
-    if found.x is None:
-        if found.status == 2:
-            return None
-        raise TooLarge(
-            f"no whole table was found in {SETTINGS.seconds:g} s among {chosen.size:,} cells; leave out "
-            "integers=True, or fix fewer marginals"
-        )
-    change = np.round(found.x)
+    change = cheapest_whole(cost, matrix, missing, missing, upper)
+    if change is None:
+        return None
     return change if fall is None else change[: chosen.size] - change[chosen.size :]
 
 

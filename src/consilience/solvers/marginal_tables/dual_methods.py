@@ -51,8 +51,6 @@ class NewtonSettings(NamedTuple):
     noise."""
     flat_enough: float = 0.3
     """A step ends where g falls at most this steeply beyond it, in units of its first slope."""
-    restorations: int = 4
-    """How often moves are corrected by their misfit."""
     same_slope_of_group: float = 1e-12
     """Slopes in a group that differ by this share count as equal."""
 
@@ -328,31 +326,6 @@ def _slope_along(a, q, centre, low, high, s, ds, gain, t):  # pragma: no cover -
         move, _ = response(a[i], q[i], centre[i], low[i], high[i], s[i] + t * ds[i])
         total -= ds[i] * move
     return total
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Moves that nearly give the right marginals, corrected the last bit.
-#
-# The correction diag(softness) Φᵀ dλ with Φ diag(softness) Φᵀ dλ = r − Φδ is the least one that removes the misfit,
-# each cell's square divided by its softness. It is computed from the small misfit itself, so it is accurate where moves
-# that are recomputed from duals are not.
-
-
-def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
-    """Moves whose marginals fit as well as rounding allows, corrected only where cells are soft."""
-    best, least = moves, problem.misfit(moves)
-    if least <= 1e-15 or not softness.any():
-        return moves
-    equations = normal_equations(problem.basis, softness)
-    for _ in range(SETTINGS.restorations):
-        residual = problem.target - problem.basis.apply(best)
-        corrected = best + softness * problem.basis.adjoint(equations.solve(residual))
-        np.maximum(corrected, problem.low, out=corrected)
-        misfit = problem.misfit(corrected)
-        if not misfit < 0.5 * least:
-            return corrected if misfit < least else best
-        best, least = corrected, misfit
-    return best
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from consilience.solvers.marginal_tables.dual_methods import (
     NewtonPoint,
     fit_groups,
     normal_equations,
-    restore,
     solve_by_newton,
 )
 from consilience.solvers.marginal_tables.interior_point import InteriorPoint, solve_by_interior_point
@@ -62,6 +61,8 @@ class MarginalTableSettings:
     """A Newton iterate that misses the marginals by less than this is on the right piece."""
     fitting: float = 1e-10
     """Moves that miss the marginals by less than this fit."""
+    restorations: int = 4
+    """How often moves are corrected by their misfit."""
 
 
 SETTINGS = MarginalTableSettings()
@@ -403,3 +404,28 @@ def _report(
         status=Status.CONVERGED if proven and met else Status.STALLED,
         stats=stats,
     )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Moves that nearly give the right marginals, corrected the last bit.
+#
+# The correction diag(softness) Φᵀ dλ with Φ diag(softness) Φᵀ dλ = r − Φδ is the least one that removes the misfit,
+# each cell's square divided by its softness. It is computed from the small misfit itself, so it is accurate where moves
+# that are recomputed from duals are not.
+
+
+def restore(problem: TableProblem, moves: Vector, softness: Vector) -> Vector:
+    """Moves whose marginals fit as well as rounding allows, corrected only where cells are soft."""
+    best, least = moves, problem.misfit(moves)
+    if least <= 1e-15 or not softness.any():
+        return moves
+    equations = normal_equations(problem.basis, softness)
+    for _ in range(SETTINGS.restorations):
+        residual = problem.target - problem.basis.apply(best)
+        corrected = best + softness * problem.basis.adjoint(equations.solve(residual))
+        np.maximum(corrected, problem.low, out=corrected)
+        misfit = problem.misfit(corrected)
+        if not misfit < 0.5 * least:
+            return corrected if misfit < least else best
+        best, least = corrected, misfit
+    return best

@@ -12,7 +12,6 @@ from consilience.solvers.marginal_tables.marginal_basis import (
     MarginalBasis,
     frequencies_of,
     hartley,
-    walsh_transform,
 )
 
 SHAPES = [(2, 3, 4), (2, 2, 2), (5,), (3, 1, 2, 2), (4, 6), (3, 3, 3), (7, 2, 5, 2), (2,), (1,), ()]
@@ -74,17 +73,6 @@ def test_layout_keeps_every_cell(shape):
 def test_hartley_is_its_own_inverse():
     values = np.random.default_rng(2).normal(size=(3, 4, 2))
     np.testing.assert_allclose(hartley([hartley([values])[0].reshape(3, 4, 2)])[0] / 24, values.ravel(), atol=1e-14)
-
-
-@pytest.mark.parametrize("bits", [0, 1, 2, 5, 14, 15])
-def test_walsh_transform_equals_products_of_signs(bits):
-    values = np.random.default_rng(bits).normal(size=(2, 2**bits))
-    expected = values.reshape(2, *(2,) * bits)
-    for axis in range(1, bits + 1):
-        first, second = np.take(expected, 0, axis), np.take(expected, 1, axis)
-        expected = np.stack([first + second, first - second], axis=axis)
-    walsh_transform(values)
-    np.testing.assert_allclose(values, expected.reshape(2, -1), atol=1e-9)
 
 
 def test_restricted_rows_are_some_of_the_rows():

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from consilience.curation.dates import is_time_of_day, quarters, written_as
+from consilience.curation.cells import is_time_of_day, quarters, written_as
 from consilience.domain.dates import Date
 
 FORMATS = [None, "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%Y/%m/%d", "%d-%b-%Y", "%b %d, %Y", "%d.%m.%y", "%m/%d/%Y %H:%M"]
