@@ -14,7 +14,7 @@ from consilience.kernels.rng import generator
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
 from consilience.publication import drawn_errors
 from consilience.publication.drawn_errors import ModelErrors, drawn_tables, estimator_of
-from consilience.publication.intervals import MODELLED, UNKNOWN, interval, intervals
+from consilience.publication.intervals import BETWEEN, MODELLED, UNKNOWN, interval, intervals
 
 NOISE = cs.Gaussian(10.0)
 FLAGS = Domain.from_sizes(dict.fromkeys("abcde", 2), name="flags")
@@ -242,3 +242,48 @@ def test_a_cell_that_cannot_occur_is_certain():
     found = interval(cs.estimate(measured, method="graphical"), "by a, b", refits=20)
     assert (found.low[3], found.high[3]) == (0.0, 0.0)
     assert np.all(found.high[:3] > found.low[:3])
+
+
+BINS = Domain.from_sizes({"x": 12, "s": 2}, name="bins")
+DAWA = {"plan": {"plan": "dawa", "attribute": "x"}}
+CUTS = cs.domain.factors.Matrix.of(np.repeat(np.eye(3), 4, axis=1).tolist())
+
+
+@pytest.mark.parametrize("method", ["table", "tree", "matrix"])
+def test_values_that_were_measured_together_have_intervals_that_hold_however_the_records_are_spread(method):
+    counts = np.array([400.0, 0, 0, 0, 0, 0, 0, 90, 30, 0, 200, 0])
+    domain = Domain.from_sizes({"x": 12}) if method == "tree" else BINS
+    held, widths = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        noisy = [(Query.of({"x": CUTS}), counts.reshape(3, 4).sum(axis=1))]
+        if method != "tree":
+            noisy.append((Query.marginal("s"), np.array([500.0, 220.0])))
+        measured = [Measurement(query, exact + NOISE.simulate(exact.size, rng), NOISE) for query, exact in noisy]
+        known = MeasurementSet(domain, tuple(measured), PrivacyStatement(), DAWA, private=False)
+        prefixes, values = intervals(cs.estimate(known, method=method), ["prefix(x)", "by x"], refits=20)
+        assert prefixes.covers == "modelled"
+        assert BETWEEN in prefixes.notes
+        assert np.isfinite([prefixes.low, prefixes.high]).all()
+        assert (values.low == 0.0).all()
+        truth = np.cumsum(counts)
+        held.append((prefixes.low <= truth) & (truth <= prefixes.high) & (counts <= values.high))
+        widths.append(prefixes.high - prefixes.low)
+    assert np.mean(held) >= 0.93
+    # A prefix within the second group may hold nothing of its 90 records, or all of them.
+    assert 80 < np.mean(widths, axis=0)[5] < 220
+
+
+def test_prefixes_after_values_were_joined_privately_have_intervals_beside_another_attribute():
+    x = cs.domain.Attribute.numeric("x", list(range(1101)))
+    domain = Domain("town", (x, cs.domain.Attribute.categorical("s", ["a", "b"])))
+    starts = [0, 300, 500]
+    asked = Query.of({"x": cs.domain.factors.Intervals.from_codes(x, starts)})
+    found = [Measurement(asked, np.array([40.0, 900.0, 20.0]), NOISE)]
+    found.append(Measurement(Query.marginal("s"), np.array([500.0, 470.0]), NOISE))
+    known = MeasurementSet(domain, tuple(found), PrivacyStatement(), DAWA, private=False)
+    prefixes = interval(cs.estimate(known), "prefix(x)", refits=20)
+    assert np.isfinite([prefixes.low, prefixes.high]).all()
+    inside = slice(300, 499)
+    assert (prefixes.low[inside] < 120).all()
+    assert (prefixes.high[inside] > 880).all()
