@@ -343,6 +343,11 @@ class PricingGate(PricedRun):
         self.selections.append(budget)
         return (0,)
 
+    def find_values(self, attribute: str, budget: Budget) -> tuple[str, ...]:
+        self.value_selection(attribute, budget)
+        self.selections.append(budget)
+        return ()
+
     def keep(self, selections: Measurement) -> None:
         self.kept.append(selections_named(selections, ""))
 

@@ -110,6 +110,9 @@ class PartialGate:
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         return self._gate.partition(rule, budget)
 
+    def find_values(self, attribute: str, budget: Budget) -> tuple[str, ...]:
+        return self._gate.find_values(attribute, budget)
+
     def keep(self, selections: Measurement) -> None:
         self._gate.keep(selections)
 

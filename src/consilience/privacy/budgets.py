@@ -19,6 +19,10 @@ With L = ln(1/δ), solving the inequality for the other two quantities gives
     ρ = sup  [ε − (L − ln α)/(α − 1) − ln(1 − 1/α)] / α.
 
 Each has one stationary point, the root of a monotone function that bisection finds.
+
+A ρ may come with a *failure δ*: with at most that probability the ρ-zCDP promise is broken (approximate zCDP: Bun and
+Steinke 2016, Definition 8.1). Both add up (Lemma 8.2), and ρ with a failure δᶠ implies (ε, δᶠ + δ) wherever ρ alone
+implies (ε, δ) (Lemma 8.8). A total of (ε, δ) thus has room for the ρ of (ε, δ − Σδᶠ) and no more.
 """
 
 from __future__ import annotations
@@ -80,6 +84,8 @@ class Budget:
     epsilon: Decimal | None = None
     delta: Decimal | None = None
     rho: Decimal | None = None
+    failure_delta: Decimal | None = None
+    """With ρ: the probability with which its promise may fail."""
     amount: Decimal = field(init=False, compare=False, repr=False)
     """What adds up: ε when pure, else ρ; for (ε, δ) the largest ρ that implies it, rounded down."""
 
@@ -93,6 +99,12 @@ class Budget:
             amount = _checked("epsilon", self.epsilon)
         else:
             amount = rho_from_epsilon_delta(self.epsilon, self.delta)
+        if self.failure_delta is not None:
+            if self.rho is None:
+                raise DeclarationError(
+                    "a failure delta belongs to rho; with epsilon and delta it is taken out of that delta: leave it out"
+                )
+            _checked_delta(self.failure_delta)
         object.__setattr__(self, "amount", amount)
 
     @property
@@ -126,10 +138,39 @@ class Budget:
             "in rho or in epsilon and delta"
         )
 
+    @property
+    def failure(self) -> Decimal:
+        """The failure δ, 0 where there is none: it adds up, too."""
+        return Decimal(0) if self.failure_delta is None else self.failure_delta
+
+    def room(self, failures: Decimal) -> Decimal | None:
+        """What amounts may add up to beside failures that add up to this; None where these are too many themselves.
+
+        >>> shortened(budget(epsilon=1, delta=1e-9).room(Decimal("1e-10")))
+        '0.01489'
+        """
+        if not failures:
+            return self.amount
+        if self.epsilon is None or self.delta is None:
+            return self.amount if failures <= self.failure else None
+        left = _EXACT.subtract(self.delta, failures)
+        return rho_from_epsilon_delta(self.epsilon, left) if left >= SMALLEST else None
+
+    def failing(self, failure_delta: Number) -> Budget:
+        """The ρ that is left of this budget when it also pays for this failure δ, and the two as one budget."""
+        failure = _checked_delta(failure_delta)
+        left = self.room(failure)
+        if left is None:
+            raise DeclarationError(
+                f"a failure delta of {shortened(failure)} does not fit in {self.describe()}"
+                + (": no probability is left over; give epsilon a delta" if self.unit == "epsilon" else "; take less")
+            )
+        return budget(rho=left, failure_delta=failure)
+
     def scaled(self, share: Number | Fraction) -> Budget:
         """The budget whose additive amount is `share` times this one's, rounded down; (ε, δ) becomes ρ.
 
-        Shares given as `Fraction` that sum to one never cost more than the whole.
+        A failure δ is left out. Shares given as `Fraction` that sum to one never cost more than the whole.
 
         >>> budget(epsilon=1).scaled(Fraction(1, 4)).describe()
         'epsilon 0.25'
@@ -149,13 +190,18 @@ class Budget:
         """
         if size == 1:
             return self
+        if self.failure:
+            raise DeclarationError(
+                f"{self.describe()} holds between neighbours of the request alone, and no price is known for those "
+                "that are several of them apart; ask for what the ledger protects"
+            )
         if self.additive_unit == "epsilon":
             return budget(epsilon=_EXACT.multiply(self.amount, size))
         return budget(rho=_EXACT.multiply(self.amount, size * size))
 
     def describe(self) -> str:
         """The budget as a reader meets it in messages and reports, long numbers shortened."""
-        declared = ", ".join(f"{name} {shortened(value)}" for name, value in self._declared())
+        declared = ", ".join(f"{name.replace('_', ' ')} {shortened(value)}" for name, value in self._declared())
         return f"{declared} (rho {shortened(self.amount)})" if self.unit == "epsilon-delta" else declared
 
     def to_json(self) -> dict[str, str]:
@@ -165,9 +211,9 @@ class Budget:
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> Budget:
         """The budget that `to_json` wrote, digit for digit."""
-        unknown = sorted(set(data) - {"epsilon", "delta", "rho"})
+        unknown = sorted(set(data) - {"epsilon", "delta", "rho", "failure_delta"})
         if unknown:
-            raise DeclarationError(f"a budget has epsilon, delta and rho; remove {unknown[0]!r}")
+            raise DeclarationError(f"a budget has epsilon, delta, rho and failure_delta; remove {unknown[0]!r}")
         numbers: dict[str, str] = {}
         for name, value in data.items():
             if not isinstance(value, str):
@@ -177,10 +223,17 @@ class Budget:
 
     def _declared(self) -> list[tuple[str, Decimal]]:
         named = (("epsilon", self.epsilon), ("delta", self.delta), ("rho", self.rho))
+        named += (("failure_delta", self.failure_delta),)
         return [(name, value) for name, value in named if value is not None]
 
 
-def budget(*, epsilon: Number | None = None, delta: Number | None = None, rho: Number | None = None) -> Budget:
+def budget(
+    *,
+    epsilon: Number | None = None,
+    delta: Number | None = None,
+    rho: Number | None = None,
+    failure_delta: Number | None = None,
+) -> Budget:
     """The budget of these numbers, floats taken as the decimals they print as.
 
     >>> budget(epsilon=0.1).amount * 3
@@ -190,6 +243,7 @@ def budget(*, epsilon: Number | None = None, delta: Number | None = None, rho: N
         epsilon=None if epsilon is None else _decimal("epsilon", epsilon),
         delta=None if delta is None else _decimal("delta", delta),
         rho=None if rho is None else _decimal("rho", rho),
+        failure_delta=None if failure_delta is None else _decimal("failure_delta", failure_delta),
     )
 
 

@@ -1,9 +1,9 @@
 """The Gate: the one way from a plan to the data.
 
 A plan is handed a gate and asks it to `measure` queries, to `sum_records` (statistics that add up over points), to
-`select` among candidates, and to `partition` the values of an attribute. Every such step is priced, checked against
-what the run may spend, drawn, and recorded in the ledger before its outcome is shown. A step that the ledger already
-holds is answered from there. A plan never sees an exact count.
+`select` among candidates, to `partition` the values of an attribute, and to `find_values` that nobody declared. Every
+such step is priced, checked against what the run may spend, drawn, and recorded in the ledger before its outcome is
+shown. A step that the ledger already holds is answered from there. A plan never sees an exact count.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from consilience.errors import ConsilienceError, DeclarationError, LedgerError, 
 from consilience.kernels.linear_maps import Kronecker
 from consilience.measurements.measurement import Measurement, checksum
 from consilience.privacy.budgets import Budget
+from consilience.privacy.discovery import ValueSelection
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import PartitionRule
 from consilience.privacy.pricing import (
@@ -104,6 +105,10 @@ class Gate(Protocol):
         """The first code of each bucket of neighbouring values, as the rule chose them privately at this price."""
         ...
 
+    def find_values(self, attribute: str, budget: Budget) -> tuple[str, ...]:
+        """The values of an attribute that enough units have, declared or not; the price has a failure delta."""
+        ...
+
     def keep(self, selections: Measurement) -> None:
         """Add what private selections chose to the result of the run; it was paid for when they were made."""
         ...
@@ -122,6 +127,11 @@ class PricedRun:
     def priced(self, price: Callable[..., T], asked: Sequence[object], budget: Budget, **options: object) -> T:
         declared = {"neighbours": self._neighbours, "rows_per_unit": self.rows_per_unit}
         return price(asked, self.domain, budget, **declared, **options)
+
+    def value_selection(self, attribute: str, budget: Budget) -> ValueSelection:
+        self.domain.refuse_unreleased([attribute], "the plan")
+        self.account.charge(budget)
+        return ValueSelection.priced(budget, neighbours=self._neighbours, values_per_unit=self.rows_per_unit)
 
 
 class DataGate(PricedRun):
@@ -292,6 +302,26 @@ class DataGate(PricedRun):
             self._record(request, starts)
         self._next_step()
         return tuple(int(start) for start in starts)
+
+    def find_values(self, attribute: str, budget: Budget) -> tuple[str, ...]:
+        selection = self.value_selection(attribute, budget)
+        request = ["find-values", budget.to_json(), attribute]
+        found = self._recorded(request)
+        if found is None:
+            self._progress("counting", 0, 1)
+            found = self._kept_values(attribute, selection)
+            self._record(request, found)
+        self._next_step()
+        return tuple(found)
+
+    def _kept_values(self, attribute: str, selection: ValueSelection) -> list[str]:
+        """The values that are kept; counted a part of them at a time, and never refused for what the data hold."""
+        parts = self._source.exact_value_counts(attribute)
+        kept: list[str] = []
+        while (counts := self._read(lambda: next(parts, None))) is not None:
+            self._pay()
+            kept += selection.kept(counts, self._noise)
+        return sorted(kept)
 
     def keep(self, selections: Measurement) -> None:
         self.measurements.append(selections_named(selections, f"{self._release_id}/{self._step}.kept"))

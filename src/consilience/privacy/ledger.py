@@ -27,7 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import BudgetExceeded, LedgerError
-from consilience.privacy.budgets import AdditiveUnit, Budget, Number, budget, decimal_text, shortened
+from consilience.privacy.budgets import (
+    AdditiveUnit,
+    Budget,
+    Number,
+    budget,
+    decimal_text,
+    exact_difference,
+    exact_sum,
+    shortened,
+)
 from consilience.privacy.ledger_chain import recorded_step, seal, verify_everything, verify_steps
 from consilience.privacy.ledger_file import (
     LedgerEntry,
@@ -88,14 +97,15 @@ class Ledger:
         epsilon: Number | None = None,
         delta: Number | None = None,
         rho: Number | None = None,
+        failure_delta: Number | None = None,
     ) -> Ledger:
         """The ledger at `path`, created when it is missing and a total is given.
 
         A ledger created without a dataset belongs to the first one that `bind` names.
         """
         ledger = cls(Path(path))
-        given = any(number is not None for number in (epsilon, delta, rho))
-        total = budget(epsilon=epsilon, delta=delta, rho=rho) if given else None
+        amounts = {"epsilon": epsilon, "delta": delta, "rho": rho, "failure_delta": failure_delta}
+        total = budget(**amounts) if any(number is not None for number in amounts.values()) else None
         if dataset is not None:
             require_text("dataset", dataset)
         if not os.path.exists(ledger.path):
@@ -169,6 +179,7 @@ class Ledger:
             "protection": None if state.protection is None else state.protection.to_json(),
             "spent": decimal_text(state.spent),
             "remaining": decimal_text(state.remaining),
+            "failure_delta": decimal_text(state.failures),
             "entries": [entry.to_json() for entry in state.entries],
         }
 
@@ -180,11 +191,21 @@ class Ledger:
             f"dataset {state.dataset!r}: {state.total.describe()} in all, {self.remaining_text} remains",
             f"protects {protects}",
         ]
+        if state.failures:
+            lines.append(
+                f"failure deltas add up to {shortened(state.failures)}, and "
+                + (
+                    f"rho is held to what epsilon {shortened(state.total.epsilon)} allows with the rest of its delta"
+                    if state.total.epsilon is not None
+                    else f"may to {shortened(state.total.failure)}"
+                )
+            )
         mixed = any(entry.protection != state.protection for entry in state.entries)
         rows = [
             [
                 entry.created[:16].replace("T", " "),
-                f"{state.total.additive_unit} {decimal_text(entry.cost)}",
+                f"{state.total.additive_unit} {decimal_text(entry.cost)}"
+                + (f" and failure delta {decimal_text(entry.budget.failure)}" if entry.budget.failure else ""),
                 entry.plan,
                 entry.source_text,
                 *(["not recorded" if entry.protection is None else entry.protection.describe()] if mixed else []),
@@ -314,10 +335,12 @@ class Ledger:
         if steps is None or (bound != protection and not convert):
             raise LedgerError(_other_protection(self.path, bound, protection, cost, state.total, steps))
         charge = cost.for_group(steps).cost_in(state.total.unit)
-        if charge > state.remaining:
-            raise BudgetExceeded(
-                _exceeded(self.path, cost, charge=charge, remaining=state.remaining, total=state.total)
-            )
+        room = state.total.room(exact_sum([state.failures, cost.failure]))
+        if room is None:
+            raise BudgetExceeded(_fails_too_often(self.path, cost, state))
+        remaining = exact_difference(room, state.spent)
+        if charge > remaining:
+            raise BudgetExceeded(_exceeded(self.path, cost, charge=charge, remaining=remaining, total=state.total))
         return charge
 
     def _charge(
@@ -395,10 +418,25 @@ def _exceeded(path: Path, cost: Budget, *, charge: Decimal, remaining: Decimal, 
     unit: AdditiveUnit = total.additive_unit
     asked = f"{unit} {shortened(charge, rounding=ROUND_UP)}"
     declared = "" if cost.unit == unit and cost.amount == charge else f" ({cost.describe()})"
-    rest = shortened(remaining, rounding=ROUND_DOWN)
+    rest = shortened(max(remaining, Decimal(0)), rounding=ROUND_DOWN)
     return (
         f"asked for {asked}{declared}, {rest} of {shortened(total.amount)} remains in {path}; "
         f"lower {cost.unit.replace('-', ' or ')}, or use what was released already, which is free"
+    )
+
+
+def _fails_too_often(path: Path, cost: Budget, state: LedgerState) -> str:
+    total, spent = state.total, shortened(state.failures)
+    if total.unit == "rho" and not total.failure:
+        return (
+            f"asked for a failure delta of {shortened(cost.failure)}, and the total of {path}, {total.describe()}, "
+            "allows none: create a ledger with one, such as rho=0.5 with failure_delta=1e-9, or declare what is to "
+            "be found"
+        )
+    allowed = total.failure_delta if total.unit == "rho" else total.delta
+    return (
+        f"asked for a failure delta of {shortened(cost.failure)}, {spent} of the {shortened(allowed or Decimal(0))} "
+        f"of {path} is spent; ask for less of it, or use what was released already, which is free"
     )
 
 

@@ -334,8 +334,14 @@ class LedgerState(LedgerHeader):
         return exact_sum(entry.cost for entry in self.entries)
 
     @property
+    def failures(self) -> Decimal:
+        """The sum of all failure δ."""
+        return exact_sum(entry.budget.failure for entry in self.entries)
+
+    @property
     def remaining(self) -> Decimal:
-        return exact_difference(self.total.amount, self.spent)
+        """What may still be charged: what the total has room for beside the failures, less what was spent."""
+        return exact_difference(self.total.room(self.failures) or Decimal(0), self.spent)
 
     def entry(self, name: str) -> LedgerEntry | None:
         return next((entry for entry in self.entries if entry.id == name), None)

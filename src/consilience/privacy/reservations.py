@@ -203,14 +203,16 @@ class RunAccount:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.spent = Decimal(0)
+        self.failures = Decimal(0)
 
     def charge(self, cost: Budget) -> None:
         """Take the cost of a step off what is left, or refuse it."""
         amount = cost.cost_in(self.budget.unit)
         remaining = exact_difference(self.budget.amount, self.spent)
-        if amount > remaining:
+        failures = exact_sum([self.failures, cost.failure])
+        if amount > remaining or failures > self.budget.failure:
             raise BudgetExceeded(
                 f"the plan asked for {cost.describe()}, {remaining} of its {self.budget.describe()} remains; "
                 "its steps must sum to what the run was given"
             )
-        self.spent = exact_sum([self.spent, amount])
+        self.spent, self.failures = exact_sum([self.spent, amount]), failures

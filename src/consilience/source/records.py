@@ -5,7 +5,9 @@ impossible, or because its unit has more rows than it may. That last choice is m
 leave, by `source.unit_rows`, from the codes of *all* attributes, so that it is the same whatever is counted.
 """
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
@@ -16,12 +18,14 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Continuous, Numeric
+from consilience.domain.declarations import visible
 from consilience.domain.domains import Domain, ImpossibleCells
 from consilience.domain.source_format import Notation, SourceFormat
 from consilience.source.coding import WIDTHS, BoundsCoder, CodeMatrices, coder_of
 from consilience.source.unit_rows import Part, UnitRows
 from consilience.source.values import (
     NO_TEXT,
+    TRUTH_TEXTS,
     array_of_values,
     bytes_of,
     decoded,
@@ -168,13 +172,9 @@ class BoundedRows:
 
     def add(self, units: Any, coded: CodedRecords) -> None:
         """Add the records that the domain keeps, given their units; those whose unit is missing are never counted."""
-        units = plain(units)
-        if pa.types.is_null(units.type) or not len(units):
+        texts = _unit_texts(units)
+        if texts is None:
             return
-        if pa.types.is_dictionary(units.type):
-            texts = texts_of(plain(units.dictionary)).take(units.indices)
-        else:
-            texts = texts_of(units)
         present = coded.kept & ~nulls(texts) & (places_among(texts, [NO_TEXT]) == 1)
         self._rows.add(*bytes_of(texts), present, list(self._coder.columns(coded).values()))
 
@@ -182,6 +182,85 @@ class BoundedRows:
         """The columns of the rows that are counted, so many rows at a time."""
         for columns in self._rows.chosen(self._limit, workers, shares=shares, size=size):
             yield dict(zip(self._coder.column_types, columns, strict=True))
+
+
+def _unit_texts(units: Any) -> Any:
+    """The text of each unit; None where there are none."""
+    units = plain(units)
+    if pa.types.is_null(units.type) or not len(units):
+        return None
+    if pa.types.is_dictionary(units.type):
+        return texts_of(plain(units.dictionary)).take(units.indices)
+    return texts_of(units)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Values that nobody has declared, by their texts: which occur, and how many units have each.
+#
+# What can be a value is a public rule: a text in UTF-8 that is not blank, of at most LONGEST_VALUE bytes and without
+# control characters, so that it can be a label. A unit counts for at most m values, once each: for those of its values
+# with the smallest SHA-256( "consilience value 1" LF length of unit LF unit value ), which depend on this unit alone.
+
+
+LONGEST_VALUE = 200
+
+
+def value_counts(column: Any) -> dict[bytes, int]:
+    """How often each text that can be a value stands in a column."""
+    found = compute.value_counts(_values_in(column))
+    return {text: count for text, count in zip(*(part.to_pylist() for part in found.flatten()), strict=True) if text}
+
+
+def _values_in(column: Any) -> Any:
+    """The column's texts as bytes; null for those that can be no value."""
+    array = decoded(column)
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), pa.large_binary())
+    texts = texts_of(array).dictionary_encode()
+    values = pa.array(map(_value_of, texts.dictionary.to_pylist()), pa.large_binary())
+    return values.take(texts.indices)
+
+
+def _value_of(text: bytes) -> bytes | None:
+    if text in TRUTH_TEXTS:
+        return (b"false", b"true")[TRUTH_TEXTS.index(text)]
+    try:
+        word = text.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if word.strip() and len(text) <= LONGEST_VALUE and visible(word) == word else None
+
+
+class UnitValues:
+    """The values that units of one part count for, at most so many of each."""
+
+    def __init__(self, limit: int, part: Part) -> None:
+        self._limit = limit
+        self._part = part
+        self._held: dict[bytes, dict[bytes, bytes]] = {}
+        self.size = 0
+        """How many values are held, of all units together."""
+
+    def add(self, units: Any, column: Any) -> None:
+        """Take in the values of some rows; rows without a unit count for nothing."""
+        texts = _unit_texts(units)
+        if texts is None:
+            return
+        rows = pa.table({"unit": texts.cast(pa.large_binary()), "value": _values_in(column)}).drop_null()
+        pairs = rows.group_by(["unit", "value"]).aggregate([])
+        for unit, value in zip(pairs["unit"].to_pylist(), pairs["value"].to_pylist(), strict=True):
+            if unit == NO_TEXT or not self._part.holds(unit):
+                continue
+            held = self._held.setdefault(unit, {})
+            before = len(held)
+            held[hashlib.sha256(b"consilience value 1\n%d\n" % len(unit) + unit + value).digest()] = value
+            if len(held) > self._limit:
+                del held[max(held)]
+            self.size += len(held) - before
+
+    def counts(self) -> dict[bytes, int]:
+        """How many units count for each value."""
+        return Counter(value for held in self._held.values() for value in held.values())
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 import glob
 import os
-from collections.abc import Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,9 +204,14 @@ LARGEST_COUNTS = 2 * 2**30
 LARGEST_UNIT_ROWS = 2 * 2**30
 """The most bytes that the distinct rows of units may take; half as much again is used while they grow."""
 
+MOST_VALUES = 2**22
+"""Of values that nobody declared so many are held at a time, which take about 200 bytes each."""
+
 UNITS_TOO_LARGE = (
     "the rows of this table's units do not fit in memory; declare coarser attributes, so that more rows are equal"
 )
+
+Held = TypeVar("Held")
 
 CANNOT_COUNT = "the source could not be counted; check that it is whole and unchanged since it was opened"
 
@@ -220,7 +226,8 @@ class Unit(NamedTuple):
 class Source:
     """A confidential table with its public declaration. What it shows of itself is public.
 
-    `exact_counts` and `exact_points` are the only ways to its records, and their results are confidential.
+    `exact_counts`, `exact_points` and `exact_value_counts` are the only ways to its records, and their results are
+    confidential.
     """
 
     __slots__ = ("_domain", "_identity", "_reader", "_unit")
@@ -296,6 +303,50 @@ class Source:
             raise DeclarationError("points need at least one continuous attribute; name one")
         return attempt(lambda: self._collect_points(tuple(names)), CANNOT_COUNT)
 
+    def exact_value_counts(self, name: str) -> "Generator[dict[str, int]]":
+        """How many units have each value of an attribute, declared or not, in parts of the values. Confidential.
+
+        A unit counts for as many values as it may have rows; the attribute's own rules have no part in it. Where the
+        values do not fit in the memory meant for them, the source is read again for each half, quarter and so on of
+        them: however many there are, nothing is refused.
+        """
+        self._domain[name]
+        parts = _in_parts(lambda part: attempt(lambda: self._count_values(name, part), CANNOT_COUNT))
+        return ({text.decode(): count for text, count in counts.items()} for counts in parts)
+
+    def _count_values(self, name: str, part: "Part") -> dict[bytes, int] | None:
+        """The counts of the values in a part; None where they do not fit."""
+        found: Counter[bytes] = Counter()
+        with closing(self._value_counts(name)) as all_counts:
+            for counts in all_counts:
+                found.update({text: count for text, count in counts.items() if part.holds(text)})
+                if len(found) > MOST_VALUES:
+                    return None
+        return found
+
+    def _value_counts(self, name: str) -> "Generator[dict[bytes, int]]":
+        """How many units have each value, batch by batch, or for a part of the units at a time."""
+        from consilience.source.records import value_counts
+
+        unit = self._unit
+        if unit is not None:
+            yield from _in_parts(lambda part: self._values_of_units(name, unit, part))
+        else:
+            with closing(_read_ahead(self._reader.batches([name]))) as batches:
+                yield from (value_counts(batch.column(name)) for batch in batches)
+
+    def _values_of_units(self, name: str, unit: Unit, part: "Part") -> dict[bytes, int] | None:
+        """How many units in a part count for each value; None where their values do not fit."""
+        from consilience.source.records import UnitValues
+
+        values = UnitValues(unit.max_rows, part)
+        with closing(_read_ahead(self._reader.batches(list(dict.fromkeys([name, unit.column]))))) as batches:
+            for batch in batches:
+                values.add(batch.column(unit.column), batch.column(name))
+                if values.size > MOST_VALUES:
+                    return None
+        return values.counts()
+
     def _count(self, marginals: Sequence[tuple[str, ...]], threads: int) -> list[NDArray[np.int64]]:
         from consilience.source.coding import MarginalLayout, add_counts
         from consilience.source.records import RecordCoder
@@ -344,18 +395,9 @@ class Source:
         quarter and so on of the units. Each unit is in one part, so no more of its rows are counted than it may have.
         """
         from consilience.source.readers import ROWS_PER_BATCH
-        from consilience.source.unit_rows import MOST_SPLITS, Part
 
-        parts = [Part()]
-        while parts:
-            part = parts.pop()
-            rows = self._bounded_rows(unit, part, workers)
-            if rows is not None:
-                yield from rows.chosen(workers, shares=threads, size=ROWS_PER_BATCH)
-            elif part.bits < MOST_SPLITS:
-                parts.extend(part.halves())
-            else:
-                raise TooLarge(UNITS_TOO_LARGE)
+        for rows in _in_parts(lambda part: self._bounded_rows(unit, part, workers)):
+            yield from rows.chosen(workers, shares=threads, size=ROWS_PER_BATCH)
 
     def _bounded_rows(self, unit: Unit, part: "Part", workers: ThreadPoolExecutor) -> "BoundedRows | None":
         """The rows of the units in a part; None where they do not fit."""
@@ -372,6 +414,22 @@ class Source:
                 if rows.nbytes > LARGEST_UNIT_ROWS:
                     return None
         return rows
+
+
+def _in_parts(held: "Callable[[Part], Held | None]") -> "Generator[Held]":
+    """What is held of all units or values; of each half, quarter and so on, where None says that it does not fit."""
+    from consilience.source.unit_rows import MOST_SPLITS, Part
+
+    parts = [Part()]
+    while parts:
+        part = parts.pop()
+        found = held(part)
+        if found is not None:
+            yield found
+        elif part.bits < MOST_SPLITS:
+            parts.extend(part.halves())
+        else:
+            raise TooLarge(UNITS_TOO_LARGE)
 
 
 def open_table(

@@ -17,6 +17,7 @@ takes one digest for each row of a unit that has more than m.
 Compiled on first use and cached on disk.
 """
 
+import hashlib
 from collections.abc import Generator, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
@@ -43,7 +44,7 @@ MOST_SPLITS = 16
 
 
 class Part(NamedTuple):
-    """Those of all units whose hashes end in these bits: all of them where no bits are given."""
+    """Those of all units, or of all values, whose hashes end in these bits: all of them where no bits are given."""
 
     bits: int = 0
     ending: int = 0
@@ -51,6 +52,11 @@ class Part(NamedTuple):
     def halves(self) -> "tuple[Part, Part]":
         """The part in two, each of about half the units."""
         return Part(self.bits + 1, self.ending), Part(self.bits + 1, self.ending | 1 << self.bits)
+
+    def holds(self, text: bytes) -> bool:
+        """Whether a text is in this part of all texts."""
+        hashed = int.from_bytes(hashlib.sha256(text).digest()[:8], "little") if self.bits else 0
+        return hashed & ((1 << self.bits) - 1) == self.ending
 
 
 class _Units(NamedTuple):

@@ -316,3 +316,49 @@ def test_the_ends_of_the_range_convert(epsilon: float, delta: float):
 
 def test_a_delta_that_covers_everything_needs_no_epsilon():
     assert epsilon_from_rho(1e-6, 0.5) == 0
+
+
+# --- failure deltas ------------------------------------------------------------------------------------------
+
+
+def test_a_failure_delta_belongs_to_rho_and_is_kept():
+    made = budget(rho=0.1, failure_delta=1e-9)
+    assert (made.unit, made.failure, made.amount) == ("rho", Decimal("1e-9"), Decimal("0.1"))
+    assert made.describe() == "rho 0.1, failure delta 1e-9"
+    assert Budget.from_json(made.to_json()) == made != budget(rho=0.1)
+    for numbers in ({"epsilon": 1}, {"epsilon": 1, "delta": 1e-9}):
+        with pytest.raises(DeclarationError, match="belongs to rho"):
+            budget(**numbers, failure_delta=1e-10)
+    for wrong in (0, 1, -1e-9, "nan"):
+        with pytest.raises(DeclarationError):
+            budget(rho=0.1, failure_delta=wrong)
+
+
+def test_what_fails_leaves_epsilon_the_rest_of_its_delta():
+    total = budget(epsilon=1, delta="1e-9")
+    assert total.room(Decimal(0)) == total.amount
+    assert total.room(Decimal("4e-10")) == rho_from_epsilon_delta(1, "6e-10") < total.amount
+    assert total.room(Decimal("1e-9")) is None
+    assert total.room(Decimal("1e-9") - Decimal("1e-60")) is None
+    assert budget(epsilon=1).room(Decimal("1e-30")) is None
+    assert budget(rho=1).room(Decimal("1e-30")) is None
+    declared = budget(rho=1, failure_delta="1e-9")
+    assert (declared.room(Decimal("1e-9")), declared.room(Decimal("1.1e-9"))) == (1, None)
+
+
+def test_a_budget_that_may_fail_costs_its_rho_beside():
+    part = budget(epsilon=1, delta="1e-9").failing("1e-10")
+    assert part == budget(rho=rho_from_epsilon_delta(1, "9e-10"), failure_delta="1e-10")
+    assert budget(rho=2, failure_delta="1e-9").failing("1e-9") == budget(rho=2, failure_delta="1e-9")
+    for short in (budget(epsilon=1), budget(rho=1), budget(epsilon=1, delta="1e-10")):
+        with pytest.raises(DeclarationError, match="does not fit"):
+            short.failing("1e-10")
+
+
+def test_a_budget_that_may_fail_has_no_price_for_groups():
+    made = budget(rho=0.1, failure_delta=1e-9)
+    assert made.for_group(1) == made
+    with pytest.raises(DeclarationError, match="no price is known"):
+        made.for_group(2)
+    with pytest.raises(DeclarationError, match="pure epsilon"):
+        made.cost_in("epsilon")

@@ -22,6 +22,7 @@ from consilience.privacy import ledger_chain, ledger_file
 from consilience.privacy import reservations as owners
 from consilience.privacy.budgets import Budget, budget, rho_from_epsilon_delta
 from consilience.privacy.ledger import Ledger
+from consilience.privacy.protection import Protection
 from consilience.privacy.reservations import Reservation
 
 
@@ -669,3 +670,68 @@ def test_any_history_spends_exactly_what_was_first_reserved(tmp_path_factory, hi
     entries = {entry.id: (entry.cost, entry.state == "committed") for entry in made.entries()}
     assert entries == {name: (charge, name in completed) for name, (charge, _) in expected.items()}
     shutil.rmtree(directory)
+
+
+# --- failure deltas ------------------------------------------------------------------------------------------
+
+
+def charge(ledger: Ledger, name: str, **amounts: object) -> None:
+    with ledger.reserve(name, fingerprint=name, cost=budget(**amounts), description="a test") as held:
+        held.complete()
+
+
+def test_spent_rho_is_held_to_what_the_rest_of_delta_allows(path: Path):
+    ledger = Ledger.create(path, dataset="adult", total=budget(epsilon=1, delta="1e-6"))
+    charge(ledger, "values", rho="0.001", failure_delta="4e-7")
+    allowed = rho_from_epsilon_delta(1, "6e-7")
+    assert ledger.remaining == allowed - Decimal("0.001")
+    assert ledger.to_json()["failure_delta"] == "4e-7"
+    with pytest.raises(BudgetExceeded, match=r"asked for rho .* remains"):
+        charge(ledger, "too much", rho=allowed)  # less than the whole delta would have allowed
+    charge(ledger, "the rest", rho=allowed - Decimal("0.001"))
+    assert ledger.remaining == 0
+    with pytest.raises(BudgetExceeded):  # the failure itself would lower what may be spent
+        charge(ledger, "more failure", rho="1e-9", failure_delta="1e-7")
+    assert "failure deltas add up to 4e-7" in ledger.show()
+    assert "failure delta 4e-7" in ledger.show().splitlines()[3]
+
+
+def test_failures_that_lower_the_room_below_what_is_spent_are_refused(path: Path):
+    ledger = Ledger.create(path, dataset="adult", total=budget(epsilon=1, delta="1e-6"))
+    charge(ledger, "first", rho=rho_from_epsilon_delta(1, "5e-7"))
+    with pytest.raises(BudgetExceeded):
+        charge(ledger, "values", rho="1e-9", failure_delta="6e-7")
+    with pytest.raises(BudgetExceeded, match="asked for a failure delta of 1e-6, 0 of the 1e-6"):
+        charge(ledger, "values", rho="1e-9", failure_delta="1e-6")
+    assert [entry.id for entry in ledger.entries()] == ["first"]
+
+
+def test_a_ledger_of_rho_needs_a_declared_failure_delta(path: Path, tmp_path: Path):
+    plain = Ledger.create(path, dataset="adult", total=budget(rho=1))
+    with pytest.raises(BudgetExceeded, match="allows none: create a ledger with one"):
+        charge(plain, "values", rho="0.1", failure_delta="1e-9")
+    declared = Ledger.open(tmp_path / "other.ledger", dataset="adult", rho=1, failure_delta="1e-9")
+    charge(declared, "values", rho="0.1", failure_delta="8e-10")
+    with pytest.raises(BudgetExceeded, match="8e-10 of the 1e-9"):
+        charge(declared, "more values", rho="0.1", failure_delta="3e-10")
+    charge(declared, "the rest", rho="0.9")
+    assert declared.remaining == 0
+    assert Ledger.open(declared.path).total == budget(rho=1, failure_delta="1e-9")
+
+
+def test_a_ledger_of_pure_epsilon_has_no_room_for_failures(ledger: Ledger):
+    with pytest.raises(DeclarationError, match="pure epsilon"):
+        charge(ledger, "values", rho="0.1", failure_delta="1e-9")
+
+
+def test_a_request_that_may_fail_is_not_converted(path: Path):
+    bound = Protection(neighbours="replace-one")
+    ledger = Ledger.create(path, dataset="adult", total=budget(epsilon=1, delta=1e-6), protection=bound)
+    with pytest.raises(DeclarationError, match="no price is known"):
+        ledger.reserve(
+            "values",
+            fingerprint="values",
+            cost=budget(rho="0.001", failure_delta="1e-9"),
+            description="a test",
+            convert=True,
+        )
