@@ -213,7 +213,8 @@ def _parts(bounds: Part) -> Iterator[Part]:
 
 def _errors(estimate: Estimate, source: Source, part: Part) -> Iterator[QueryError]:
     sets = list(dict.fromkeys(bound.attributes for bound, _ in part))
-    exact = dict(zip(sets, source.exact_counts(sets), strict=True))
+    step = 1.0 if source.domain.weight is None else source.domain.weight.step
+    exact = {names: counts * step for names, counts in zip(sets, source.exact_counts(sets), strict=True)}
     answers = estimate.answers([bound.query for bound, _ in part])
     for (bound, weight), found in zip(part, answers, strict=True):
         yield _error(bound, weight, exact[bound.attributes], found, estimate)
@@ -222,12 +223,12 @@ def _errors(estimate: Estimate, source: Source, part: Part) -> Iterator[QueryErr
 def _error(
     bound: BoundQuery,
     weight: float,
-    exact: NDArray[np.int64],
+    exact: NDArray[np.floating[Any]],
     answers: NDArray[np.float64],
     estimate: Estimate,
 ) -> QueryError:
     plain = all(isinstance(factor, Identity) for _, factor in bound.query.factors)
-    truth = exact if plain else np.asarray(bound.answer(exact.astype(np.float64)))
+    truth = exact if plain else np.asarray(bound.answer(exact))
     missed = np.abs(truth - answers)
     apart = (missed if plain else np.abs(exact - estimate.marginal(*bound.attributes))).sum()
     return QueryError(

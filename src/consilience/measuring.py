@@ -15,6 +15,7 @@ import numpy as np
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours, check_neighbours
+from consilience.domain.source_format import describe_weight
 from consilience.errors import DeclarationError
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
@@ -258,6 +259,7 @@ def measure_as_priced(
         unit=drawn.protection.unit_text,
         spent=priced.budget.to_json(),
         public_facts=source.domain.public.describe(),
+        notes=() if source.domain.weight is None else (describe_weight(source.domain.weight),),
     )
     return MeasurementSet(source.domain, drawn.measurements, statement, drawn.provenance, drawn.private)
 
@@ -331,6 +333,7 @@ class PricingGate(PricedRun):
         self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
     ) -> Candidate:
         score.check(self.domain)
+        self.domain.refuse_weight("a private choice")
         self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
         self.account.charge(budget)
         self.selections.append(budget)
@@ -338,6 +341,7 @@ class PricingGate(PricedRun):
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         rule.check(self.domain)
+        self.domain.refuse_weight("a private partition")
         self.domain.refuse_unreleased([rule.attribute], "the plan")
         self.account.charge(budget)
         self.selections.append(budget)

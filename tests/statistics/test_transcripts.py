@@ -14,7 +14,7 @@ Halving the noise on purpose must break the bounds: the test can fail.
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.problems.selection_laws import selection_probabilities
-from consilience.domain import Attribute, Domain, Workload
+from consilience.domain import Attribute, Domain, Query, Workload, factors
 from consilience.domain.domains import PublicFacts
+from consilience.domain.source_format import Summand
 from consilience.measurements import Measurement
 from consilience.plans import (
     Aim,
@@ -33,6 +34,7 @@ from consilience.plans import (
     Forest,
     Hdmm,
     Independent,
+    Marginals,
     Mst,
     Mwem,
     MwemModels,
@@ -40,6 +42,7 @@ from consilience.plans import (
     PhpAsPublished,
     PrivBayes,
     PrivGene,
+    Queries,
     ResidualPlanner,
 )
 from consilience.privacy.budgets import budget
@@ -154,8 +157,15 @@ class Replaying:
         return first.outcome
 
 
-def domain_of(total: int | None, *, points: bool = False) -> Domain:
+WEIGHT = Summand("weight", (0.5, 3.0))
+NUMBERS = {"weight": [0.1, 0.5, 1.37, 3.0, 7.5, math.nan], "pay": [-9.0, -4.0, 0.3, 2.0, 50.0, math.nan]}
+"""Beside the codes of a record: weights and amounts, some outside their bounds, some missing."""
+
+
+def domain_of(total: int | None, *, points: bool = False, weighted: bool = False) -> Domain:
     found = Domain.from_sizes(SIZES)
+    if weighted:
+        return replace(found, weight=WEIGHT, public=PublicFacts(total=total))
     if points:
         found = Domain("points", tuple(Attribute.continuous(name, (0, size - 1)) for name, size in SIZES.items()))
     return Domain(found.name, found.attributes, (), PublicFacts(total=total))
@@ -169,13 +179,14 @@ class CountedOnce:
     def __init__(self, source: Source) -> None:
         self.domain, self.max_rows_per_unit = source.domain, source.max_rows_per_unit
         self._source = source
-        self._counts: dict[tuple[str, ...], np.ndarray] = {}
+        self._counts: dict[tuple[str | None, tuple[str, ...]], np.ndarray] = {}
 
-    def exact_counts(self, marginals: Sequence[tuple[str, ...]]) -> list[np.ndarray]:
-        missing = [names for names in dict.fromkeys(marginals) if names not in self._counts]
+    def exact_counts(self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None) -> list[np.ndarray]:
+        missing = [names for names in dict.fromkeys(marginals) if (amount, names) not in self._counts]
         if missing:
-            self._counts |= zip(missing, self._source.exact_counts(missing), strict=True)
-        return [self._counts[names] for names in marginals]
+            counted = self._source.exact_counts(missing, amount=amount)
+            self._counts |= {(amount, names): found for names, found in zip(missing, counted, strict=True)}
+        return [self._counts[amount, names] for names in marginals]
 
     def exact_points(self, names: Sequence[str]) -> np.ndarray:
         return self._source.exact_points(names)
@@ -208,13 +219,15 @@ def _agreed(found: list[Any]) -> Any:
 
 
 def neighbourhood(seed: int, relation: str) -> list[np.ndarray]:
-    """A tiny table, and neighbours of it."""
-    rng = np.random.default_rng(seed)
+    """A tiny table, and neighbours of it: codes, and the places of the numbers of each record."""
+    rng, of_numbers = np.random.default_rng(seed), np.random.default_rng((seed, 1))
+    sizes = [len(each) for each in NUMBERS.values()]
     records = rng.integers(0, list(SIZES.values()), (int(rng.integers(2, 9)), 3))
+    records = np.hstack([records, of_numbers.integers(0, sizes, (len(records), len(sizes)))])
     found = [records]
     for place in range(NEIGHBOURS):
         others = np.delete(records, place % len(records), axis=0)
-        new = rng.integers(0, list(SIZES.values()), 3)
+        new = np.hstack([rng.integers(0, list(SIZES.values()), 3), of_numbers.integers(0, sizes)])
         if relation == "replace-one":
             found.append(np.vstack([others, new]))
         else:
@@ -222,11 +235,13 @@ def neighbourhood(seed: int, relation: str) -> list[np.ndarray]:
     return found
 
 
-def opened(records: np.ndarray, total: int | None, *, points: bool = False) -> Any:
+def opened(records: np.ndarray, total: int | None, *, points: bool = False, weighted: bool = False) -> Any:
     """The table with its codes as labels, or, for points, as numbers."""
     kind = float if points else str
     columns = {name: pa.array([kind(code) for code in records[:, place]]) for place, name in enumerate(SIZES)}
-    return CountedOnce(open_table(pa.table(columns), domain_of(total, points=points)))
+    for place, (name, numbers) in enumerate(NUMBERS.items(), len(SIZES)):
+        columns[name] = pa.array([numbers[code] for code in records[:, place]])
+    return CountedOnce(open_table(pa.table(columns), domain_of(total, points=points, weighted=weighted)))
 
 
 def transcripts(
@@ -267,6 +282,9 @@ PLANS: dict[str, Callable[[], Any]] = {
     "efpa as published": lambda: EfpaAsPublished("b"),
     "php": lambda: Php("b"),
     "php as published": lambda: PhpAsPublished("b", levels=2),
+    "weighted tables": lambda: Marginals([("a", "b"), "c"]),
+    "weighted residuals": lambda: ResidualPlanner(triples()),
+    "weighted moments": lambda: Queries(Workload.of([Query.of({"b": factors.Haar()}), "by c"])),
 }
 CASES = list(itertools.product(PLANS, ("epsilon", "rho"), ("add-remove", "replace-one")))
 
@@ -284,8 +302,9 @@ def losses(
     bounds = np.empty((tables, NEIGHBOURS, runs, 1 if unit == "epsilon" else len(ORDERS)))
     for table in range(tables):
         records = neighbourhood(table, relation)
-        total, points = len(records[0]) if relation == "replace-one" else None, name.startswith("privgene")
-        sources = [opened(each, total, points=points) for each in records]
+        weighted, points = name.startswith("weighted"), name.startswith("privgene")
+        total = len(records[0]) if relation == "replace-one" and not weighted else None
+        sources = [opened(each, total, points=points, weighted=weighted) for each in records]
         for seed in range(runs):
             run = transcripts(plan, sources, 1000 * table + seed, amounts, relation, factor=factor)
             for place, both in enumerate(run):

@@ -226,7 +226,7 @@ def _counted(opened: Opened, domain: Domain) -> int:
     """The rows that are counted when at most so many of each unit are."""
     from consilience.source.tables import open_table
 
-    reviewed = replace(domain, draft=False, unreviewed=(), quotes_data=False)
+    reviewed = replace(domain, draft=False, unreviewed=(), quotes_data=False, weight=None)
     source = open_table(
         opened.data,
         reviewed,

@@ -63,7 +63,11 @@ def _read_numeric(name: str, declared: Declaration) -> Attribute:
     else:
         edges = _even_edges(declared)
     integer = declared.flag("integer") if "integer" in declared else None
-    return Attribute.numeric(name, edges, integer=integer, **_read_rules(declared, "clip"))
+    amount: tuple[float, ...] | bool = False
+    if "amount" in declared:
+        is_flag = isinstance(declared.raw("amount"), bool)
+        amount = declared.flag("amount") if is_flag else declared.numbers("amount")
+    return Attribute.numeric(name, edges, integer=integer, amount=amount, **_read_rules(declared, "clip"))
 
 
 def _even_edges(declared: Declaration) -> tuple[float, ...]:

@@ -71,12 +71,19 @@ class Attribute:
         integer: bool | None = None,
         missing: str | None = None,
         unlisted: str = "clip",
+        amount: Sequence[float] | bool = False,
     ) -> "Numeric":
-        """A numeric attribute in bins [edge, next edge); `integer` says that values are whole numbers."""
+        """A numeric attribute in bins [edge, next edge); `integer` says that values are whole numbers.
+
+        With `amount` the numbers may be added up, each clipped to these bounds, or to the outermost edges if True.
+        """
         numbers = _as_numbers(name, edges, "bin edge")
         if integer is None:
             integer = all(isinstance(edge, int | np.integer) for edge in edges)
-        return Numeric(name, missing, unlisted, edges=numbers, integer=integer)
+        bounds = None if amount is False else (numbers[0], numbers[-1])
+        if not isinstance(amount, bool):
+            bounds = _as_numbers(name, amount, "amount")
+        return Numeric(name, missing, unlisted, edges=numbers, integer=integer, amount=bounds)  # type: ignore[arg-type]
 
     @staticmethod
     def hierarchy(
@@ -267,6 +274,8 @@ class Numeric(Attribute):
     edges: tuple[float, ...] = ()
     integer: bool = False
     unlisted: str = "clip"
+    amount: tuple[float, float] | None = None
+    """Where the numbers themselves may be added up: the bounds to which each is clipped first."""
     kind: ClassVar[str] = "numeric"
 
     def __post_init__(self) -> None:
@@ -284,6 +293,13 @@ class Numeric(Attribute):
                 )
         if self.integer and any(edge != int(edge) for edge in self.edges):
             raise DeclarationError(f"attribute {self.name!r} is declared integer but has a fractional bin edge")
+        if self.amount is not None and not (
+            all(map(is_number, self.amount)) and len(self.amount) == 2 and self.amount[0] < self.amount[1]
+        ):
+            raise DeclarationError(
+                f"attribute {self.name!r}: amount = {list(self.amount)} must be two increasing numbers, the least and "
+                "the largest that one record adds to a sum, or true for the outermost edges"
+            )
 
     @cached_property
     def bins(self) -> tuple[str, ...]:
@@ -378,10 +394,19 @@ class Numeric(Attribute):
 
     def _own_declaration(self) -> dict[str, Any]:
         steps = np.diff(self.edges)
+        amount = {} if self.amount is None else {"amount": list(self.amount)}
         if self.integer and len(self.edges) > 12 and np.all(steps == steps[0]):
-            return {"from": int(self.edges[0]), "to": int(self.edges[-1]), "step": int(steps[0])}
+            return {"from": int(self.edges[0]), "to": int(self.edges[-1]), "step": int(steps[0])} | amount
         edges = [int(edge) if self.integer else edge for edge in self.edges]
-        return {"edges": edges} if self.integer else {"edges": edges, "integer": False}
+        return ({"edges": edges} if self.integer else {"edges": edges, "integer": False}) | amount
+
+    def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Between which numbers a record in each cell lies once it is clipped as an amount; 0 for other labels."""
+        edges = np.clip(np.array(self.edges), *self.amount) if self.amount is not None else np.array(self.edges)
+        if self.clips and self.amount is not None:
+            edges[[0, -1]] = self.amount
+        others = np.zeros(self.size - len(self.bins))
+        return np.concatenate([edges[:-1], others]), np.concatenate([edges[1:], others])
 
 
 @dataclass(frozen=True)

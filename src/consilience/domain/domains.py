@@ -20,7 +20,7 @@ from consilience.domain.constraints import ImpossibleCells, determined, impossib
 from consilience.domain.declarations import WORDS, Declaration, is_number, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.language import FUNCTIONS
-from consilience.domain.source_format import Notation, SourceFormat
+from consilience.domain.source_format import Notation, SourceFormat, Summand, read_weight
 from consilience.errors import DeclarationError
 
 QUOTES_DATA = "# NOT PRIVATE:"
@@ -74,6 +74,8 @@ class Domain:
     """Sentences that are true of every record; what they forbid is among `impossible`."""
     quotes_data: bool = False
     """Its file has comments that tell of the data."""
+    weight: Summand | None = None
+    """The column by which records are weighted; every count of the domain is then a sum of weights."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -94,6 +96,7 @@ class Domain:
         _check_public_facts(self)
         object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
         self._check_tokens()
+        self._check_weight()
 
     def _check_levels(self, attribute: Hierarchy) -> None:
         """Refuse a level that is called as an attribute is; the values themselves may be called as their own is."""
@@ -120,6 +123,14 @@ class Domain:
                     f"attribute {attribute.name!r}: {both[0]!r} is one of its values, and missing_tokens says that it "
                     "stands for a missing one; take it out of one of them, or give the attribute its own missing_tokens"
                 )
+
+    def _check_weight(self) -> None:
+        column = "" if self.weight is None else self.weight.column
+        if column in self and not isinstance(self[column], Numeric | Continuous):
+            raise DeclarationError(
+                f"domain {self.name!r}: records are weighted by {column!r}, which is declared as a {self[column].kind} "
+                "attribute too; declare it as a numeric one, or leave that attribute out"
+            )
 
     def _add_constraints(self) -> None:
         """Add the cells that the constraints forbid, where they are not there already, and refuse a contradiction."""
@@ -239,6 +250,46 @@ class Domain:
                     "out, or remove that line from the domain before anything is measured"
                 )
 
+    def refuse_weight(self, what: str) -> None:
+        """Raise where records are weighted; `what` counts or chooses among records as they are."""
+        if self.weight is not None:
+            raise DeclarationError(
+                f"{what} has no weighted form here, and domain {self.name!r} weights its records by "
+                f"{self.weight.column!r}; use a plan that measures counts, or a domain file without [weight]"
+            )
+
+    @property
+    def most_counted(self) -> float:
+        """How much one record adds to a count at most: 1, or the largest weight."""
+        return 1.0 if self.weight is None else self.weight.largest
+
+    @cached_property
+    def amounts(self) -> tuple[str, ...]:
+        """The attributes whose numbers may be added up."""
+        return tuple(each.name for each in self.attributes if isinstance(each, Numeric) and each.amount is not None)
+
+    def amount(self, name: str) -> tuple[Summand, Numeric]:
+        """What a record adds to sums of this attribute, before it is weighted: nothing where it lies in no bin."""
+        attribute = self[name]
+        if not isinstance(attribute, Numeric) or attribute.amount is None:
+            declared = f"; these do: {', '.join(self.amounts)}" if self.amounts else ""
+            raise DeclarationError(
+                f"sums of {name!r} need the bounds to which each record's number is clipped; declare amount = "
+                f"[least, largest] for it, or amount = true for its outermost edges{declared}"
+            )
+        return Summand(name, attribute.amount, missing=0.0), attribute
+
+    def summand(self, amount: str | None = None) -> Summand | None:
+        """What a record adds to a count, or to sums of an amount; None where it adds 1.
+
+        A weight times an amount lies within the products of their bounds, is clipped to these, and has a lattice of
+        its own.
+        """
+        if amount is None or self.weight is None:
+            return self.weight if amount is None else self.amount(amount)[0]
+        ends = [weight * end for weight in self.weight.range for end in self.amount(amount)[0].range]
+        return Summand(amount, (min(ends), max(ends)), missing=0.0)
+
     def refuse_draft(self) -> None:
         """Raise for a draft: what was read off confidential data must be neither used nor published."""
         if self.left_to_review:
@@ -326,6 +377,8 @@ class Domain:
             declared["impossible"] = rules
         if self.public:
             declared["public"] = _declare_facts(self.public)
+        if self.weight is not None:
+            declared["weight"] = self.weight.to_declaration()
         return declared
 
     def _declare_rule(self, rule: ImpossibleCells) -> dict[str, Any]:
@@ -349,8 +402,15 @@ class Domain:
         constraints = list(declared.texts("constraints")) if "constraints" in declared else []
         for table in declared.tables("determined") if "determined" in declared else ():
             constraints += determined(table)
+        if "weight" in declared and isinstance(declared.raw("weight"), str):
+            declared.refuse(
+                f"weight = {declared.raw('weight')!r} needs bounds, by which the noise is scaled; write a table: "
+                "[weight], with column and bounds = [least, largest]"
+            )
+        weight = read_weight(declared.table("weight")) if "weight" in declared else None
         declared.close()
-        return Domain(name, attributes, impossible, public, draft, unreviewed, how, tuple(constraints))
+        texts = tuple(constraints)
+        return Domain(name, attributes, impossible, public, draft, unreviewed, how, texts, weight=weight)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":

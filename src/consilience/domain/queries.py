@@ -393,15 +393,20 @@ class BoundQuery:
     def largest_entry(self) -> float:
         return math.prod(each.largest_entry for each in self.maps)
 
-    def rounded(self, bits: int | None = None) -> "BoundQuery":
+    def rounded(self, bits: int | None = None, *, digits: int | None = None) -> "BoundQuery":
         """The query with every factor on a public lattice 2^−b, so that answers are exact integers in its units.
 
         Factors whose entries are integers stay as they are. Others are rounded as matrices; without `bits`, to about
         six digits of their largest entry, or fewer where several factors are real: their digits multiply, and exact
-        integers must hold them. The choice looks at the declaration alone.
+        integers must hold them, or where fewer binary `digits` are left. The choice looks at the declaration alone.
         """
         real = sum(each.lattice_bits > 0 for each in self.maps)
-        kept = RELATIVE_LATTICE_BITS if real <= 1 else SHARED_LATTICE_BITS // real
+        most = (
+            (RELATIVE_LATTICE_BITS, SHARED_LATTICE_BITS)
+            if digits is None
+            else (min(digits, RELATIVE_LATTICE_BITS),) * 2
+        )
+        kept = most[0] if real <= 1 else most[1] // real
         factors = tuple(
             (name, _rounded_factor(factor, each, bits, kept, labels))
             for (name, factor), each, labels in zip(self.query.factors, self.maps, self.row_labels, strict=True)

@@ -6,11 +6,15 @@ fingerprint that it always had.
 """
 
 import codecs
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from consilience.domain.declarations import Declaration, label_text, suggestion
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.domain.declarations import Declaration, format_number, is_number, label_text, suggestion
 from consilience.errors import DeclarationError
 
 ENCODINGS = ("utf-8", "latin-1", "cp1252", "utf-16", "iso-8859-2", "iso-8859-15", "cp850", "cp1250", "cp1251")
@@ -168,3 +172,117 @@ def _as_list(tokens: Sequence[object]) -> Iterable[object]:
     if isinstance(tokens, str) or not isinstance(tokens, Sequence):
         raise DeclarationError(f"missing_tokens = {tokens!r}: it is a list of texts, such as ['NA', '?']")
     return tokens
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Numbers of a record that are added up: its weight.
+#
+# A number x is clipped to declared bounds and rounded to a whole number of 2^−bits, so that sums over records are exact
+# integers, whatever their order. The lattice follows from the declaration alone. What one record adds to a sum is then
+# at most the larger bound, rounded likewise: this is what the noise is scaled by.
+
+
+RELATIVE_BITS = 16
+"""Without a declared step, numbers have this many bits below the larger bound, an error of 10⁻⁵ of it, or are whole."""
+
+LARGEST_UNITS = 2**27
+"""Bounds are at most so many steps, so that sums over 2^33 records stay exact."""
+
+
+@dataclass(frozen=True)
+class Summand:
+    """A number of each record that is added up: the column, its bounds, its lattice, and what a missing one counts as.
+
+    >>> weight = Summand("pweight", (0, 50), missing=1.0)
+    >>> weight.step, weight.units(np.array([2.5, 1000, np.nan])).tolist()
+    (0.00048828125, [5120, 102400, 2048])
+    """
+
+    column: str
+    bounds: tuple[float, float]
+    missing: float | None = None
+    """What a record without a number counts as, before clipping; None where such a record is dropped."""
+    step: float = 0.0
+    """Numbers are rounded to multiples of it; a power of two."""
+
+    def __post_init__(self) -> None:
+        low, high = self.bounds
+        if not (is_number(low) and is_number(high) and low < high):
+            raise DeclarationError(f"bounds = [{low}, {high}] of {self.column!r}: give two increasing numbers")
+        object.__setattr__(self, "bounds", (float(low), float(high)))
+        if self.missing is not None and not is_number(self.missing):
+            raise DeclarationError(f"missing = {self.missing!r} of {self.column!r}: give a finite number")
+        larger = max(abs(low), abs(high))
+        if self.step == 0:
+            size = math.frexp(larger)[1]
+            step = 2.0 ** max(min(0, size - 1 - RELATIVE_BITS), size - (LARGEST_UNITS.bit_length() - 1))
+            object.__setattr__(self, "step", step)
+        if not (is_number(self.step) and self.step > 0 and math.frexp(self.step)[0] == 0.5):
+            below = 2.0 ** math.floor(math.log2(self.step)) if is_number(self.step) and self.step > 0 else 0.125
+            raise DeclarationError(
+                f"step = {self.step!r} of {self.column!r}: sums are exact on powers of two alone, such as {below:g}"
+            )
+        if not self.step / 2 < larger <= LARGEST_UNITS * self.step:
+            raise DeclarationError(
+                f"bounds = [{low}, {high}] of {self.column!r} are {larger / self.step:.3g} steps of {self.step:g}, and "
+                f"from 1 to {LARGEST_UNITS:,} are possible; narrow the bounds, or declare another step"
+            )
+
+    @property
+    def bits(self) -> int:
+        """Sums are whole numbers of 2^−bits."""
+        return 1 - math.frexp(self.step)[1]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest number that a record adds: the bounds on the lattice."""
+        low, high = (float(each) * self.step for each in np.rint(np.array(self.bounds) / self.step))
+        return low, high
+
+    @property
+    def largest(self) -> float:
+        """How much a record adds at most, in absolute value; a record that is dropped adds 0."""
+        return max(map(abs, self.range))
+
+    def units(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The numbers in whole steps; what is not a number as `missing` has it, and 0 where that drops the record."""
+        known = np.where(np.isnan(numbers), 0.0 if self.missing is None else self.missing, numbers)
+        units = np.rint(np.clip(known, *self.bounds) / self.step).astype(np.int64)
+        return np.where(np.isnan(numbers), 0, units) if self.missing is None else units
+
+    def to_declaration(self) -> dict[str, Any]:
+        """What a domain file says of it; the step as well, so that a file means the same in later versions."""
+        missing = "drop" if self.missing is None else self.missing
+        return {"column": self.column, "bounds": list(self.bounds), "missing": missing, "step": self.step}
+
+
+def read_weight(declared: Declaration) -> Summand:
+    """The `[weight]` table of a domain file: how many people, or other units, a record stands for."""
+    column, bounds = declared.text("column"), declared.numbers("bounds")
+    if len(bounds) != 2 or bounds[0] < 0:
+        declared.refuse(f"'bounds' of a weight are two numbers from 0 up, found {list(bounds)}")
+    missing: float | None = None
+    if "missing" in declared and isinstance(declared.raw("missing"), str):
+        word = declared.text("missing")
+        if word not in ("drop", "lowest"):
+            declared.refuse(f"'missing' must be 'drop', 'lowest' or a number, found {word!r}")
+        missing = bounds[0] if word == "lowest" else None
+    elif "missing" in declared:
+        missing = declared.number("missing")
+    step = declared.number("step") if "step" in declared else 0.0
+    found = _at(declared, lambda: Summand(column, (bounds[0], bounds[1]), missing, step))
+    declared.close()
+    return found
+
+
+def describe_weight(weight: Summand) -> str:
+    """What privacy statements and reports say of weighted counts.
+
+    >>> describe_weight(Summand("pweight", (0, 50)))
+    "Counts are sums of weights: each record counts as its number in the column 'pweight', clipped to 0 to 50."
+    """
+    low, high = map(format_number, weight.bounds)
+    return (
+        f"Counts are sums of weights: each record counts as its number in the column {weight.column!r}, clipped to "
+        f"{low} to {high}."
+    )

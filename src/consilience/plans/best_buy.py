@@ -188,6 +188,9 @@ class BestBuy(AnswersWorkload):
     def run(self, gate: Gate) -> None:
         considered = self.considered(gate.domain)
         records, rest = self._records(gate, considered)
+        if gate.domain.weight is not None:
+            self._without_choices(considered, records, rest).run(PartialGate(gate, rest))
+            return
         if self.split == "even" or not considered:
             self._by_noise_before_fit(gate, considered, records, rest)
             return
@@ -203,12 +206,19 @@ class BestBuy(AnswersWorkload):
     def _chosen(self, considered: Sequence[DirectTables], budget: Budget, known: OneWayCounts) -> Plan:
         """The plan by the noise that a fit would leave, where one-way counts are known."""
         whole, pairs = considered[0], considered[-1]
-        if known.told and whole.left(budget, known, self._times(budget)) <= self.noise_allowed:
+        times = self._times(budget, whole.domain)
+        if known.told and whole.left(budget, known, times) <= self.noise_allowed:
             return whole.plan
         rounds = known.told and pairs.ways < whole.ways
-        if rounds and pairs.left(budget, known, self._times(budget)) <= self.noise_allowed:
+        if rounds and pairs.left(budget, known, times) <= self.noise_allowed:
             return self.aim()
         return self.forest()
+
+    def _without_choices(self, considered: Sequence[DirectTables], records: float, budget: Budget) -> Plan:
+        """The largest tables whose noise is small enough, else single attributes: what needs no choice by records, as
+        rounds and forests do, and so has a weighted form."""
+        told = (each.plan for each in considered if self.needed_records(each, budget) <= records)
+        return next(told, Independent(self.workload))
 
     def _by_noise_before_fit(
         self, gate: Gate, considered: Sequence[DirectTables], records: float, rest: Budget
@@ -251,7 +261,8 @@ class BestBuy(AnswersWorkload):
         if not pairs:
             return None
         cells = sum(math.prod(domain.sizes(pair)) for pair in pairs) / len(pairs)
-        return self._records_for(cells * _even_deviation(len(names) - 1, budget), budget, self.most_pair_noise)
+        spread = cells * _even_deviation(len(names) - 1, budget)
+        return self._records_for(spread, budget, domain, self.most_pair_noise)
 
     def considered(self, domain: Domain) -> tuple[DirectTables, ...]:
         """The tables that may be measured directly, by declared sizes, those of most attributes first."""
@@ -280,15 +291,15 @@ class BestBuy(AnswersWorkload):
 
     def needed_records(self, tables: DirectTables, budget: Budget) -> float:
         """From how many records on the noise of these tables is at most `most_noise` of them."""
-        return self._records_for(tables.spread(budget, self.split), budget, self.noise_allowed)
+        return self._records_for(tables.spread(budget, self.split), budget, tables.domain, self.noise_allowed)
 
-    def _records_for(self, spread: float, budget: Budget, most_noise: float) -> float:
-        return BUYING.mean_noise * spread * self._times(budget) / (2.0 * most_noise)
+    def _records_for(self, spread: float, budget: Budget, domain: Domain, most_noise: float) -> float:
+        return BUYING.mean_noise * spread * self._times(budget, domain) / (2.0 * most_noise)
 
-    def _times(self, budget: Budget) -> float:
-        """The noise in units of that for records that are added or removed."""
+    def _times(self, budget: Budget, domain: Domain) -> float:
+        """The noise in units of that for records of weight 1 that are added or removed."""
         sensitivity = 1.0 if self.neighbours == "add-remove" else 2.0
-        return math.sqrt(sensitivity) if budget.additive_unit == "rho" else sensitivity
+        return domain.most_counted * (math.sqrt(sensitivity) if budget.additive_unit == "rho" else sensitivity)
 
     def _records(self, gate: Gate, considered: Sequence[DirectTables]) -> tuple[float, Budget]:
         """The number of records, public or noisy, and the budget that is left."""
@@ -310,15 +321,18 @@ class BestBuy(AnswersWorkload):
     def explain(self, example: MeasurementSet, budget: Budget) -> tuple[str, ...]:
         """The rule with its numbers, and what the forest does."""
         considered, known = self.considered(example.domain), example.domain.public.total
-        before_fit = self.split == "even" or not considered
+        before_fit = self.split == "even" or not considered or example.domain.weight is not None
+        by_weight = "" if example.domain.weight is None else ", by weight,"
         lines = [
             f"all {len(each.tables):,} tables of {each.ways} attributes are measured themselves from "
-            f"{math.ceil(self.needed_records(each, budget)):,} records on, where their noise is at most "
+            f"{math.ceil(self.needed_records(each, budget)):,} records{by_weight} on, where their noise is at most "
             f"{self.noise_allowed:g} of all records"
             for each in (considered if before_fit else considered[:1])
         ]
         pairs = self.pair_records(example.domain, budget)
-        if not before_fit:
+        if example.domain.weight is not None:
+            lines.append("with fewer single attributes are measured: private choices have no weighted form")
+        elif not before_fit:
             lines.append(
                 f"with fewer records {100 * self.one_way_share:g} % of the budget measures one-way marginals, which "
                 "tell how many cells stand out from noise; they are still measured where a fit leaves no more than that"
@@ -476,8 +490,9 @@ def _listed(names: tuple[str, ...]) -> str:
 def _for_workload(domain: Domain, workload: Workload, budget: Budget, neighbours: str) -> tuple[Plan, tuple[str, ...]]:
     """The plan for what the workload names."""
     names = tuple(attribute_importance(workload, domain))
+    choices = domain.weight is None  # private choices count records as they are
     counts_only = all(isinstance(factor, Identity) for query in workload.queries for _, factor in query.factors)
-    if len(names) == 1 and not counts_only:
+    if len(names) == 1 and not counts_only and (choices or domain[names[0]].size <= BUYING.largest_strategy):
         return _for_one_attribute(workload, domain, names[0])
     varying = set(names)
     if all(len(varying.intersection(query.attributes)) <= 1 for query in workload.queries):
@@ -526,7 +541,11 @@ def _why(plan: BestBuy, domain: Domain, budget: Budget) -> str:
     """What decides between the tables themselves and a forest, with the numbers known so far."""
     considered, known = plan.considered(domain), domain.public.total
     parts = []
-    if considered:
+    if domain.weight is not None:
+        rules = [f"{each.ways} from {math.ceil(plan.needed_records(each, budget)):,} on" for each in considered]
+        tables = f"tables of attributes together, {', '.join(rules)}, " if rules else ""
+        parts.append(f"by the sum of weights {tables}or single attributes are measured, without choices among records")
+    elif considered:
         needed = math.ceil(plan.needed_records(considered[0], budget))
         parts.append(f"from {needed:,} records on tables are measured themselves")
         parts.append("with fewer, noisy one-way marginals tell whether these would still stand out from noise")

@@ -279,6 +279,7 @@ class DataGate(PricedRun):
         self, score: Score[Candidate], budget: Budget, *, selector: Selector = "permute-and-flip", besides: Taken = ()
     ) -> Candidate:
         score.check(self.domain)
+        self.domain.refuse_weight("a private choice")
         self.account.charge(budget)
         places = places_left(score, besides)
         request = ["select", budget.to_json(), selector, list(score.fingerprint())]
@@ -294,6 +295,7 @@ class DataGate(PricedRun):
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
         rule.check(self.domain)
+        self.domain.refuse_weight("a private partition")
         self.account.charge(budget)
         request = ["partition", budget.to_json(), list(rule.fingerprint())]
         starts = self._recorded(request)

@@ -6,7 +6,9 @@ adds to the answers of q, and m the records one protected unit may contribute:
     pure ε:  scale_q  = m · S₁ / (ε · s_q),           S₁ = the L1 sensitivity of the stack weighted by s_q
     ρ-zCDP:  stddev_q = m · S₂ / √(2 ρ · s_q),         S₂ = the L2 sensitivity of the stack weighted by √s_q
 
-so that max_x Σ_q ‖a_q(x)‖₁ / scale_q = ε, and max_x Σ_q ‖a_q(x)‖₂² / (2 stddev_q²) = ρ. Queries on disjoint cells are
+so that max_x Σ_q ‖a_q(x)‖₁ / scale_q = ε, and max_x Σ_q ‖a_q(x)‖₂² / (2 stddev_q²) = ρ. Where records have weights
+from 0 to W, a record in x adds w·a_q(x), and m·W takes the place of m: the largest ‖w a(x) − w' a(x')‖ over weights is
+at their ends, W‖a(x) − a(x')‖ or W‖a(x)‖. Queries on disjoint cells are
 parallel by that maximum. Scales are raised by a relative 10⁻¹², which covers the rounding of floating-point sums, so
 that the price is never above the budget.
 
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.sensitivity import Neighbours, Sensitivity, sensitivity
+from consilience.domain.source_format import Summand
 from consilience.errors import ConsilienceError, DeclarationError
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace
@@ -45,7 +48,7 @@ class PricedQuery:
     bound: BoundQuery
     noise: DiscreteLaplace | DiscreteGaussian
     bits: int
-    """Answers are integers in units of 2^−bits."""
+    """Answers are integers in units of 2^−bits: the product of the lattices of the query and of weights."""
 
     @property
     def unit_scale(self) -> float:
@@ -97,7 +100,7 @@ def price_queries(
     With `sensitivity_at_least` above the queries' own sensitivity it costs no more than the budget.
     """
     fractions = normalised_shares(shares, len(queries))
-    bounds = [_on_lattice(query.bind(domain)) for query in queries]
+    bounds = [_on_lattice(query.bind(domain), domain.summand()) for query in queries]
     pure = budget.additive_unit == "epsilon"
     norm = 1 if pure else 2
     weights = fractions if pure else [math.sqrt(share) for share in fractions]
@@ -109,11 +112,14 @@ def price_queries(
     if sensitivity_at_least > stacked.value:
         stacked = Sensitivity(sensitivity_at_least, exact=False)
     amount = float(budget.amount)
-    common = rows_per_unit * stacked.value / (amount if pure else math.sqrt(2 * amount)) * (1 + ROUNDING_MARGIN)
+    moved = rows_per_unit * domain.most_counted * stacked.value
+    common = moved / (amount if pure else math.sqrt(2 * amount)) * (1 + ROUNDING_MARGIN)
     law = DiscreteLaplace if pure else DiscreteGaussian
+    weight_bits = 0 if domain.weight is None else domain.weight.bits
+    bits = [bound.lattice_bits + weight_bits for bound in bounds]
     priced = [
-        PricedQuery(bound, law(common / weight, 2.0**-bound.lattice_bits), bound.lattice_bits)
-        for bound, weight in zip(bounds, weights, strict=True)
+        PricedQuery(bound, law(common / weight, 2.0**-own), own)
+        for bound, weight, own in zip(bounds, weights, bits, strict=True)
     ]
     return Price(budget, tuple(priced), stacked)
 
@@ -132,13 +138,20 @@ def normalised_shares(shares: Sequence[float] | None, count: int, *, what: str =
     return [share / math.fsum(shares) for share in shares]
 
 
-def _on_lattice(bound: BoundQuery) -> BoundQuery:
-    """The query with real entries rounded to a public lattice; refused where exact integers would not fit."""
-    rounded = bound.rounded() if bound.lattice_bits else bound
-    if rounded.largest_entry * 2.0**rounded.lattice_bits * LARGEST_RECORDS >= 2.0**62:
+def _on_lattice(bound: BoundQuery, summand: Summand | None) -> BoundQuery:
+    """The query with real entries rounded to a public lattice; refused where exact integers would not fit.
+
+    Where records add more than 1, the digits that are left after theirs are the query's.
+    """
+    steps = 1.0 if summand is None else summand.largest / summand.step
+    digits = None if summand is None else max(0, 28 - math.ceil(math.log2(steps)))
+    rounded = bound.rounded(digits=digits) if bound.lattice_bits else bound
+    if rounded.largest_entry * 2.0**rounded.lattice_bits * steps * LARGEST_RECORDS >= 2.0**62:
+        wide = "" if summand is None else f", for records that add up to {steps:.3g} steps of {summand.step:g}"
         raise DeclarationError(
             f"the query {bound.query.describe()!r} has entries up to {bound.largest_entry:.3g} on a lattice of "
-            f"2^-{rounded.lattice_bits}, too wide for exact arithmetic; use fewer moments or coarser bins"
+            f"2^-{rounded.lattice_bits}{wide}, too wide for exact arithmetic; use fewer moments or coarser bins"
+            f"{' or steps' if wide else ''}"
         )
     return rounded
 
@@ -268,6 +281,7 @@ def price_statistics(
     rows_per_unit: int = 1,
 ) -> StatisticsPrice:
     """The noise scales at which measuring the statistics together costs exactly the budget."""
+    domain.refuse_weight("a sum over points")
     fractions = normalised_shares(shares, len(statistics), what="statistics")
     pure = budget.additive_unit == "epsilon"
     amount = float(budget.amount)

@@ -236,7 +236,7 @@ class ModelErrors:
         for first in range(0, number, step):
             part = slice(first, min(first + step, number))
             factors = [(_axes(names, each), found[part]) for each, found in zip(missing, strengths, strict=True)]
-            moved = drawn_tables(model, held, factors, part.stop - first, rng) - model
+            moved = self._drawn(model, held, factors, part.stop - first, rng) - model
             for query, found in zip(queries, errors, strict=True):
                 bound = query.bind(self.estimate.domain)
                 away = tuple(1 + axis for axis, name in enumerate(names) if name not in bound.attributes)
@@ -244,6 +244,18 @@ class ModelErrors:
                 tables = moved.sum(axis=away).transpose(0, *(1 + kept.index(name) for name in bound.attributes))
                 found[part] = [np.ravel(bound.answer(table)) for table in tables]
         return errors
+
+    def _drawn(
+        self,
+        model: Array,
+        held: Sequence[tuple[int, ...]],
+        factors: Sequence[tuple[tuple[int, ...], Array]],
+        number: int,
+        rng: Generator,
+    ) -> Array:
+        """Drawn tables in which records have the largest weight there is, the most that chance can do."""
+        most = self.estimate.domain.most_counted
+        return drawn_tables(model / most, held, factors, number, rng) * most
 
     def _missing(self, names: Names) -> list[Names]:
         """The sets of attributes whose interaction no measurement holds: pairs, triples, and all of them."""
@@ -286,8 +298,8 @@ class ModelErrors:
         margins = [tuple(axis for axis in range(len(names)) if axis != each) for each in range(len(names))]
         without = fitted_tables(np.ones((1, *model.shape)), model, margins)[0]
         every = tuple(range(len(names)))
-        by_chance = drawn_tables(without, margins, [], PROBES, rng) - without
-        by_strength = drawn_tables(without, margins, [(every, np.full(PROBES, PROBE))], PROBES, rng) - without
+        by_chance = self._drawn(without, margins, [], PROBES, rng) - without
+        by_strength = self._drawn(without, margins, [(every, np.full(PROBES, PROBE))], PROBES, rng) - without
         residual, noise = measured - without, np.full(model.shape, variance)
         for axis in every:
             shares = _shares(without, axis)

@@ -173,9 +173,10 @@ def heading(known: ReportFacts) -> Markup:
         )
     spent = estimate.measurements.privacy.spent
     total = known.total.basis
-    records = "records, modelled" if total.modelled.any() else "records, estimated"
+    counted = "records" if estimate.domain.weight is None else "by weight"
+    records = f"{counted}, modelled" if total.modelled.any() else f"{counted}, estimated"
     if total.not_measured.any():
-        records = "records: not measured"
+        records = f"{counted}: not measured"
     elif known.total.interval is not None:
         records += f" (±\u00a0{count(float((known.total.interval.high - known.total.interval.low)[0] / 2))})"
     numbers = [

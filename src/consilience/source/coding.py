@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
 from consilience.domain.dates import NO_DAY, Date, DateTexts, periods_of
 from consilience.domain.declarations import guarded
+from consilience.domain.source_format import Summand
 from consilience.kernels.compilation import announce
 from consilience.source.values import TRUTH_TEXTS, days_of, nulls, numbers_of, places_among, plain, positions, texts_of
 
@@ -30,8 +31,9 @@ Numbers = NDArray[Any]
 # The kernels under counting: codes into marginal counts.
 #
 # *Counting.* A marginal over attributes with sizes n₁ … n_k is a flat array in which the record with codes c₁ … c_k
-# falls into cell Σ_j c_j s_j, where s_j = n_{j+1} ⋯ n_k. Blocks of records that fit the fastest cache are taken through
-# all marginals in turn, so a batch is read once however many marginals are counted.
+# falls into cell Σ_j c_j s_j, where s_j = n_{j+1} ⋯ n_k. It adds 1, or a whole number such as its weight.
+# Blocks of records that fit the fastest cache are taken through all marginals in turn, so a batch is read once however
+# many marginals are counted.
 #
 # Compiled on first use and cached on disk.
 
@@ -132,16 +134,16 @@ class CodeMatrices(NamedTuple):
 def add_counts(
     layout: MarginalLayout,
     codes: CodeMatrices,
-    kept: NDArray[np.bool_],
+    times: NDArray[np.bool_] | NDArray[np.int64],
     counts: NDArray[np.int64],
     *,
     chosen: NDArray[np.int64] | None = None,
 ) -> None:
-    """Add the records that are kept to the counts of the chosen marginals, by default of all."""
+    """Add the records, each as often as it counts, to the counts of the chosen marginals, by default of all."""
     chosen = np.arange(len(layout.shapes)) if chosen is None else chosen
     announce(_add_counts)
     _add_counts(
-        codes.narrow, codes.medium, codes.wide, kept.view(np.uint8),
+        codes.narrow, codes.medium, codes.wide, times.view(np.uint8) if times.dtype == np.bool_ else times,
         layout.bounds, layout.widths, layout.rows, layout.strides, layout.offsets, chosen, counts,
     )  # fmt: skip
 
@@ -151,7 +153,7 @@ def _add_counts(
     narrow: Bytes,
     medium: NDArray[np.uint16],
     wide: Words,
-    kept: Bytes,
+    times: Numbers,
     bounds: Integers,
     widths: Integers,
     rows: Integers,
@@ -160,7 +162,7 @@ def _add_counts(
     chosen: Integers,
     counts: Integers,
 ) -> None:  # pragma: no cover - compiled
-    records = kept.shape[0]
+    records = times.shape[0]
     cells = np.empty(ROWS_PER_BLOCK, dtype=np.uint32)
     for begin in range(0, records, ROWS_PER_BLOCK):
         length = min(ROWS_PER_BLOCK, records - begin)
@@ -177,7 +179,7 @@ def _add_counts(
                     _add_term(cells, wide[rows[term], begin : begin + length], stride)
             own = counts[offsets[marginal] : offsets[marginal + 1]]
             for i in range(length):
-                own[cells[i]] += kept[begin + i]
+                own[cells[i]] += times[begin + i]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -343,6 +345,30 @@ class BoundsCoder(Coder):
     def points(self, lattice: NDArray[np.int64]) -> NDArray[np.float64]:
         """The numbers that lattice points are."""
         return np.ldexp(lattice.astype(np.float64), -self._bits)
+
+
+class SummandCoder:
+    """What the records of a batch add to sums: whole steps of a declared lattice."""
+
+    def __init__(self, summand: Summand, attribute: Numeric | None = None) -> None:
+        self.summand = summand
+        self._attribute = attribute
+
+    def units(self, array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """The steps that each record adds, and which records are dropped for want of a number.
+
+        Of an attribute a number that lies in none of its bins is none.
+        """
+        array = plain(array)
+        if pa.types.is_dictionary(array.type):
+            numbers = np.append(numbers_of(array.dictionary), np.nan)[positions(array)]
+        else:
+            numbers = numbers_of(array)
+        if self._attribute is not None and not self._attribute.clips:
+            low, high = self._attribute.edges[0], self._attribute.edges[-1]
+            beyond = numbers >= high if self._attribute.integer else numbers > high
+            numbers = np.where((numbers < low) | beyond, np.nan, numbers)
+        return self.summand.units(numbers), np.isnan(numbers) if self.summand.missing is None else None
 
 
 class PeriodCoder(Coder):

@@ -1,8 +1,9 @@
 """Which records count, and where: batches of columns into codes, with one decision for each record.
 
-A record is dropped from every count alike: because a rule of an attribute drops it, because it lies in cells declared
-impossible, or because its unit has more rows than it may. That last choice is made among the rows that the others
-leave, by `source.unit_rows`, from the codes of *all* attributes, so that it is the same whatever is counted.
+A record is dropped from every count alike: because a rule of an attribute drops it, because it has no weight and the
+domain says so, because it lies in cells declared impossible, or because its unit has more rows than it may. That last
+choice is made among the rows that the others leave, by `source.unit_rows`, from the codes of *all* attributes and what
+is added up, so that it is the same whatever is counted.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from consilience.domain.attributes import Continuous, Numeric
 from consilience.domain.declarations import visible
 from consilience.domain.domains import Domain, ImpossibleCells
 from consilience.domain.source_format import Notation, SourceFormat
-from consilience.source.coding import WIDTHS, BoundsCoder, CodeMatrices, coder_of
+from consilience.source.coding import WIDTHS, BoundsCoder, CodeMatrices, SummandCoder, coder_of
 from consilience.source.unit_rows import Part, UnitRows
 from consilience.source.values import (
     NO_TEXT,
@@ -48,26 +49,42 @@ class Batch(Protocol):
         ...
 
 
+Column = str | tuple[str, str]
+"""A column of coded records: an attribute's, or that of a number that is added up: ("weight", ""), ("amount", name)."""
+
+WEIGHT = ("weight", "")
+
+
 class CodedRecords(NamedTuple):
     """The codes of a batch, and which of its records are kept; the codes of others mean nothing."""
 
     codes: CodeMatrices
     lattice: NDArray[np.int64]
-    """A row for each continuous attribute: its values as lattice points."""
+    """A row for each continuous attribute, and each number that is added up: its values as lattice points."""
     kept: NDArray[np.bool_]
 
 
 class RecordCoder:
-    """Codes batches of records for marginals over some of a domain's attributes, and points over continuous ones."""
+    """Codes batches of records for marginals over some of a domain's attributes, and points over continuous ones.
 
-    def __init__(self, domain: Domain, counted: Sequence[str], continuous: Sequence[str] = ()) -> None:
+    The weights of records are always coded, and the `amounts` that are named.
+    """
+
+    def __init__(
+        self, domain: Domain, counted: Sequence[str], continuous: Sequence[str] = (), amounts: Sequence[str] = ()
+    ) -> None:
         in_rules = {name for rule in domain.impossible for name in rule.attributes}
         coders = {attribute.name: coder_of(attribute) for attribute in domain.attributes}
         self._coders = {
             name: coder for name, coder in coders.items() if coder.drops or name in in_rules or name in counted
         }
         self._bounds = {name: coder for name in continuous if isinstance(coder := coders[name], BoundsCoder)}
-        self._order = domain.names
+        self._domain = domain
+        self._summands: dict[Column, SummandCoder] = {}
+        if domain.weight is not None:
+            self._summands[WEIGHT] = SummandCoder(domain.weight)
+        for name in amounts:
+            self._summands["amount", name] = SummandCoder(*domain.amount(name))
         self._rules = tuple(ImpossibleRule(rule, domain) for rule in domain.impossible)
         self._in_rules = in_rules
         rows = [0] * len(WIDTHS)
@@ -81,7 +98,7 @@ class RecordCoder:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that decide about the counts."""
-        return tuple(self._coders)
+        return tuple(dict.fromkeys((*self._coders, *(each.summand.column for each in self._summands.values()))))
 
     def code(self, batch: Batch, threads: Executor) -> CodedRecords:
         """The codes of a batch; a task for each column."""
@@ -95,10 +112,30 @@ class RecordCoder:
                 kept &= ~dropped
         for rule in self._rules:
             kept &= ~rule.matches({name: coded[name][0] for name in rule.names})
-        lattice = np.empty((len(self._bounds), rows), dtype=np.int64)
+        lattice = np.empty((len(self._bounds) + len(self._summands), rows), dtype=np.int64)
         for row, (name, coder) in enumerate(self._bounds.items()):
             lattice[row] = coder.lattice(batch.column(name))
+        for row, coder in enumerate(self._summands.values(), len(self._bounds)):
+            lattice[row], dropped = coder.units(batch.column(coder.summand.column))
+            if dropped is not None:
+                kept &= ~dropped
         return CodedRecords(matrices, lattice, kept)
+
+    def times(self, coded: CodedRecords, amount: str | None) -> NDArray[np.bool_] | NDArray[np.int64]:
+        """What each record adds to counts, or to sums of an amount: 1, its weight, its amount, or the product of both.
+
+        In whole steps of `Domain.summand`, which clips a product as one number; 0 where it is not kept.
+        """
+        numbers = dict(zip(self._summands, coded.lattice[len(self._bounds) :], strict=True))
+        factors = [numbers[key] for key in (WEIGHT, ("amount", amount or "")) if key in numbers]
+        if not factors:
+            return coded.kept
+        if len(factors) == 1:
+            return np.where(coded.kept, factors[0], 0)
+        steps = (coder.summand.step for coder in self._summands.values())
+        weights, amounts = (units * step for units, step in zip(factors, steps, strict=True))
+        product = self._domain.summand(amount)
+        return np.where(coded.kept, 0 if product is None else product.units(weights * amounts), 0)
 
     def _code_column(
         self, batch: Batch, name: str, matrices: CodeMatrices
@@ -115,30 +152,34 @@ class RecordCoder:
         return (codes if name in self._in_rules else codes[:0]), dropped
 
     @property
-    def column_types(self) -> dict[str, np.dtype[Any]]:
-        """The type of each column of codes or lattice points, in the order of the domain."""
+    def column_types(self) -> dict[Column, np.dtype[Any]]:
+        """The type of each column of codes or lattice points, in the order of the domain; what is added up is last."""
         types = {name: np.dtype(WIDTHS[width]) for name, (width, _) in self.places.items()}
         types |= dict.fromkeys(self._bounds, np.dtype(np.int64))
-        return {name: types[name] for name in self._order if name in types}
+        found: dict[Column, np.dtype[Any]] = {name: types[name] for name in self._domain.names if name in types}
+        return found | dict.fromkeys(self._summands, np.dtype(np.int64))
 
-    def columns(self, coded: CodedRecords) -> dict[str, NDArray[Any]]:
+    def columns(self, coded: CodedRecords) -> dict[Column, NDArray[Any]]:
         """Coded records column by column, in the same order."""
-        found = {name: coded.codes[width][row] for name, (width, row) in self.places.items()}
-        found |= dict(zip(self._bounds, coded.lattice, strict=True))
+        found: dict[Column, NDArray[Any]] = {
+            name: coded.codes[width][row] for name, (width, row) in self.places.items()
+        }
+        found |= dict(zip((*self._bounds, *self._summands), coded.lattice, strict=True))
         return {name: found[name] for name in self.column_types}
 
-    def records(self, columns: dict[str, NDArray[Any]]) -> CodedRecords:
+    def records(self, columns: dict[Column, NDArray[Any]]) -> CodedRecords:
         """Coded records that are all kept, of columns among which may be more than are needed."""
         rows = len(next(iter(columns.values())))
         matrices = CodeMatrices.empty(self._rows, rows)
         for name, (width, row) in self.places.items():
             matrices[width][row] = columns[name]
-        lattice = np.array([columns[name] for name in self._bounds], dtype=np.int64).reshape(len(self._bounds), rows)
+        numbers = [columns[key] for key in (*self._bounds, *self._summands)]
+        lattice = np.array(numbers, dtype=np.int64).reshape(len(numbers), rows)
         return CodedRecords(matrices, lattice, np.ones(rows, dtype=np.bool_))
 
     def points(self, coded: CodedRecords) -> NDArray[np.float64]:
         """The points that the kept records are, one row for each, over the continuous attributes."""
-        rows = zip(self._bounds.values(), coded.lattice, strict=True)
+        rows = zip(self._bounds.values(), coded.lattice[: len(self._bounds)], strict=True)
         return np.stack([coder.points(lattice[coded.kept]) for coder, lattice in rows], axis=1)
 
 
@@ -178,7 +219,7 @@ class BoundedRows:
         present = coded.kept & ~nulls(texts) & (places_among(texts, [NO_TEXT]) == 1)
         self._rows.add(*bytes_of(texts), present, list(self._coder.columns(coded).values()))
 
-    def chosen(self, workers: Executor, *, shares: int, size: int) -> Generator[dict[str, NDArray[Any]]]:
+    def chosen(self, workers: Executor, *, shares: int, size: int) -> Generator[dict[Column, NDArray[Any]]]:
         """The columns of the rows that are counted, so many rows at a time."""
         for columns in self._rows.chosen(self._limit, workers, shares=shares, size=size):
             yield dict(zip(self._coder.column_types, columns, strict=True))

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.attributes import Continuous
+from consilience.domain.attributes import Attribute, Continuous
 from consilience.domain.domains import Domain
 from consilience.domain.source_format import SourceFormat
 from consilience.errors import DeclarationError, SourceError, TooLarge
 from consilience.source.readers import Reader, Required, attempt
 
 if TYPE_CHECKING:
-    from consilience.source.records import Batch, BoundedRows, CodedRecords, RecordCoder
+    from consilience.source.records import Batch, BoundedRows, CodedRecords, Column, RecordCoder
     from consilience.source.unit_rows import Part
 
 
@@ -282,15 +282,16 @@ class Source:
         _check_memory(self._domain, marginals)
 
     def exact_counts(
-        self, marginals: Sequence[tuple[str, ...]], *, threads: int | None = None
+        self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None, threads: int | None = None
     ) -> list[NDArray[np.int64]]:
         """The number of records in each cell of each marginal, its axes in the order named. Confidential.
 
-        All marginals are counted in one pass over the data. Memory is bounded by the counts and a few batches; counts
-        that would take too much are refused before the data is touched.
+        Of a domain with weights it is the sum of weights, and with `amount` that of the attribute's amounts: in whole
+        steps of `Domain.summand`. All marginals are counted in one pass over the data. Memory is bounded by the counts
+        and a few batches; counts that would take too much are refused before the data is touched.
         """
         self.check_size(marginals)
-        return attempt(lambda: self._count(marginals, threads or _cores()), CANNOT_COUNT)
+        return attempt(lambda: self._count(marginals, amount, threads or _cores()), CANNOT_COUNT)
 
     def exact_points(self, names: Sequence[str]) -> NDArray[np.float64]:
         """The records as points over continuous attributes, one row for each record kept. Confidential."""
@@ -347,12 +348,12 @@ class Source:
                     return None
         return values.counts()
 
-    def _count(self, marginals: Sequence[tuple[str, ...]], threads: int) -> list[NDArray[np.int64]]:
+    def _count(self, marginals: Sequence[tuple[str, ...]], amount: str | None, threads: int) -> list[NDArray[np.int64]]:
         from consilience.source.coding import MarginalLayout, add_counts
         from consilience.source.records import RecordCoder
 
         columns = list(dict.fromkeys(name for names in marginals for name in names))
-        coder = RecordCoder(self._domain, columns)
+        coder = RecordCoder(self._domain, columns, amounts=() if amount is None else (amount,))
         layout = MarginalLayout.of(
             [[columns.index(name) for name in names] for names in marginals],
             self._domain.sizes(columns),
@@ -361,8 +362,11 @@ class Source:
         counts = np.zeros(layout.offsets[-1], dtype=np.int64)
         with ThreadPoolExecutor(threads) as workers:
             shares = layout.shares(threads)
-            for codes, _, kept in self._coded(coder, workers, threads):
-                tasks = [workers.submit(add_counts, layout, codes, kept, counts, chosen=share) for share in shares]
+            for coded in self._coded(coder, workers, threads):
+                times = coder.times(coded, amount)
+                tasks = [
+                    workers.submit(add_counts, layout, coded.codes, times, counts, chosen=share) for share in shares
+                ]
                 for task in tasks:
                     task.result()
         return layout.split(counts)
@@ -388,7 +392,7 @@ class Source:
 
     def _rows_of_units(
         self, unit: Unit, workers: ThreadPoolExecutor, threads: int
-    ) -> "Generator[dict[str, NDArray[Any]]]":
+    ) -> "Generator[dict[Column, NDArray[Any]]]":
         """The rows that units may have, as columns of all attributes, in batches.
 
         Where the rows of all units do not fit in the memory meant for them, the source is read again for each half,
@@ -405,9 +409,9 @@ class Source:
 
         continuous = [each.name for each in self._domain.attributes if isinstance(each, Continuous)]
         in_cells = [each.name for each in self._domain.attributes if not isinstance(each, Continuous)]
-        coder = RecordCoder(self._domain, in_cells, continuous)
+        coder = RecordCoder(self._domain, in_cells, continuous, self._domain.amounts)
         rows = BoundedRows(coder, unit.max_rows, part)
-        names = tuple(dict.fromkeys((*self._domain.names, unit.column)))
+        names = tuple(dict.fromkeys((*self._domain.names, *coder.names, unit.column)))
         with closing(_read_ahead(self._reader.batches(names))) as batches:
             for batch in batches:
                 rows.add(batch.column(unit.column), coder.code(batch, workers))
@@ -446,7 +450,7 @@ def open_table(
 
     `data` is a path, or a pattern such as "part-*.parquet", to CSV or TSV (also .gz), to Parquet, or to a DuckDB or
     SQLite database (with `table` or `query`); or a pandas, polars (also lazy) or pyarrow table. Every declared
-    attribute needs a column of exactly its name.
+    attribute, and the weight if there is one, needs a column of exactly its name.
 
     One row is what is protected, with `query` one row of its result. With `unit`, one value of that column is: at most
     `max_rows_per_unit` rows of each value are counted, chosen by a hash of the value and those rows alone, and rows
@@ -464,6 +468,8 @@ def open_table(
     domain.refuse_draft()
     protected = declared_unit(unit, max_rows_per_unit)
     required: Required = {attribute.name: attribute for attribute in domain.attributes}
+    if domain.weight is not None and domain.weight.column not in domain:
+        required = {**required, domain.weight.column: Attribute.continuous(domain.weight.column, domain.weight.bounds)}
     if protected is not None:
         required = {protected.column: None, **required}
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from consilience.domain import Attribute, Domain
-from consilience.domain.source_format import Notation, SourceFormat
+from consilience.domain.source_format import Notation, SourceFormat, Summand
 from consilience.errors import DeclarationError
 
 PLAIN = """
@@ -95,3 +96,70 @@ def test_a_wrong_declaration_is_refused_by_name(tmp_path: Path, line: str, messa
 def test_the_label_of_missing_values_may_also_be_one_of_their_texts() -> None:
     sex = Attribute.categorical("sex", ["F", "M"], missing="NA")
     assert Domain("d", (sex,)).read_as(missing_tokens=["NA"]).source_format.notation.missing_tokens == ("NA",)
+
+
+WEIGHTED = '[weight]\ncolumn = "pweight"\nbounds = [0, 50]\n'
+
+
+def test_weights_are_declared_with_bounds_on_a_lattice_and_a_rule_for_missing_ones(tmp_path: Path) -> None:
+    domain = loaded(tmp_path, PLAIN + WEIGHTED)
+    assert domain.weight == Summand("pweight", (0, 50))
+    assert (domain.most_counted, domain.fingerprint != loaded(tmp_path, PLAIN).fingerprint) == (50.0, True)
+    assert Domain.from_declaration(domain.to_declaration()) == domain
+    lowest = loaded(tmp_path, PLAIN + WEIGHTED + 'missing = "lowest"\nstep = 0.5\n')
+    assert lowest.weight == Summand("pweight", (0, 50), missing=0.0, step=0.5)
+    assert domain.project(["sex"]).weight == domain.weight
+
+
+def test_numbers_are_clipped_to_bounds_and_rounded_to_the_lattice() -> None:
+    numbers = np.array([-3.0, 0.26, 2.75, 1e300, np.inf, -np.inf, np.nan])
+    assert Summand("w", (0.5, 4), missing=1.0, step=0.5).units(numbers).tolist() == [1, 1, 6, 8, 8, 1, 2]
+    assert Summand("w", (0.5, 4), step=0.5).units(numbers)[-1] == 0
+    awkward = Summand("w", (-0.1, 0.3))
+    units = awkward.units(np.linspace(-1, 1, 1001)) * awkward.step
+    assert (units.min(), units.max()) == awkward.range
+    assert awkward.largest == np.abs(units).max()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('weight = "pweight"\n', "needs bounds"),
+        ('[weight]\ncolumn = "pweight"\nbounds = [-1, 5]\n', "two numbers from 0 up"),
+        ('[weight]\ncolumn = "pweight"\nbounds = [5, 5]\n', "two increasing numbers"),
+        (WEIGHTED + 'missing = "mean"\n', "'drop', 'lowest' or a number"),
+        (WEIGHTED + "step = 0.1\n", "powers of two alone, such as 0.0625"),
+        (WEIGHTED + "step = 1e-30\n", "powers of two"),
+        (WEIGHTED + f"step = {2.0**-40}\n", "declare another step"),
+        (WEIGHTED + "step = 128\n", "declare another step"),
+        ('[weight]\ncolumn = "sex"\nbounds = [0, 5]\n', "declared as a categorical attribute too"),
+        (WEIGHTED + "mising = 1\n", "'mising' is not known here"),
+    ],
+)
+def test_weights_that_cannot_be_added_up_are_refused(tmp_path: Path, table: str, message: str) -> None:
+    text = table + PLAIN if table.startswith("weight") else PLAIN + table
+    with pytest.raises(DeclarationError, match=message):
+        loaded(tmp_path, text)
+
+
+@pytest.mark.parametrize("amount", ["true", "[-5, 40.5]"])
+def test_amounts_are_declared_beside_bins(tmp_path: Path, amount: str) -> None:
+    domain = loaded(tmp_path, PLAIN + f"amount = {amount}\n")
+    assert domain.amounts == ("income",)
+    summand, attribute = domain.amount("income")
+    assert summand.bounds == ((0, 20) if amount == "true" else (-5, 40.5))
+    assert attribute.ends()[0].tolist() == ([0, 10] if amount == "true" else [-5, 10])
+    assert attribute.ends()[1].tolist() == ([10, 20] if amount == "true" else [10, 40.5])
+    assert Domain.from_declaration(domain.to_declaration()) == domain
+    weighted = loaded(tmp_path, PLAIN + f"amount = {amount}\n" + WEIGHTED)
+    product = weighted.summand("income")
+    assert product is not None
+    assert product.bounds == ((0, 1000) if amount == "true" else (-250, 2025))
+    with pytest.raises(DeclarationError, match="declare amount = "):
+        domain.amount("sex")
+
+
+@pytest.mark.parametrize("amount", ["[5, 5]", "[1, 2, 3]", "[9, 1]"])
+def test_amounts_without_bounds_are_refused(tmp_path: Path, amount: str) -> None:
+    with pytest.raises(DeclarationError, match="must be two increasing numbers"):
+        loaded(tmp_path, PLAIN + f"amount = {amount}\n")

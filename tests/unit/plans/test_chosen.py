@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from consilience.domain import Domain, Query, factors
+from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.domains import PublicFacts
+from consilience.domain.source_format import Summand
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators import estimate
 from consilience.measuring import PricingGate, measure, price
-from consilience.plans import Direct, plan_from_text
+from consilience.plans import Aim, Direct, Forest, KMeans, Mst, plan_from_text
 from consilience.plans.best_buy import BestBuy, chosen_plan
 from consilience.plans.forest import Independent
 from consilience.plans.marginals import Marginals
@@ -296,3 +297,33 @@ def test_an_attribute_that_is_not_to_be_released_is_never_measured() -> None:
     assert made.column_names == ["a", "b", "c"]
     with pytest.raises(DeclarationError, match=both):
         estimate(measured).answer("by d")
+
+
+def test_weighted_records_are_measured_without_private_choices_at_any_size() -> None:
+    """The noise that decides is in weighted units, and every branch runs on a weighted table."""
+    weighted = replace(DOMAIN, weight=Summand("w", (0.0, 8.0)))
+    workload = Workload.marginals(DOMAIN, ways=2)
+    plan, reasons = chosen_plan(weighted, workload, RHO)
+    assert "by the sum of weights" in reasons[0]
+    assert isinstance(plan, BestBuy)
+    direct = plan.considered(weighted)[0]
+    needed = plan.needed_records(direct, RHO)
+    assert needed == pytest.approx(8 * plan.needed_records(replace(direct, domain=DOMAIN), RHO))
+    for records, queries in ((needed * 2, 2), (needed / 40, 1)):
+        rows, rng = round(records / 4), np.random.default_rng(0)
+        codes = rng.integers(0, weighted.shape, (rows, len(weighted.shape)))
+        columns = {name: codes[:, place].astype(str) for place, name in enumerate(weighted.names)}
+        source = open_table(pa.table({**columns, "w": np.full(rows, 4.0)}), weighted)
+        found = measure(source, plan, rho=0.05, simulate=1)
+        assert max(len(each.query.attributes) for each in found) == queries
+        assert estimate(found).total == pytest.approx(4 * rows, abs=100)
+
+
+@pytest.mark.parametrize("plan", [Aim(), Forest(), Mst(), Dawa("a"), KMeans(2)])
+def test_plans_that_choose_among_records_refuse_weights_before_anything_is_spent(plan) -> None:
+    attributes = (Attribute.numeric("a", list(range(9))), *DOMAIN.attributes[1:])
+    if isinstance(plan, KMeans):
+        attributes = (Attribute.continuous("x", (0, 1)),)
+    weighted = Domain("d", attributes, weight=Summand("w", (0.0, 8.0)))
+    with pytest.raises(DeclarationError, match="has no weighted form here, and domain 'd' weights its records by 'w'"):
+        measure(weighted, plan, epsilon=1, dry_run=True)

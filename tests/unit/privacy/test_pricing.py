@@ -1,5 +1,6 @@
 """Noise scales are exactly what the budget buys: no more privacy loss, and no more noise than needed."""
 
+import dataclasses
 import itertools
 import math
 
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.domain import Domain, Query, factors
+from consilience.domain import Attribute, Domain, Query, factors
+from consilience.domain.source_format import Summand
 from consilience.errors import DeclarationError
 from consilience.privacy.budgets import budget
-from consilience.privacy.pricing import price_queries
+from consilience.privacy.pricing import price_queries, price_statistics
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4})
 QUERIES = [
@@ -31,10 +33,11 @@ def column(query: Query, cell: tuple[int, ...]) -> np.ndarray:
     return query.bind(DOMAIN).answer_full(table).ravel()
 
 
-def worst_loss(priced, *, pure: bool, replace: bool, rows: int) -> float:
+def worst_loss(priced, *, pure: bool, replace: bool, rows: int, weights=(1.0,)) -> float:
     """max over neighbours of Σ |change| / scale, or of Σ change² / (2 stddev²), by enumeration."""
     cells = list(itertools.product(*map(range, DOMAIN.shape)))
-    changes = [[column(each.bound.query, cell) for each in priced.queries] for cell in cells]
+    columns = [[column(each.bound.query, cell) for each in priced.queries] for cell in cells]
+    changes = [[times * part for part in each] for each in columns for times in weights]
     if replace:
         pairs = [[x - y for x, y in zip(one, two, strict=True)] for one in changes for two in changes]
         pairs += changes  # replaced by a record that the domain drops
@@ -69,6 +72,29 @@ def test_the_price_is_the_worst_privacy_loss(chosen, shares, pure, replace, amou
     assert loss <= float(asked.amount)
     assert loss == pytest.approx(float(asked.amount), rel=1e-9)
     assert priced.sensitivity.exact
+
+
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("chosen", [QUERIES[:2], QUERIES[2:4], QUERIES[4:]])
+def test_the_price_of_weighted_counts_is_the_worst_loss_over_all_weights(unit, relation, chosen) -> None:
+    """Noise is in weighted units; weights in between, and none at all, move answers by no more than the ends."""
+    weighted = dataclasses.replace(DOMAIN, weight=Summand("w", (0.25, 2.6)))
+    priced = price_queries(chosen, weighted, budget(**{unit: 0.7}), neighbours=relation, rows_per_unit=2)
+    low, high = weighted.weight.range
+    given = {"pure": unit == "epsilon", "replace": relation == "replace-one", "rows": 2}
+    assert worst_loss(priced, **given, weights=(low, 1.0, high)) == pytest.approx(0.7, rel=1e-9)
+    assert worst_loss(priced, **given, weights=(low, 1.0, high)) <= 0.7
+    for each in priced.queries:
+        assert each.noise.step == 2.0**-each.bits <= weighted.weight.step
+        entries = np.concatenate([np.ravel(part.dense()) for part in each.bound.maps] or [np.ones(1)])
+        assert np.abs(entries).max() * 2.0**each.bits * high * 2.0**33 < 2.0**62
+
+
+def test_points_have_no_weighted_sums() -> None:
+    points = Domain("d", (Attribute.continuous("x", (0, 1)),), weight=Summand("w", (0, 2)))
+    with pytest.raises(DeclarationError, match="a sum over points has no weighted form"):
+        price_statistics([], points, budget(epsilon=1))
 
 
 def test_shares_divide_the_budget_of_overlapping_queries() -> None:

@@ -1,6 +1,7 @@
 """Counting any kind of source agrees with a slow twin: Python loops that apply the declared rules to each record."""
 
 import csv
+import dataclasses
 import gzip
 import hashlib
 import itertools
@@ -23,7 +24,8 @@ from hypothesis import strategies as st
 from consilience.domain import Attribute, Domain
 from consilience.domain.attributes import DROP, Categorical, Hierarchy, Numeric
 from consilience.domain.domains import ImpossibleCells
-from consilience.errors import DeclarationError, TooLarge
+from consilience.domain.source_format import Summand
+from consilience.errors import DeclarationError, SourceError, TooLarge
 from consilience.source import Source, open_table
 
 REGIONS = {"Leith": "City", "Morningside": "City", "City": "Scotland", "Skye": "Scotland"}
@@ -423,3 +425,103 @@ def test_a_query_decides_what_a_row_is_and_its_order_does_not_matter(people, tmp
         path = form(people, tmp_path)["data"]
         source = open_table(path, DOMAIN, query=query, unit="person", max_rows_per_unit=1)
         assert equal(source.exact_counts(MARGINALS), expected)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Sums of weights and amounts, by Python loops over each record.
+
+
+SUMMED = Domain(
+    "workers",
+    (
+        Attribute.categorical("sex", ["F", "M"]),
+        Attribute.numeric("pay", [-10.0, 0.0, 100.0], missing="unknown", amount=[-20, 150]),
+        Attribute.numeric("hours", [0, 10, 40], unlisted="other", missing="other", amount=True),
+    ),
+)
+WEIGHTS = {"drop": None, "lowest": 0.5, "7": 7.0}
+
+
+def workers(seed, people=120):
+    rng = np.random.default_rng(seed)
+    pick = lambda options: options[int(rng.integers(len(options)))]  # noqa: E731
+    return [
+        {
+            "person": person,
+            "sex": pick(["F", "M", "M", None, "x"]),
+            "pay": pick([-99.5, -3.25, 0.0, 12.34, 99.99, 1e9, math.inf, None]),
+            "hours": pick([-4, 0, 9, 10, 39, 40, 400, None]),
+            "w": pick([0.0, 0.4, 1.0, 2.718, 4.0, 17.5, math.inf, None]),
+        }
+        for person in range(people)
+        for _ in range(3)
+    ]
+
+
+def number_slowly(summand, value):
+    """Whole steps, or None for a record that is dropped."""
+    if value is None and summand.missing is None:
+        return None
+    value = summand.missing if value is None else value
+    low, high = summand.bounds
+    return round(min(max(value, low), high) / summand.step)  # half to even
+
+
+def sum_slowly(domain, rows, names, amount, *, limit=None):
+    found = np.zeros(domain.sizes(names), dtype=object)
+    by_person = {}
+    for row in rows:
+        codes = {each.name: code_slowly(each, row[each.name]) for each in domain.attributes}
+        steps = {} if domain.weight is None else {"w": number_slowly(domain.weight, row["w"])}
+        for name in domain.amounts:
+            in_bins = 0 <= codes[name] < len(domain[name].bins)
+            steps[name] = number_slowly(domain.amount(name)[0], row[name]) if in_bins else 0
+        if DROP not in codes.values() and None not in steps.values():
+            by_person.setdefault(row["person"], []).append((codes, steps))
+    for person, own in by_person.items():
+        ordinals, hashed = Counter(), []
+        for codes, steps in own:
+            text = ",".join(map(str, [*codes.values(), *steps.values()]))
+            message = f"consilience row 1\n{text}\n{ordinals[text]}\n{person}"
+            ordinals[text] += 1
+            hashed.append((hashlib.sha256(message.encode()).digest(), codes, steps))
+        for _, codes, steps in sorted(hashed, key=lambda each: each[0])[:limit]:
+            units = steps.get("w", 1)
+            if amount is not None:
+                units = steps[amount]
+            if amount is not None and domain.weight is not None:
+                product = steps["w"] * domain.weight.step * steps[amount] * domain.amount(amount)[0].step
+                units = number_slowly(domain.summand(amount), product)
+            found[tuple(codes[name] for name in names)] += units
+    return found.astype(np.int64)
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+@pytest.mark.parametrize("missing", [*WEIGHTS, "no weight"])
+def test_weights_and_amounts_are_added_up_as_whole_steps(tmp_path, missing, limit):
+    weight = None if missing == "no weight" else Summand("w", (0.5, 4.0), missing=WEIGHTS[missing], step=2.0**-6)
+    domain = dataclasses.replace(SUMMED, weight=weight)
+    rows = workers(3)
+    table = pa.table({name: pa.array([row[name] for row in rows]) for name in rows[0]})
+    pq.write_table(table, tmp_path / "workers.parquet")
+    with (tmp_path / "workers.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([rows[0], *(row.values() for row in rows)])
+    unit = {} if limit is None else {"unit": "person", "max_rows_per_unit": limit}
+    for amount, names in itertools.product((None, "pay", "hours"), (("sex", "pay"), ("hours",), ())):
+        expected = sum_slowly(domain, rows, names, amount, limit=limit)
+        for data in (table, tmp_path / "workers.parquet", tmp_path / "workers.csv", table.to_pandas()):
+            for threads in (1, 3):
+                source = open_table(data, domain, **unit)
+                assert np.array_equal(source.exact_counts([names], amount=amount, threads=threads)[0], expected)
+
+
+def test_a_weight_needs_its_column_and_numbers_in_the_declared_notation(tmp_path):
+    domain = dataclasses.replace(SUMMED.project(["sex"]), weight=Summand("w", (0, 10)))
+    with pytest.raises(SourceError, match="has no column 'w'"):
+        open_table(pa.table({"sex": ["F"]}), domain)
+    (tmp_path / "comma.csv").write_text("sex;w\nF;1,5\nM;NA\nM;x\nF;2,25\n")
+    read_as = domain.read_as(decimal=",", missing_tokens=["NA"])
+    assert (open_table(tmp_path / "comma.csv", read_as).exact_counts([("sex",)])[0] * domain.weight.step).tolist() == [
+        3.75,
+        0,
+    ]
