@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
+from consilience.domain.dates import Date, label_of
 from consilience.domain.declarations import format_number, guarded
 from consilience.domain.factors import Identity, Matrix, Mean
 from consilience.domain.queries import BoundQuery, Query
@@ -70,11 +71,13 @@ class Style:
     """As 9.9 %, where the number is 0.099."""
     beyond: tuple[str, str] = ("−∞", "∞")
     """What stands for a number below, or above, all that can be told."""
+    days: tuple[int, int] | None = None
+    """The first and the last day, where numbers are dates: days since 1 January 1970."""
 
     @staticmethod
     def of(asked: BoundQuestion, *, percent: bool = False) -> "Style":
         """One decimal of counts and percentages, four of ratios, and of means and quantiles a hundredth of a bin."""
-        decimals, beyond = 1, Style.beyond
+        decimals, beyond, days = 1, Style.beyond, None
         if not percent and (asked.question.word == "per" or asked.question.per is not None):
             decimals = 4
         for side in asked.sides if asked.question.word != "per" else ():
@@ -84,22 +87,45 @@ class Style:
                 if attribute.clips and side.quantiles is not None and len(asked.sides) == 1:
                     below, above = (format_number(edge) for edge in (attribute.edges[1], attribute.edges[-2]))
                     beyond = f"under {below}", f"{above}+"
-        return Style(decimals, percent, beyond)
+            elif side.quantiles is not None and len(asked.sides) == 1:
+                edges = side.quantiles.edges
+                days = int(edges[0]), int(edges[-1]) - 1
+                beyond = f"before {_day(edges[1])}", f"from {_day(edges[-2])}"
+        return Style(decimals, percent, beyond, days)
+
+    def value(self, number: float) -> "float | str":
+        """The number as it stands in files: a date where it is one.
+
+        >>> Style().value(2.5), Style(days=(0, 30)).value(2.5), Style(days=(0, 30)).value(31.0)
+        (2.5, '1970-01-03', '1970-01-31')
+        """
+        if self.days is None or not math.isfinite(number):
+            return number
+        return _day(min(max(number, self.days[0]), self.days[1]))
 
     def shown(self, number: float) -> float:
         """The number in the units that are written, rounded."""
         return round(100.0 * number if self.percent else number, self.decimals) + 0.0  # and no minus before nothing
 
-    def text(self, number: float | None) -> str:
+    def text(self, number: "float | str | None") -> str:
         """
         >>> Style(1, percent=True).text(0.09876), Style(0).text(1234.0), Style().text(None), Style().text(-0.01)
         ('9.9 %', '1,234', '–', '0.0')
         """
+        if isinstance(number, str):
+            return number
         if number is None or math.isnan(number):
             return MISSING
         if math.isinf(number):
             return self.beyond[int(number > 0.0)]
+        if self.days is not None:
+            return str(self.value(number))
         return f"{self.shown(number):,.{self.decimals}f}" + " %" * self.percent
+
+
+def _day(number: float) -> str:
+    """The day that so many days since 1 January 1970 lie in."""
+    return label_of("day", math.floor(number))
 
 
 MISSING = "–"
@@ -197,8 +223,10 @@ class AnswerTable:
 
     @property
     def uncertain(self) -> NDArray[np.bool_]:
-        """Which answers have an interval wider than themselves; none without an interval."""
-        return np.zeros(len(self), dtype=np.bool_) if self.interval is None else self.interval.uncertain
+        """Which answers have an interval wider than themselves; no dates, and none without an interval."""
+        if self.interval is None or self.style.days is not None:
+            return np.zeros(len(self), dtype=np.bool_)
+        return self.interval.uncertain
 
     @property
     def query(self) -> Query:
@@ -236,9 +264,10 @@ class AnswerTable:
         """Each answer as a mapping from column names to values; None where nothing was measured."""
         missing, names = self.basis.not_measured, self.basis.names
         names_of_labels = [name for name, _, _ in self.label_columns]
+        value = self.style.value
         for i, cells in enumerate(self.label_cells()):
             row: dict[str, Any] = dict(zip(names_of_labels, cells, strict=True))
-            number = int(self.numbers[i]) if self.whole else float(self.numbers[i])
+            number = int(self.numbers[i]) if self.whole else value(float(self.numbers[i]))
             if self.change is not None:
                 row |= zip(("before", "after"), self.change.row(i), strict=True)
             row["estimate"] = None if missing[i] else number
@@ -247,7 +276,7 @@ class AnswerTable:
             if self.interval is not None:
                 low, high = float(self.interval.low[i]), float(self.interval.high[i])
                 ends = outward(low, high) if self.whole else (low, high)
-                row["low"], row["high"] = (None if math.isnan(end) else end for end in ends)
+                row["low"], row["high"] = (None if math.isnan(end) else value(end) for end in ends)
             if self.noisy is not None:
                 row["noisy"] = float(self.noisy[i])
             if self.order is not None:
@@ -405,10 +434,13 @@ class Change:
     """The earlier and the later release."""
     answers: tuple[NDArray[np.float64], NDArray[np.float64]]
     """Their answers; not a number where one of them did not measure."""
+    style: Style
+    """How these are written."""
 
-    def row(self, place: int) -> tuple[float | None, float | None]:
+    def row(self, place: int) -> "tuple[float | str | None, float | str | None]":
         before, after = (float(each[place]) for each in self.answers)
-        return None if math.isnan(before) else before, None if math.isnan(after) else after
+        value = self.style.value
+        return None if math.isnan(before) else value(before), None if math.isnan(after) else value(after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,20 +543,21 @@ def _said_of_bins(estimate: Estimate, asked: BoundQuestion, table: AnswerTable) 
 
 def _bins_of_quantiles(quantiles: Quantiles, table: AnswerTable) -> Said:
     """In which bin each quantile lies, and that records are taken to lie evenly there."""
-    name, bins, attribute = quantiles.name, quantiles.attribute.bins, quantiles.attribute
+    name, bins, attribute = quantiles.name, quantiles.attribute.ordinary_labels, quantiles.attribute
+    unit = attribute.by if isinstance(attribute, Date) else "bin"
     remarks: list[str] = []
     for value, missing in zip(table.numbers, table.basis.not_measured, strict=True):
         at = min(max(int(np.searchsorted(quantiles.edges, value)) - 1, 0), len(bins) - 1)
         known = not missing and not math.isnan(value)
         end = ", which is open-ended" * math.isinf(value)
-        remarks.append(f"in the bin {bins[at]}{end}" if known else "")
+        remarks.append(f"in the {unit} {bins[at]}{end}" if known else "")
     notes = [
-        f"Records are taken to lie evenly within their bin of {name}. Error bars are of the quantile of the true "
-        "counts by bins, read off in the same way; that of the records themselves lies in the same bin."
+        f"Records are taken to lie evenly within their {unit} of {name}. Error bars are of the quantile of the true "
+        f"counts by {unit}s, read off in the same way; that of the records themselves lies in the same {unit}."
     ]
     if attribute.clips:
         notes.append(
-            f"The first and the last bin of {name} are open-ended, for they also hold what lies beyond them "
+            f"The first and the last {unit} of {name} are open-ended, for they also hold what lies beyond them "
             '(unlisted = "clip"): a quantile in one of them has no number.'
         )
     return tuple(remarks), tuple(notes)

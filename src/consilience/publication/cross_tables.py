@@ -143,7 +143,7 @@ class CrossTable:
                 text = text.removesuffix(" %") + f" ± {half:,.{style.decimals}f}" + " %" * style.percent
             else:
                 ends = [style.text(end).removesuffix(" %") for end in (low, high)]
-                text += f" ({(' to ' if low < 0 else '–').join(ends)})"
+                text += f" ({(' to ' if low < 0 or self.style.days is not None else '–').join(ends)})"
         return text + (MARK if cell.wide else "")
 
     def _ends(self, cell: Cell) -> tuple[float, float]:
@@ -152,6 +152,8 @@ class CrossTable:
         return outward(low, high) if self.whole else (low, high)
 
     def _is_symmetric(self, cell: Cell) -> bool:
+        if self.style.days is not None:
+            return False
         low, middle, high = map(self.style.shown, (self._ends(cell)[0], cell.estimate, self._ends(cell)[1]))
         return math.isfinite(high - low) and abs((high - middle) - (middle - low)) < 10.0**-self.style.decimals / 2
 
@@ -168,7 +170,7 @@ class CrossTable:
         for place, labels in enumerate(lines):
             last = place == len(lines) - 1
             writer.writerow([*heading(private=self.private), *(name if last else "" for name in down), *labels])
-        numbers = [[_in_full(cell, whole=self.whole) for cell in row] for row in self.cells]
+        numbers = [[_in_full(cell, self.style, whole=self.whole) for cell in row] for row in self.cells]
         body = numbers if self.interval is None else self.texts()
         words = self.row_words or ((),) * len(self.row_labels)
         for labels, more, row in zip(self.row_labels, words, body, strict=True):
@@ -177,7 +179,7 @@ class CrossTable:
 
     def to_json(self) -> str:
         """The table as JSON, with every part of it by name."""
-        cells = [[_plain_cell(cell, whole=self.whole) for cell in row] for row in self.cells]
+        cells = [[_plain_cell(cell, self.style, whole=self.whole) for cell in row] for row in self.cells]
         document = {
             "title": self.title,
             "private": self.private,
@@ -412,26 +414,26 @@ def _what(question: Question) -> str:
     return "count" if question.per is None else "ratio" if question.mean_of is None else "mean"
 
 
-def _in_full(cell: Cell, *, whole: bool) -> float | str:
+def _in_full(cell: Cell, style: Style, *, whole: bool) -> float | str:
     """The number of a cell with all its digits; marked as in print where it is not measured."""
     number = cell.estimate if cell.guess is None else cell.guess
     if cell.basis == "not measured" and cell.guess is None:
         return MISSING
-    shown = int(number) if whole else number
+    shown = int(number) if whole else style.value(number)
     mark = {"measured": "", "modelled": ABOUT, "public": ABOUT, "not measured": GUESS}[cell.basis]
     return f"{mark}{shown}" if mark else shown
 
 
-def _plain_cell(cell: Cell, *, whole: bool) -> dict[str, Any]:
-    plain: dict[str, Any] = {"estimate": _plain(cell.estimate, whole=whole), "basis": cell.basis}
+def _plain_cell(cell: Cell, style: Style, *, whole: bool) -> dict[str, Any]:
+    plain: dict[str, Any] = {"estimate": _plain(cell.estimate, style, whole=whole), "basis": cell.basis}
     if cell.guess is not None:
-        plain["guess"] = _plain(cell.guess, whole=whole)
+        plain["guess"] = _plain(cell.guess, style, whole=whole)
     if cell.low is not None and cell.high is not None:
         low, high = outward(cell.low, cell.high) if whole else (cell.low, cell.high)
-        finite = [end if math.isfinite(end) else None for end in (low, high)]
+        finite = [style.value(end) if math.isfinite(end) else None for end in (low, high)]
         plain |= {"low": finite[0], "high": finite[1], "wide": cell.wide}
     return plain
 
 
-def _plain(number: float, *, whole: bool) -> float | None:
-    return None if not math.isfinite(number) else int(number) if whole else number
+def _plain(number: float, style: Style, *, whole: bool) -> float | str | None:
+    return None if not math.isfinite(number) else int(number) if whole else style.value(number)

@@ -9,7 +9,8 @@ which is linear between edges, and N all of them, the quantile of a share s is w
 
 crosses 0. D(x) is a sum of counts for every x, so that it has an interval like any other (`intervals`); the x of which
 it holds 0 are an interval for the quantile of the true binned counts (Woodruff 1952), whatever their shape. Whole
-numbers fill their bin from half below its first to half above its last, so that the middle is that of `mean`. The
+numbers fill their bin from half below its first to half above its last, so that the middle is that of `mean`. Dates
+are days since 1 January 1970, which a period holds from the beginning of its first to the end of its last. The
 quantile of the records themselves lies in the same bin as that of their binned counts: no count says where in it.
 A bin that also holds what lies beyond it has no edge there: a quantile in it is not known.
 """
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
+from consilience.domain.dates import Date, first_day
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.questions import Question
@@ -136,24 +138,24 @@ class Axes:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Quantiles of a numeric attribute.
+# Quantiles of numbers and dates.
 
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
     """How the quantiles of one attribute, of which a query lists all values, are made of its answers."""
 
-    attribute: Numeric
+    attribute: Numeric | Date
     shares: tuple[float, ...]
     bound: BoundQuery
 
     @staticmethod
     def of(name: str, shares: tuple[float, ...], bound: BoundQuery) -> "Quantiles":
         attribute = bound.domain[name]
-        if not isinstance(attribute, Numeric):
+        if not isinstance(attribute, Numeric | Date):
             raise DeclarationError(
                 f"attribute {name!r} is {attribute.kind}: its values have no order on a line of numbers, and so no "
-                f'median or quantile; use a numeric one, or ask "by {name}"'
+                f'median or quantile; use a numeric one or a date, or ask "by {name}"'
             )
         return Quantiles(attribute, shares, bound)
 
@@ -167,7 +169,11 @@ class Quantiles:
 
     @cached_property
     def edges(self) -> Array:
-        return np.array(self.attribute.edges) - (0.5 if self.attribute.integer else 0.0)
+        attribute = self.attribute
+        if isinstance(attribute, Date):
+            periods = range(attribute.first, attribute.last + 2)
+            return np.array([first_day(attribute.by, period) for period in periods], dtype=np.float64)
+        return np.array(attribute.edges) - (0.5 if attribute.integer else 0.0)
 
     @cached_property
     def points(self) -> Array:
@@ -183,7 +189,7 @@ class Quantiles:
         """The query's answers with an axis for groups and one for bins, without labels that are no numbers."""
         shape = answers.shape[:-1]
         table = np.moveaxis(answers.reshape(*shape, *self.bound.shape), len(shape) + self._axis, -1)
-        return table.reshape(*shape, -1, table.shape[-1])[..., : len(self.attribute.bins)]
+        return table.reshape(*shape, -1, table.shape[-1])[..., : len(self.attribute.ordinary_labels)]
 
     def surplus(self, counts: Array) -> Array:
         """D at every point, flat: for each group, share and point."""
@@ -294,6 +300,11 @@ class Side:
         return self.question.mean_of or self.question.quantiles_of
 
     @property
+    def are_dates(self) -> bool:
+        """Whether the answers are days since 1 January 1970."""
+        return self.quantiles is not None and isinstance(self.quantiles.attribute, Date)
+
+    @property
     def number(self) -> int:
         """How many queries it is made of."""
         return len(self.question.bare.parts)
@@ -325,6 +336,14 @@ class BoundQuestion:
 
     question: Question
     domain: Domain
+
+    def __post_init__(self) -> None:
+        dates = [side.are_dates for side in self.sides] if self.question.word else [False]
+        if any(dates) and not (all(dates) and self.question.word == "minus"):
+            raise DeclarationError(
+                f"{self.question.describe()!r} compares a date with a number or divides by one; of two dates ask "
+                "for the days between them: median(date) where … minus median(date) where …"
+            )
 
     @cached_property
     def sides(self) -> tuple[Side, ...]:

@@ -15,7 +15,7 @@ from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.publication import report as reports
 from consilience.publication import synthetic
-from consilience.publication.answers import AnswerTable, Change, answer_table, in_order, in_whole_numbers
+from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
 from consilience.publication.bundle import Bundle, Finding, open_bundle
 from consilience.publication.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
 from consilience.publication.intervals import Interval, interval, intervals
@@ -286,7 +286,8 @@ def _changed(
         adds_up=False,
         interval=interval,
         remarks=tuple(told.tolist()),
-        change=Change(names, (early.estimates, late.estimates)),
+        style=replace(early.style, days=None, beyond=Style.beyond),
+        change=Change(names, (early.estimates, late.estimates), early.style),
     )
 
 

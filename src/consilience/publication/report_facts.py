@@ -180,6 +180,8 @@ class Margin:
     basis: Basis
     heading: str = "total"
     """The attribute's title with its unit, or its name."""
+    ordinary: int | None = None
+    """How many of the labels are its own values; those after them stand for what is missing or unlisted."""
 
     @property
     def uncertain(self) -> NDArray[np.bool_]:
@@ -303,4 +305,6 @@ def _margin(estimate: Estimate, name: str | None, interval: Interval | None) -> 
         return Margin(None, "total", ("all records",), counts, interval, basis)
     attribute = estimate.domain[name]
     labels = tuple(attribute.say(label) for label in attribute.labels)
-    return Margin(name, attribute.kind, labels, counts, interval, basis, attribute.heading)
+    return Margin(
+        name, attribute.kind, labels, counts, interval, basis, attribute.heading, len(attribute.ordinary_labels)
+    )

@@ -287,6 +287,8 @@ LABELS = 125
 MOST_BARS = 24
 MOST_PERIODS = 12
 """More dates than these are a curve over time."""
+BESIDE = 34
+"""Pixels for each value that stands beside a curve."""
 MOST_MOVED = 40
 NUMBERS_UP_TO = 12
 """Heat maps of more attributes than these have no numbers in their cells."""
@@ -301,7 +303,11 @@ def draw_margin(margin: Margin, number: int, *, level: float, private: bool) -> 
     else:  # what is no number comes last
         kept = set(np.argsort(-margin.estimates, kind="stable")[:MOST_BARS].tolist())
         shown = [row for row in rows if row["place"] in kept]
-    chart = _bars(shown) if len(shown) <= most else _curve(shown)
+    if len(shown) <= most:
+        chart = _bars(shown)
+    else:
+        own = len(margin.labels) if margin.ordinary is None else margin.ordinary
+        chart = _curve([row for row in shown if row["place"] < own], [row for row in shown if row["place"] >= own])
     bars = f" with {100 * level:g} % intervals" if margin.interval is not None else ""
     counts = "estimated counts" if len(shown) == len(rows) else f"the {len(shown)} largest counts"
     counts = f"modelled {counts}" if margin.basis.modelled.all() else counts
@@ -372,8 +378,8 @@ def _bars(rows: list[dict[str, Any]]) -> Any:
     return alt.layer(*layers).properties(width=WIDTH, height=20 * len(rows))
 
 
-def _curve(rows: list[dict[str, Any]]) -> Any:
-    """Many bins in order: a line within the band of its intervals."""
+def _curve(rows: list[dict[str, Any]], apart: list[dict[str, Any]]) -> Any:
+    """Many bins in order: a line within the band of its intervals. What has no place in the order stands beside it."""
     alt = altair()
     every = max(1, -(-len(rows) // 6))
     ticks = [row["label"] for row in rows[::every]]
@@ -387,7 +393,20 @@ def _curve(rows: list[dict[str, Any]]) -> Any:
         base.mark_line(color=BLUE, strokeWidth=1.4, interpolate="step").encode(y=y),
         base.mark_text(dy=-6, fontSize=10, color=DARK).encode(y="high:Q", text="mark:N"),
     ]
-    return alt.layer(*layers).properties(width=280, height=180)
+    beside = BESIDE * len(apart)
+    curve = alt.layer(*layers).properties(width=280 - beside, height=180)
+    if not apart:
+        return curve
+    x = alt.X("label:O", sort=[row["label"] for row in apart], title=None, axis=alt.Axis(labelAngle=-40, labelLimit=90))
+    base = alt.Chart(alt.Data(values=apart)).encode(x=x)
+    y = alt.Y("estimate:Q", title=None, axis=alt.Axis(tickCount=5, labels=False, ticks=False))
+    layers = [
+        base.mark_bar(width={"band": 0.6}, color="#a6cee3", stroke=BLUE, strokeWidth=0.8).encode(y=y),
+        base.mark_rule(color=DARK, strokeWidth=1.6).encode(y=alt.Y("low:Q", title=None), y2="high:Q"),
+        base.mark_text(dy=-6, fontSize=10, color=DARK).encode(y="high:Q", text="mark:N"),
+    ]
+    others = alt.layer(*layers).properties(width=beside, height=180)
+    return alt.hconcat(curve, others, spacing=4).resolve_scale(y="shared")
 
 
 def draw_moved(moved: Sequence[Moved], *, private: bool) -> Picture:

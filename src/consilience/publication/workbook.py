@@ -109,6 +109,7 @@ def _write(sheet: Any, rows: Iterable[Row], style: Style, *, bold: bool = False)
             sheet.cell(at, 1).value = ""
         for place, value in enumerate(row, start=1):
             cell = sheet.cell(at, place)
+            value = style.value(value) if isinstance(value, float) else value
             if isinstance(value, int | float) and math.isfinite(value):
                 cell.value = value
                 cell.number_format = _format(style)

@@ -2,7 +2,9 @@
 
 import builtins
 import itertools
+import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +38,20 @@ def margin(labels: list[str], *, kind: str = "categorical", wide: bool = False) 
     )
     basis = Basis(np.zeros(len(labels), dtype=np.int8))
     return Margin("x " + HOSTILE, kind, tuple(labels), estimates, interval, basis)
+
+
+def test_what_has_no_place_in_an_order_stands_beside_the_curve() -> None:
+    months = [f"2019-{month:02}" for month in range(1, 13)] + [f"2020-{month:02}" for month in range(1, 13)]
+    with_unknown = margin([*months, "Unknown", "Elsewhere"], kind="date")
+    drawn = draw_margin(replace(with_unknown, ordinary=24), 1, level=0.95, private=True)
+    curve, beside = json.loads(drawn.specification)["hconcat"]
+    values = [[row["label"] for row in part["data"]["values"]] for part in (curve, beside)]
+    assert values == [months, ["Unknown", "Elsewhere"]]
+    assert json.loads(drawn.specification)["resolve"] == {"scale": {"y": "shared"}}
+    assert "Unknown" in texts(drawn)
+    assert drawn.width < 400
+    alone = draw_margin(replace(margin(months, kind="date"), ordinary=24), 1, level=0.95, private=True)
+    assert "hconcat" not in alone.specification
 
 
 def texts(drawn: Picture) -> str:

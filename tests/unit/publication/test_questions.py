@@ -14,6 +14,7 @@ from consilience.measurements import Measurement, MeasurementSet, PrivacyStateme
 from consilience.publication import answer_table, interval
 from consilience.publication.intervals import intervals
 from consilience.publication.questions import BoundQuestion
+from consilience.publication.release import answers
 
 AGE = Attribute.numeric("age", [0, 10, 20, 40, 100], missing="Unknown", unlisted="drop")
 PAY = Attribute.numeric("pay", [0.0, 1.0, 2.5, 10.0])
@@ -90,6 +91,66 @@ def test_quantiles_stand_on_the_worst_bin_of_their_group(noisy) -> None:
     of_sexes = cs.estimate(measured(("sex",)))
     assert answer_table(of_sexes, "median(age)").basis.worst == "not measured"
     assert np.isnan(interval(of_sexes, "median(age)", refits=20).high).all()
+
+
+SEEN = cs.Date.between("seen", "2019-11", "2020-04", "month", missing="Unknown")
+VISITS = Domain("visits", (SEEN, Attribute.categorical("sex", ["F", "M"])))
+
+
+@pytest.fixture(scope="module")
+def visits() -> cs.Estimate:
+    counts = np.array([[30, 0], [31, 0], [31, 10], [29, 40], [31, 10], [30, 0], [500, 500]], dtype=float)
+    noisy = {("seen", "sex"): counts}
+    return cs.estimate(MeasurementSet.from_marginals(VISITS, noisy, noise=ALMOST_NONE, private=False))
+
+
+def test_a_median_of_dates_is_a_date(visits) -> None:
+    """With as many records as days in each month, the k-th record is of the k-th day; the twin counts days."""
+    days = np.arange(np.datetime64("2019-11-01"), np.datetime64("2020-05-01"))
+    table = answer_table(visits, "quantile(seen, 0.1, 0.5, 0.999) where sex=F")
+    wanted = [str(days[min(int(share * len(days)), len(days) - 1)]) for share in (0.1, 0.5, 0.999)]
+    assert [row["estimate"] for row in table.rows()] == wanted
+    assert table.remarks[1] == f"in the month {wanted[1][:7]}"
+    found = answers(visits, ["median(seen) by sex"], interval=0.9, refits=20).tables[0]
+    assert [[row[name] for name in ("low", "estimate", "high")] for row in found.rows()][1] == ["2020-02-15"] * 3
+    assert not found.uncertain.any()
+    assert "2020-02-15" in found.to_csv()
+    crossed = answers(visits, ["median(seen) by sex"], interval=0.9, refits=20, cross=True).tables[0]
+    assert "2020-02-15 (2020-02-15 to 2020-02-15)" in crossed.to_csv()
+    assert json.loads(crossed.to_json())["cells"][0][1]["low"] == "2020-02-15"
+
+
+def test_dates_beyond_the_last_have_no_day() -> None:
+    clipped = Domain("visits", (cs.Date.between("seen", "2019-11", "2020-01", "month", unlisted="clip"),))
+    noisy = {"seen": [1.0, 2.0, 9.0]}
+    table = answer_table(cs.estimate(MeasurementSet.from_marginals(clipped, noisy, noise=ALMOST_NONE)), "median(seen)")
+    assert [table.style.text(row["estimate"]) for row in table.rows()] == ["from 2020-01-01"]
+    assert "open-ended" in table.remarks[0]
+
+
+def test_two_dates_are_some_days_apart(visits) -> None:
+    apart = answer_table(visits, "median(seen) where sex=M minus median(seen) where sex=F")
+    medians = answer_table(visits, "median(seen) by sex").numbers
+    assert apart.numbers[0] == pytest.approx(medians[1] - medians[0])
+    assert isinstance(next(apart.rows())["estimate"], float)
+    (changed,) = cs.compare(visits, series_of_visits(), ["median(seen) where sex=M"], refits=20)
+    row = next(changed.rows())
+    assert (row["before"], row["after"]) == ("2020-02-15", "2020-03-16")
+    assert row["estimate"] == pytest.approx(30, abs=0.1)
+
+
+def series_of_visits() -> cs.Estimate:
+    counts = np.array([[30, 0], [31, 0], [31, 0], [29, 10], [31, 40], [30, 10], [500, 500]], dtype=float)
+    return cs.estimate(MeasurementSet.from_marginals(VISITS, {("seen", "sex"): counts}, noise=ALMOST_NONE))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["median(seen) per total", "median(seen) minus total", "median(seen) per median(seen)"],
+)
+def test_dates_are_compared_with_dates_alone(visits, text) -> None:
+    with pytest.raises(DeclarationError, match="compares a date with a number or divides by one"):
+        answer_table(visits, text)
 
 
 @pytest.mark.parametrize(
