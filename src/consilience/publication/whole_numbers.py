@@ -26,7 +26,6 @@ from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, S
 from consilience.publication.answers import adds_up
 from consilience.publication.cross_tables import across_axes, listing_axes
 from consilience.publication.questions import as_query
-from consilience.solvers.marginal_tables.controlled_rounding import SETTINGS, cheapest_whole, whole_below
 
 Array = NDArray[np.float64]
 
@@ -170,6 +169,8 @@ def _controlled(cells: Array, conditions: sp.csr_array, total: float | None) -> 
 
     `total` is what all of them are to sum to.
     """
+    from consilience.solvers.marginal_tables.controlled_rounding import SETTINGS, cheapest_whole, whole_below
+
     below = whole_below(cells)
     fraction = cells - below
     chosen = np.flatnonzero(fraction > SETTINGS.whole)
@@ -195,6 +196,8 @@ def _controlled(cells: Array, conditions: sp.csr_array, total: float | None) -> 
 
 def _largest_remainders(values: Array) -> Array:
     """Each value rounded down or up, so that they sum to their rounded total: the largest fractions go up."""
+    from consilience.solvers.marginal_tables.controlled_rounding import whole_below
+
     below = whole_below(values)
     missing = int(np.clip(round(float(values.sum())) - below.sum(), 0, np.count_nonzero(values > below)))
     below[np.argsort(below - values, kind="stable")[:missing]] += 1.0

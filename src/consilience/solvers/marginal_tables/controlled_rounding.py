@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from consilience.errors import TooLarge
 from consilience.solvers.fit import Infeasible
-from consilience.solvers.marginal_tables.marginal_basis import Vector
 from consilience.solvers.marginal_tables.problem import CellCosts, KnownMarginal, KnownMarginals
+
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
