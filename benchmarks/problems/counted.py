@@ -1,23 +1,27 @@
 """A table that is known by its counts alone, as a source for simulations."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain import Attribute, Domain
-from consilience.source import Source
-from consilience.source.tables import SourceIdentity
+from consilience.source.base import SourceIdentity
+from consilience.source.tables import LocalSource
+
+READS_NOTHING = SimpleNamespace(runs_code=False, reads_once=False)
+"""In place of a reader, for sources that hold in memory what they tell."""
 
 
-class CountedTable(Source):
+class CountedTable(LocalSource):
     """A source that sums up given counts instead of reading records. For simulations: there is nobody to protect."""
 
     __slots__ = ("_counts",)
 
     def __init__(self, domain: Domain, counts: NDArray[np.int64]) -> None:
-        super().__init__(cast(Any, None), domain, unit=None, identity=SourceIdentity())
+        super().__init__(cast(Any, READS_NOTHING), domain, unit=None, identity=SourceIdentity())
         self._counts = counts.astype(np.int64).reshape(domain.shape)
 
     @staticmethod
@@ -26,12 +30,8 @@ class CountedTable(Source):
         ordered = Attribute.numeric(attribute, np.arange(counts.size + 1).tolist())
         return CountedTable(Domain(name, (ordered,)), counts)
 
-    @property
-    def runs_code(self) -> bool:
-        return False
-
     def exact_counts(
-        self, marginals: Sequence[tuple[str, ...]], *, threads: int | None = None
+        self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None, threads: int | None = None
     ) -> list[NDArray[np.int64]]:
         names = self.domain.counted_names
         found = []

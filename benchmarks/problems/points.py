@@ -18,11 +18,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.problems.counted import READS_NOTHING
 from benchmarks.problems.data_folder import find_data
 from consilience.domain import Attribute, Domain
 from consilience.kernels.regions import Region
-from consilience.source import Source
-from consilience.source.tables import SourceIdentity
+from consilience.source.base import SourceIdentity
+from consilience.source.tables import LocalSource
 
 Points = NDArray[np.float64]
 
@@ -80,28 +81,24 @@ class NamedPoints:
         return PointTable(self)
 
 
-class PointTable(Source):
+class PointTable(LocalSource):
     """A source that gives out points kept in memory. For simulations: there is nobody to protect."""
 
-    __slots__ = ("_points",)
+    __slots__ = ("_kept",)
 
     def __init__(self, named: NamedPoints) -> None:
-        super().__init__(cast(Any, None), named.domain, unit=None, identity=SourceIdentity())
-        self._points = named.points
-
-    @property
-    def runs_code(self) -> bool:
-        return False
+        super().__init__(cast(Any, READS_NOTHING), named.domain, unit=None, identity=SourceIdentity())
+        self._kept = named.points
 
     def exact_points(self, names: Sequence[str]) -> Points:
         places = [self.domain.names.index(name) for name in names]
-        return np.ascontiguousarray(self._points[:, places])
+        return np.ascontiguousarray(self._kept[:, places])
 
     def exact_counts(
-        self, marginals: Sequence[tuple[str, ...]], *, threads: int | None = None
+        self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None, threads: int | None = None
     ) -> list[NDArray[np.int64]]:
         """The number of points for the marginal of no attribute, the only one that points without cells have."""
-        return [np.asarray(len(self._points), dtype=np.int64) for _ in marginals]
+        return [np.asarray(len(self._kept), dtype=np.int64) for _ in marginals]
 
 
 def published_points() -> list[NamedPoints]:

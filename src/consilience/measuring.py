@@ -5,7 +5,7 @@ what the plan has to say about it, and the noisy measurements as a set.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
@@ -42,7 +42,7 @@ from consilience.privacy.pricing import (
     price_queries,
     price_statistics,
 )
-from consilience.privacy.scores import Score, Selector
+from consilience.privacy.scores import RecordScore, Score, Selector
 from consilience.source import Source
 
 
@@ -75,6 +75,10 @@ class DryRun:
     rows_per_unit: int
     prices: tuple[Price | StatisticsPrice, ...]
     selections: tuple[Budget, ...]
+    readings: int = 1
+    """How often the records would be read, where what was counted or brought together fits in memory."""
+    marginals: tuple[tuple[str, ...], ...] = ()
+    """What would be counted: where choices depend on what was measured, as if the first candidate was chosen."""
     kept: tuple[Measurement, ...] = ()
     """What private selections would leave in the result."""
     notes: tuple[str, ...] = ()
@@ -237,6 +241,12 @@ def measure_as_priced(
             f"the price is of {priced.domain.name!r} with {priced.rows_per_unit} rows for each protected unit, and the "
             f"source is declared as {source.domain.name!r} with {source.max_rows_per_unit}; price what is measured"
         )
+    if source.reads_once and priced.readings > 1:
+        raise DeclarationError(
+            f"this plan reads the records about {priced.readings} times, each step after what the one before it gave, "
+            "and the data is a stream that is gone when it has been read; save it as Parquet and open that, or choose "
+            "a plan that measures everything at once"
+        )
     run = (source, priced.plan, priced.budget, priced.neighbours)
     if simulate is None:
         drawn = run_charged(
@@ -288,6 +298,8 @@ def price(
         rows_per_unit=rows_per_unit,
         prices=tuple(gate.prices),
         selections=tuple(gate.selections),
+        readings=gate.readings,
+        marginals=tuple(gate.marginals),
         kept=tuple(gate.kept),
     )
     return replace(found, notes=plan.explain(found.example(), cost)) if isinstance(plan, ExplainedPlan) else found
@@ -301,6 +313,16 @@ class PricingGate(PricedRun):
         self.prices: list[Price | StatisticsPrice] = []
         self.selections: list[Budget] = []
         self.kept: list[Measurement] = []
+        self.readings = 0
+        self.marginals: dict[tuple[str, ...], None] = {}
+        self._points: tuple[str, ...] | None = None
+
+    def _read(self, marginals: Iterable[tuple[str, ...]] = (), *, points: tuple[str, ...] | None = None) -> None:
+        """Note what a step would read, besides what the gate to the data has kept from steps before."""
+        missing = [names for names in marginals if names not in self.marginals]
+        self.readings += bool(missing) + (points not in (None, self._points))
+        self.marginals |= dict.fromkeys(missing)
+        self._points = self._points if points is None else points
 
     def measure(
         self,
@@ -314,6 +336,7 @@ class PricingGate(PricedRun):
         price = self.priced(price_queries, asked, budget, shares=shares, sensitivity_at_least=least)
         self.account.charge(budget)
         self.prices.append(price)
+        self._read(each.bound.attributes for each in price.queries)
         return tuple(zero_measurement(each) for each in price.queries)
 
     def sum_records(
@@ -327,6 +350,8 @@ class PricingGate(PricedRun):
         price = self.priced(price_statistics, statistics, budget, shares=shares, round=round)
         self.account.charge(budget)
         self.prices.append(price)
+        for each in price.statistics:
+            self._read(points=each.statistic.attributes)
         return tuple(zero_measurement(each) for each in price.statistics)
 
     def select(
@@ -337,6 +362,10 @@ class PricingGate(PricedRun):
         self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
         self.account.charge(budget)
         self.selections.append(budget)
+        if isinstance(score, RecordScore):
+            self._read(points=score.attributes)
+        else:
+            self._read(score.marginals)
         return score.candidates[places_left(score, besides)[0]]
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:
@@ -345,6 +374,7 @@ class PricingGate(PricedRun):
         self.domain.refuse_unreleased([rule.attribute], "the plan")
         self.account.charge(budget)
         self.selections.append(budget)
+        self._read([(rule.attribute,)])
         return (0,)
 
     def find_values(self, attribute: str, budget: Budget) -> tuple[str, ...]:

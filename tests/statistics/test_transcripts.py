@@ -174,7 +174,7 @@ def domain_of(total: int | None, *, points: bool = False, weighted: bool = False
 class CountedOnce:
     """A source whose counts, or points, are kept, for many runs on the same table."""
 
-    runs_code = False
+    runs_code, gives_points = False, True
 
     def __init__(self, source: Source) -> None:
         self.domain, self.max_rows_per_unit = source.domain, source.max_rows_per_unit
@@ -188,7 +188,10 @@ class CountedOnce:
             self._counts |= {(amount, names): found for names, found in zip(missing, counted, strict=True)}
         return [self._counts[amount, names] for names in marginals]
 
-    def exact_points(self, names: Sequence[str]) -> np.ndarray:
+    def check_points(self, names: Sequence[str]) -> None:
+        self._source.check_points(names)
+
+    def exact_points(self, names: Sequence[str]) -> np.ndarray | None:
         return self._source.exact_points(names)
 
 

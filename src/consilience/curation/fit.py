@@ -237,7 +237,7 @@ def _counted(opened: Opened, domain: Domain) -> int:
     )
     if domain.counted_names:
         return int(source.exact_counts([domain.counted_names[:1]])[0].sum())
-    return len(source.exact_points(domain.names[:1]))
+    return int(source.exact_sums(domain.names[:1], [lambda points: np.array([len(points)])])[0][0])
 
 
 def ends(attribute: Attribute) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from consilience.domain.attributes import Continuous
 from consilience.domain.declarations import format_number, suggestion
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, SourceError
-from consilience.source.tables import declared_unit
+from consilience.source.base import declared_unit
 from consilience.source.values import TRUTH_TEXTS
 
 NOTICE = (

@@ -59,6 +59,8 @@ class ClusterStatistic:
     centroids: tuple[tuple[float, ...], ...]
     lattice_bits: int = LATTICE_BITS
 
+    additive = True
+
     @property
     def size(self) -> int:
         return len(self.centroids) * (1 if self.part == "counts" else len(self.attributes))
@@ -177,6 +179,8 @@ class GridCounts:
     region: RegionKind
     divisions: int
     lattice_bits: int = LATTICE_BITS
+
+    additive = True
 
     @cached_property
     def grid(self) -> CellGrid:
@@ -363,6 +367,8 @@ class BlockCentroids:
     blocks: int
     seed: int = 0
     lattice_bits: int = LATTICE_BITS
+
+    additive = False
 
     @property
     def size(self) -> int:

@@ -31,13 +31,14 @@ from consilience.privacy.pricing import (
     Price,
     RecordStatistic,
     StatisticsPrice,
-    exact_sums,
+    checked_sums,
     price_queries,
     price_statistics,
 )
 from consilience.privacy.reservations import Reservation, RunAccount
 from consilience.privacy.scores import RecordScore, Score, Selector, epsilon_for_rho, select
 from consilience.source import Source
+from consilience.source.base import RecordSum
 from consilience.source.readers import attempt
 
 Progress = Callable[[str, int, int], None]
@@ -47,9 +48,6 @@ Candidate = TypeVar("Candidate")
 T = TypeVar("T")
 Taken = Sequence[int]
 """Places of candidates that are not to be chosen."""
-
-LARGEST_KEPT_POINTS = 2 * 2**30
-"""Points of up to this many bytes (8 for each coordinate) are kept from one step to the next; more are read again."""
 
 LARGEST_KEPT_COUNTS = 2**29
 """Exact counts of up to this many bytes (8 for each cell) are kept from step to step; more are counted again."""
@@ -165,7 +163,7 @@ class DataGate(PricedRun):
         self._release_id = release_id
         self._progress = progress or _silent
         self._step = 0
-        self._points: dict[tuple[str, ...], NDArray[np.float64]] = {}
+        self._points: dict[tuple[str, ...], NDArray[np.float64] | None] = {}
         self._counts: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self._scored: tuple[object, NDArray[np.int64]] | None = None
 
@@ -225,18 +223,35 @@ class DataGate(PricedRun):
         return (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
 
     def _exact_sums(self, price: StatisticsPrice) -> Iterable[NDArray[np.int64]]:
-        asked = [each.statistic for each in price.statistics]
-        points = {names: self._exact_points(names) for names in dict.fromkeys(each.attributes for each in asked)}
-        return [exact_sums(each, points[each.attributes]) for each in asked]
+        """The sums over records, in one pass for all statistics of the same attributes."""
+        found: dict[int, NDArray[np.int64]] = {}
+        for names in dict.fromkeys(each.statistic.attributes for each in price.statistics):
+            chosen = [i for i, each in enumerate(price.statistics) if each.statistic.attributes == names]
+            asked = [price.statistics[i].statistic for i in chosen]
+            additive = all(each.additive for each in asked)
+            found |= zip(chosen, self._summed(names, [each.exact for each in asked], additive=additive), strict=True)
+        return [checked_sums(each.statistic, found[i]) for i, each in enumerate(price.statistics)]
 
-    def _exact_points(self, names: tuple[str, ...]) -> NDArray[np.float64]:
-        """The records as points, read once for all rounds of a run as long as they fit in the memory meant for it."""
-        if names in self._points:
-            return self._points[names]
-        points = self._read(lambda: self._source.exact_points(names))
-        if points.nbytes <= LARGEST_KEPT_POINTS:
-            self._points = {names: points}
-        return points
+    def _summed(self, names: tuple[str, ...], sums: Sequence[RecordSum], *, additive: bool) -> list[NDArray[np.int64]]:
+        """These sums of all points; where the points do not fit in memory, or stay where they are, sums of parts."""
+        self._source.check_points(names)  # what declarations alone refuse costs nothing
+        points = None
+        if self._source.gives_points:
+            points = self._exact_points(names)
+        if points is not None:
+            return attempt(lambda: [each(points) for each in sums], CANNOT_SUM)
+        if not additive:
+            raise DeclarationError(
+                "this plan looks at blocks of records as a whole, and the points of this source are not brought "
+                f"together: they are counted {self._source.place}, or do not fit in memory; choose another plan"
+            )
+        return self._read(lambda: self._source.exact_sums(names, sums))
+
+    def _exact_points(self, names: tuple[str, ...]) -> NDArray[np.float64] | None:
+        """The records as points, read once for all rounds of a run; None where they do not fit in memory."""
+        if names not in self._points:
+            self._points = {names: self._read(lambda: self._source.exact_points(names))}
+        return self._points[names]
 
     def _exact_counts(self, marginals: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """The exact marginals, each counted once for all steps of a run as long as they fit in the memory meant for it.
@@ -350,8 +365,7 @@ class DataGate(PricedRun):
     def _scores(self, score: Score[object]) -> NDArray[np.int64]:
         if not isinstance(score, RecordScore):
             return score.values(self._exact_counts(list(score.marginals)))
-        points = self._exact_points(score.attributes)
-        return attempt(lambda: score.values([points]), CANNOT_SUM)
+        return self._summed(score.attributes, [lambda points: score.values([points])], additive=True)[0]
 
     def _noisy(self, price: Price | StatisticsPrice, exact: Iterable[NDArray[np.int64]]) -> list[list[int]]:
         """The exact values of each part with the noise it was priced at, in lattice units."""

@@ -218,7 +218,7 @@ class _Request:
             "version": version("consilience"),
             "plan": self.plan.to_json(),
             "release": release_id,
-            "source": {"name": self.source.identity.name or self.source.name},
+            "source": {"name": self.source.identity.name or self.source.name, "counted": self.source.place},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "checksum": checksum(gate.measurements),
         }

@@ -67,6 +67,8 @@ class GradientStatistic:
     radius: float = 0.0
     lattice_bits: int = LATTICE_BITS
 
+    additive = True
+
     @property
     def attributes(self) -> tuple[str, ...]:
         return (*self.features, self.label)
@@ -351,6 +353,8 @@ class OwnStatistic:
     region: RegionKind
     theta: tuple[tuple[float, ...], ...]
     lattice_bits: int = LATTICE_BITS
+
+    additive = True
 
     @property
     def size(self) -> int:

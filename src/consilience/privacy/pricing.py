@@ -34,7 +34,6 @@ from consilience.errors import ConsilienceError, DeclarationError
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace
 from consilience.privacy.budgets import Budget
-from consilience.source.readers import attempt
 
 ROUNDING_MARGIN = 1e-12
 LARGEST_RECORDS = 2**33
@@ -190,6 +189,11 @@ class RecordStatistic(Protocol):
         ...
 
     @property
+    def additive(self) -> bool:
+        """Whether `exact` of some points and `exact` of the others add up to `exact` of all."""
+        ...
+
+    @property
     def size(self) -> int:
         """How many numbers the statistic has; public, and the same for all data."""
         ...
@@ -297,9 +301,8 @@ def price_statistics(
     return StatisticsPrice(budget, tuple(priced))
 
 
-def exact_sums(statistic: RecordStatistic, points: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The statistic of the points as exact integers; a failure tells nothing of them. Confidential."""
-    found = attempt(lambda: statistic.exact(points), CANNOT_SUM)
+def checked_sums(statistic: RecordStatistic, found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The exact sums of a statistic, which are whole numbers, so many of them as it declares. Confidential."""
     if found.dtype != np.int64 or found.shape != (statistic.size,):
         raise ConsilienceError(
             "a statistic over records did not give one whole number for each value it declares; nothing was released"

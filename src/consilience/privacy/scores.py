@@ -57,7 +57,10 @@ class Score(Protocol[Candidate]):
 
 
 class RecordScore(Score[Candidate]):
-    """A score of records: in place of counts, `values` takes the points of some continuous attributes."""
+    """A score of records: in place of counts, `values` takes the points of some continuous attributes.
+
+    It is a sum over them: the values of some points and those of the others add up to those of all.
+    """
 
     attributes: tuple[str, ...]
 

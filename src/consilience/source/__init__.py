@@ -5,6 +5,7 @@ Nothing that leaves this package but those counts depends on a record: no messag
 curator alone, and NOT PRIVATE, is in `curation`.
 """
 
-from consilience.source.tables import Source, open_table
+from consilience.source.base import Source
+from consilience.source.tables import open_table
 
 __all__ = ["Source", "open_table"]

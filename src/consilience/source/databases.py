@@ -45,6 +45,7 @@ class DuckDBReader:
         query: str | None,
     ) -> None:
         self._path = path
+        self.reads_once = False
         self._writings = writings_of(required, how)
         self._refusal = (
             f"{shown} cannot be read; check that its version is known to the installed DuckDB, that no other program "
@@ -73,8 +74,8 @@ class DuckDBReader:
         with self._connect() as connection:
             relation = connection.sql(self._query)
             if self._projects:
-                relation = relation.project(", ".join(_quoted(name) for name in names))
-            yield from _batch_reader(relation)
+                relation = relation.project(", ".join(quoted(name) for name in names))
+            yield from batch_reader(relation)
 
     def _is_stored(self, table: str) -> bool:
         """Whether this is a table whose columns are all stored: no view, and nothing computed when it is read."""
@@ -95,7 +96,7 @@ class DuckDBReader:
         with self._connect() as connection:
             relation = connection.sql(self._query)
             nothing = ", ".join(f"CAST(NULL AS {kind}) AS c{i}" for i, kind in enumerate(relation.types))
-            types = [field.type for field in _batch_reader(connection.sql(f"SELECT {nothing}")).schema]
+            types = [field.type for field in batch_reader(connection.sql(f"SELECT {nothing}")).schema]
             return list(relation.columns), types
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
@@ -106,7 +107,7 @@ class DuckDBReader:
         return connection
 
 
-def _batch_reader(relation: Any) -> Any:
+def batch_reader(relation: Any) -> Any:
     """The relation's result as a stream of Arrow batches, under the name this version of DuckDB has for it."""
     stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
     return stream(ROWS_PER_BATCH)
@@ -119,10 +120,10 @@ def _statement_kinds(query: str) -> list[str]:
 
 def _quoted_table(table: str) -> str:
     """A table's name as SQL; points separate a schema from its table."""
-    return ".".join(_quoted(part) for part in table.split("."))
+    return ".".join(quoted(part) for part in table.split("."))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -158,12 +159,13 @@ class SQLiteReader:
         query: str | None,
     ) -> None:
         self._path = path
+        self.reads_once = False
         self._writings = writings_of(required, how)
         self._refusal = (
             f"{shown} cannot be read; check that it is whole, that you may read it, and that the table or query "
             "exists, is one SELECT statement and runs without errors"
         )
-        self._query = query if query is not None else f"SELECT * FROM {_quoted(table or '')}"
+        self._query = query if query is not None else f"SELECT * FROM {quoted(table or '')}"
         self._projects = query is None
         self.runs_code = query is not None or not attempt(lambda: self._is_stored(table or ""), self._refusal)
         self.columns = tuple(attempt(self._columns, self._refusal))
@@ -175,7 +177,7 @@ class SQLiteReader:
     def _batches(self, names: Sequence[str]) -> Generator[Batch]:
         query = self._query
         if self._projects:
-            query = query.replace("*", ", ".join(_quoted(name) for name in names), 1)
+            query = query.replace("*", ", ".join(quoted(name) for name in names), 1)
         with closing(self._connect()) as connection:
             cursor = connection.execute(query)
             found = [column[0] for column in cursor.description]
@@ -196,7 +198,7 @@ class SQLiteReader:
                 "SELECT type, sql FROM sqlite_master WHERE lower(name) = lower(?) AND type IN ('table', 'view')",
                 (table,),
             ).fetchall()
-            computed = [row for row in connection.execute(f"PRAGMA table_xinfo({_quoted(table)})") if row[-1]]
+            computed = [row for row in connection.execute(f"PRAGMA table_xinfo({quoted(table)})") if row[-1]]
         virtual = any((text or "").upper().split()[:2] == ["CREATE", "VIRTUAL"] for _, text in found)
         return [kind for kind, _ in found] == ["table"] and not computed and not virtual
 

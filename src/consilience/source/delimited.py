@@ -354,6 +354,7 @@ class DelimitedReader:
     """Reads delimited text files in the order given."""
 
     runs_code = False
+    reads_once = False
 
     def __init__(self, shown: str, paths: Sequence[Path], required: Required, how: SourceFormat) -> None:
         self._refusal = f"{shown} cannot be read; check that every file is whole and that you may read it"

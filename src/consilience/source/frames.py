@@ -1,23 +1,27 @@
-"""Data frames in memory: pyarrow tables as they are, polars and pandas through narwhals.
+"""Data frames and Parquet files, and everything that produces Arrow batches: lazy frames, relations, datasets, streams.
 
-A pandas column of Python objects has no type of its own. Its values are read one by one, never by a type that is
+Frames in memory are read as they lie there: pyarrow tables as they are, polars and pandas through narwhals. A pandas
+column of Python objects has no type of its own. Its values are read one by one, never by a type that is
 guessed from all of them.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet
 
 from consilience.domain.source_format import SourceFormat
-from consilience.errors import DeclarationError
+from consilience.errors import DeclarationError, SourceError
 from consilience.source.readers import ROWS_PER_BATCH, Required, attempt, attempt_each, check_columns, check_types
 from consilience.source.records import Batch, Writing, meant_batches, writings_of
 from consilience.source.values import array_of_values
+
+dataset: Any = pyarrow.dataset
 
 SHOWN = "the data frame"
 REFUSAL = (
@@ -25,8 +29,16 @@ REFUSAL = (
 )
 
 
+def reader_of_frame(data: object, required: Required, how: SourceFormat) -> "FrameReader | StreamReader":
+    """The reader of a frame in memory, or of what produces its batches only when it is read."""
+    stream = attempt(lambda: _stream_of(data), REFUSAL)
+    return FrameReader(data, required, how) if stream is None else StreamReader(stream, required, how)
+
+
 class FrameReader:
     """Reads a frame that stays where it is: nothing is copied before it is counted."""
+
+    reads_once = False
 
     def __init__(self, data: object, required: Required, how: SourceFormat) -> None:
         if isinstance(data, pa.RecordBatch):
@@ -38,15 +50,14 @@ class FrameReader:
         if len(set(columns)) < len(columns):
             data = _selected(data, list(required))
         self._frame = attempt(lambda: _wrapped(data), REFUSAL)
-        # A lazy plan runs when it is read, and so do the methods of objects in a pandas column.
-        self.runs_code = isinstance(self._frame, nw.LazyFrame) or _is_pandas_like(self._frame)
+        self.runs_code = _is_pandas_like(self._frame)  # methods of the objects in a column
         check_types(SHOWN, attempt(lambda: self._types(tuple(required)), REFUSAL), required)
 
     def batches(self, names: Sequence[str]) -> Generator[Batch]:
         return attempt_each(self._batches(list(names)), REFUSAL)
 
     def _batches(self, names: list[str]) -> Generator[Batch]:
-        frame = _collected(self._frame.select(names))
+        frame = self._frame.select(names)
         if not _is_pandas_like(frame):
             batches = (batch for batch in frame.to_arrow().to_batches(max_chunksize=ROWS_PER_BATCH))
             yield from meant_batches(batches, self._writings)
@@ -57,10 +68,8 @@ class FrameReader:
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _types(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """The columns' types as their frame declares them; null where it declares none. No plan is run."""
-        if isinstance(self._frame, nw.LazyFrame):
-            return _lazy_types(self._frame.select(list(names)))
-        frame = _collected(self._frame.select(list(names)).head(0))
+        """The columns' types as their frame declares them; null where it declares none."""
+        frame = self._frame.select(list(names)).head(0)
         if not _is_pandas_like(frame):
             schema = frame.to_arrow().schema
             return {name: schema.field(name).type for name in names}
@@ -83,24 +92,13 @@ def _selected(data: Any, names: list[str]) -> Any:
 
 def _wrapped(data: Any) -> Any:
     try:
-        return nw.from_native(data)
+        return nw.from_native(data, eager_only=True)
     except TypeError:
         kind = f"{type(data).__module__}.{type(data).__qualname__}"
     raise DeclarationError(
-        f"a table is a path, or a pandas, polars or pyarrow frame, not a {kind}; convert it to one of these"
+        "a table is a path, a pandas, polars or pyarrow frame, a pyarrow dataset, a DuckDB relation, an ibis table or "
+        f"another Arrow stream, not a {kind}; convert it to one of these, or save it as Parquet and open that"
     )
-
-
-def _collected(frame: Any) -> Any:
-    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-
-
-def _lazy_types(frame: Any) -> dict[str, Any]:
-    """The types of a lazy frame's columns, from its plan alone; null where only running it would tell."""
-    if not frame.implementation.is_polars():
-        return dict.fromkeys(frame.collect_schema().names(), pa.null())
-    schema = frame.to_native().clear().collect().to_arrow().schema
-    return {field.name: field.type for field in schema}
 
 
 def _is_pandas_like(frame: Any) -> bool:
@@ -132,6 +130,106 @@ def _missing(series: Any, values: list[Any]) -> list[bool]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# What produces batches when it is read: a plan, a dataset, a relation, or a stream that somebody handed over.
+#
+# Its own engine runs it, one batch after the other: no more of it is in memory here than a few batches. Nothing of it
+# is run before it is read, so that it is paid for first. A plain stream is gone when it has been read.
+
+
+class Stream(NamedTuple):
+    """What produces batches: the columns it will have, and how it is begun."""
+
+    schema: Any
+    read: Callable[[list[str]], Iterable[Any]]
+    """Batches of these columns and possibly others."""
+    once: bool = False
+
+
+class StreamReader:
+    """Reads batches as they are produced, in bounded memory."""
+
+    runs_code = True
+
+    def __init__(self, stream: Stream, required: Required, how: SourceFormat) -> None:
+        self.columns = tuple(stream.schema.names)
+        self.reads_once = stream.once
+        self._stream = stream
+        self._begun = False
+        self._writings = writings_of(required, how)
+        check_columns(SHOWN, self.columns, required)
+        check_types(SHOWN, {name: stream.schema.field(name).type for name in required}, required)
+
+    def batches(self, names: Sequence[str]) -> Generator[Batch]:
+        if self._begun and self._stream.once:
+            raise SourceError(
+                f"{SHOWN} is a stream that can be read once only, and it was read; save it as Parquet and open that"
+            )
+        self._begun = True
+        return attempt_each(meant_batches(self._batches(list(names)), self._writings), REFUSAL)
+
+    def _batches(self, names: list[str]) -> Generator[Batch]:
+        for batch in self._stream.read(names):
+            some = batch.select(names)
+            for begin in range(0, some.num_rows, ROWS_PER_BATCH):
+                yield some.slice(begin, ROWS_PER_BATCH)
+
+
+def _stream_of(data: Any) -> Stream | None:
+    """The data as a stream of batches; None for what is a frame in memory, and for what is neither."""
+    kind = type(data)
+    package = kind.__module__.partition(".")[0]
+    if isinstance(data, pa.Table | pa.RecordBatch) or (package == "polars" and kind.__name__ != "LazyFrame"):
+        return None
+    if package == "polars":
+        return _stream_of_plan(data)
+    if package in ("duckdb", "_duckdb"):
+        return _stream_of_relation(data)
+    if package == "ibis":
+        return Stream(
+            data.schema().to_pyarrow(),
+            lambda names: data.select(*names).to_pyarrow_batches(chunk_size=ROWS_PER_BATCH),
+        )
+    if isinstance(data, dataset.Dataset):
+        few: dict[str, Any] = {"batch_size": ROWS_PER_BATCH, "batch_readahead": 2, "fragment_readahead": 1}
+        return Stream(data.schema, lambda names: data.to_batches(columns=names, use_threads=False, **few))
+    if hasattr(data, "iloc") or not hasattr(data, "__arrow_c_stream__"):
+        return None
+    begun = pa.RecordBatchReader.from_stream(data)
+    return Stream(begun.schema, lambda _: begun, once=True)
+
+
+def _stream_of_plan(plan: Any) -> Stream:
+    """A polars plan, run by polars' own streaming engine."""
+
+    def read(names: list[str]) -> Generator[Any]:
+        frames = plan.select(names).collect_batches(chunk_size=ROWS_PER_BATCH, maintain_order=False, engine="streaming")
+        for frame in frames:
+            yield from frame.to_arrow().to_batches()
+
+    if not hasattr(plan, "collect_batches"):
+        raise DeclarationError(
+            "a lazy polars frame is read batch by batch from polars 1.34 on, and this is an earlier version; update "
+            "polars, or collect the frame"
+        )
+    return Stream(plan.clear().collect().to_arrow().schema, read)
+
+
+def _stream_of_relation(relation: Any) -> Stream:
+    """A DuckDB relation, with the types its plan has: a limit of no rows would run parts of it in some versions."""
+    import duckdb
+
+    from consilience.source.databases import batch_reader, quoted
+
+    nothing = ", ".join(f"CAST(NULL AS {kind}) AS c{i}" for i, kind in enumerate(relation.types))
+    with duckdb.connect(":memory:") as connection:
+        types = [field.type for field in batch_reader(connection.sql(f"SELECT {nothing}")).schema]
+    return Stream(
+        pa.schema(list(zip(relation.columns, types, strict=True))),
+        lambda names: batch_reader(relation.project(", ".join(quoted(name) for name in names))),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # Parquet files, read one after another in batches of the columns that are needed.
 
 
@@ -145,6 +243,7 @@ class ParquetReader:
     """Reads Parquet files in the order given; texts arrive as dictionaries, as Parquet stores them."""
 
     runs_code = False
+    reads_once = False
 
     def __init__(self, shown: str, paths: Sequence[Path], required: Required, how: SourceFormat) -> None:
         self._paths = tuple(paths)

@@ -38,6 +38,11 @@ class Reader(Protocol):
         """
         ...
 
+    @property
+    def reads_once(self) -> bool:
+        """Whether the records are gone once they have been read."""
+        ...
+
     def batches(self, names: Sequence[str]) -> "Generator[Batch]":
         """The records, with at least the columns named, in the order of the source."""
         ...

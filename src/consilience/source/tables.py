@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from consilience.domain.attributes import Attribute, Continuous
 from consilience.domain.domains import Domain
 from consilience.domain.source_format import SourceFormat
 from consilience.errors import DeclarationError, SourceError, TooLarge
+from consilience.source.base import RecordSum, Source, SourceIdentity, Unit, declared_unit
 from consilience.source.readers import Reader, Required, attempt
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ def reader_of(
         return _reader_of_path(os.fsdecode(data), required, how, table=table, query=query)
     if table is not None or query is not None:
         raise DeclarationError("table= and query= are for databases; a data frame is opened without them")
-    from consilience.source.frames import FrameReader
+    from consilience.source.frames import reader_of_frame
 
-    return FrameReader(data, required, how)
+    return reader_of_frame(data, required, how)
 
 
 def _reader_of_path(
@@ -119,87 +120,11 @@ def _first_bytes(path: Path, size: int) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# What a source is, so that a ledger tells it from every other: never anything of its rows, and no credentials.
-#
-# Files are told apart by where they really are, however they were spelled: a symbolic link, a pattern and a roundabout
-# path come to the same files. A ledger keeps their paths as seen from its own directory, so that data and ledger may be
-# moved together. A frame in memory has no place; the name that its curator gives is all there is to tell it by.
-
-
-@dataclass(frozen=True)
-class SourceIdentity:
-    """The files that a source really is, the table or the query in them, and the names that people gave it."""
-
-    files: tuple[Path, ...] = ()
-    """Resolved, in the order of their paths; none for data in memory."""
-    table: str | None = None
-    query: str | None = None
-    name: str | None = None
-    given: str | None = None
-    """The path or pattern as it was spelled."""
-
-    @staticmethod
-    def of_files(
-        files: Sequence[Path], given: str, *, table: str | None, query: str | None, name: str | None
-    ) -> "SourceIdentity":
-        """The identity of these files, links resolved."""
-        resolved = sorted({Path(os.path.realpath(file)) for file in files})
-        return SourceIdentity(tuple(resolved), table, query, name, given)
-
-    def seen_from(self, directory: Path) -> dict[str, Any]:
-        """The identity as a ledger in this directory keeps it, `directory` being where the paths begin."""
-        if not self.files:
-            return {"kind": "memory", "name": self.name}
-        place = os.path.realpath(directory)
-        files = [_relative(file, place) for file in self.files]
-        return {"kind": "files", "files": files, "table": self.table, "query": self.query, "directory": place}
-
-    @property
-    def ledger_path(self) -> Path | None:
-        """Beside the data: its file's name with `.ledger`, for several files what their names have in common."""
-        if not self.files:
-            return None
-        if len(self.files) == 1:
-            return self.files[0].with_name(self.files[0].name + ".ledger")
-        directory = Path(os.path.commonpath([file.parent for file in self.files]))
-        names = ["-".join(file.relative_to(directory).parts) for file in self.files]
-        beginning = _common_beginning(names)
-        end = _common_beginning([name[len(beginning) :][::-1] for name in names])[::-1]
-        return directory / f"{beginning}_{end}.ledger"
-
-    @property
-    def spelled_ledger_path(self) -> Path | None:
-        """Where earlier versions looked: beside the path as it was spelled, links and patterns not resolved."""
-        if self.given is None:
-            return None
-        path = Path(self.given).absolute()
-        if os.path.exists(self.given) or not glob.has_magic(self.given):
-            return path.with_name(path.name + ".ledger")
-        parts = path.parts
-        plain = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-        pattern = "-".join(parts[plain:])
-        return Path(*parts[:plain], "".join("_" if sign in "*?[]" else sign for sign in pattern) + ".ledger")
-
-
-def _common_beginning(texts: Sequence[str]) -> str:
-    first, last = min(texts), max(texts)
-    differing = (place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
-    return first[: next(differing, len(first))]
-
-
-def _relative(file: Path, directory: str) -> str:
-    try:
-        return Path(os.path.relpath(file, directory)).as_posix()
-    except ValueError:  # another drive
-        return file.as_posix()
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 # Opening a confidential table, and counting it.
 
 
-LARGEST_COUNTS = 2 * 2**30
-"""The most bytes that the counts of one call may take."""
+LARGEST_POINTS = 2 * 2**30
+"""Points of more bytes (8 for each coordinate) are never together in memory: they are summed batch by batch."""
 
 LARGEST_UNIT_ROWS = 2 * 2**30
 """The most bytes that the distinct rows of units may take; half as much again is used while they grow."""
@@ -216,101 +141,40 @@ Held = TypeVar("Held")
 CANNOT_COUNT = "the source could not be counted; check that it is whole and unchanged since it was opened"
 
 
-class Unit(NamedTuple):
-    """What is protected: a value of this column, with at most this many rows."""
+class LocalSource(Source):
+    """A table that is read batch by batch in this process, and counted here."""
 
-    column: str
-    max_rows: int
+    __slots__ = ("_reader",)
 
-
-class Source:
-    """A confidential table with its public declaration. What it shows of itself is public.
-
-    `exact_counts`, `exact_points` and `exact_value_counts` are the only ways to its records, and their results are
-    confidential.
-    """
-
-    __slots__ = ("_domain", "_identity", "_reader", "_unit")
+    gives_points = True
 
     def __init__(self, reader: "Reader", domain: Domain, *, unit: Unit | None, identity: SourceIdentity) -> None:
+        super().__init__(domain, unit=unit, identity=identity, place="in this process")
         self._reader = reader
-        self._domain = domain
-        self._unit = unit
-        self._identity = identity
-
-    def __repr__(self) -> str:
-        unit = "" if self._unit is None else f", unit={self.unit!r}, max_rows_per_unit={self.max_rows_per_unit}"
-        return f"Source({self.name!r}{unit})"
-
-    @property
-    def domain(self) -> Domain:
-        return self._domain
-
-    @property
-    def name(self) -> str:
-        """The dataset's name, as its domain declares it."""
-        return self._domain.name
-
-    @property
-    def unit(self) -> str | None:
-        """The column whose values are protected, or None where each row is."""
-        return None if self._unit is None else self._unit.column
-
-    @property
-    def max_rows_per_unit(self) -> int:
-        """How many rows one protected unit has at most: the factor on every sensitivity."""
-        return 1 if self._unit is None else self._unit.max_rows
-
-    @property
-    def default_ledger_path(self) -> Path | None:
-        """Where the ledger lies unless told otherwise: beside the data; None for data in memory."""
-        return self._identity.ledger_path
-
-    @property
-    def identity(self) -> SourceIdentity:
-        """Which files, table or query this is; for the ledger, which tells sources apart by it."""
-        return self._identity
 
     @property
     def runs_code(self) -> bool:
-        """Whether reading runs a query, a view or a lazy plan, so that even a failure may tell something."""
         return self._reader.runs_code
 
-    def check_size(self, marginals: Sequence[tuple[str, ...]]) -> None:
-        """Refuse counts that would take too much memory, by declarations alone."""
-        _check_marginals(self._domain, marginals)
-        _check_memory(self._domain, marginals)
+    @property
+    def reads_once(self) -> bool:
+        return self._reader.reads_once
 
     def exact_counts(
         self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None, threads: int | None = None
     ) -> list[NDArray[np.int64]]:
-        """The number of records in each cell of each marginal, its axes in the order named. Confidential.
-
-        Of a domain with weights it is the sum of weights, and with `amount` that of the attribute's amounts: in whole
-        steps of `Domain.summand`. All marginals are counted in one pass over the data. Memory is bounded by the counts
-        and a few batches; counts that would take too much are refused before the data is touched.
-        """
         self.check_size(marginals)
         return attempt(lambda: self._count(marginals, amount, threads or _cores()), CANNOT_COUNT)
 
-    def exact_points(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """The records as points over continuous attributes, one row for each record kept. Confidential."""
-        for name in self._domain.ordered(names):
-            if not isinstance(self._domain[name], Continuous):
-                raise DeclarationError(
-                    f"attribute {name!r} is {self._domain[name].kind}; only continuous attributes give points"
-                )
-        if not names:
-            raise DeclarationError("points need at least one continuous attribute; name one")
+    def exact_sums(self, names: Sequence[str], sums: Sequence[RecordSum]) -> list[NDArray[np.int64]]:
+        self.check_points(names)
+        return attempt(lambda: self._sum(tuple(names), sums), CANNOT_COUNT)
+
+    def exact_points(self, names: Sequence[str]) -> NDArray[np.float64] | None:
+        self.check_points(names)
         return attempt(lambda: self._collect_points(tuple(names)), CANNOT_COUNT)
 
     def exact_value_counts(self, name: str) -> "Generator[dict[str, int]]":
-        """How many units have each value of an attribute, declared or not, in parts of the values. Confidential.
-
-        A unit counts for as many values as it may have rows; the attribute's own rules have no part in it. Where the
-        values do not fit in the memory meant for them, the source is read again for each half, quarter and so on of
-        them: however many there are, nothing is refused.
-        """
         self._domain[name]
         parts = _in_parts(lambda part: attempt(lambda: self._count_values(name, part), CANNOT_COUNT))
         return ({text.decode(): count for text, count in counts.items()} for counts in parts)
@@ -371,13 +235,31 @@ class Source:
                     task.result()
         return layout.split(counts)
 
-    def _collect_points(self, names: tuple[str, ...]) -> NDArray[np.float64]:
+    def _collect_points(self, names: tuple[str, ...]) -> NDArray[np.float64] | None:
+        parts, size = [np.empty((0, len(names)))], 0
+        with closing(self._points(names)) as found:
+            for points in found:
+                size += points.nbytes
+                if size > LARGEST_POINTS:
+                    return None
+                parts.append(points)
+        return np.concatenate(parts)
+
+    def _sum(self, names: tuple[str, ...], sums: Sequence[RecordSum]) -> list[NDArray[np.int64]]:
+        totals = [each(np.empty((0, len(names)))) for each in sums]
+        with closing(self._points(names)) as found:
+            for points in found:
+                totals = [total + each(points) for total, each in zip(totals, sums, strict=True)]
+        return totals
+
+    def _points(self, names: tuple[str, ...]) -> "Generator[NDArray[np.float64]]":
+        """The points of the records in batches."""
         from consilience.source.records import RecordCoder
 
         coder = RecordCoder(self._domain, [], names)
-        with ThreadPoolExecutor(_cores()) as workers:
-            parts = [coder.points(coded) for coded in self._coded(coder, workers, _cores())]
-        return np.concatenate([np.empty((0, len(names))), *parts])
+        with ThreadPoolExecutor(_cores()) as workers, closing(self._coded(coder, workers, _cores())) as batches:
+            for coded in batches:
+                yield coder.points(coded)
 
     def _coded(self, coder: "RecordCoder", workers: ThreadPoolExecutor, threads: int) -> "Generator[CodedRecords]":
         """The records of the source in batches, coded, with the decision about each of them."""
@@ -449,8 +331,11 @@ def open_table(
     """A source of exact counts: confidential, checked against its declaration, not yet read.
 
     `data` is a path, or a pattern such as "part-*.parquet", to CSV or TSV (also .gz), to Parquet, or to a DuckDB or
-    SQLite database (with `table` or `query`); or a pandas, polars (also lazy) or pyarrow table. Every declared
-    attribute, and the weight if there is one, needs a column of exactly its name.
+    SQLite database (with `table` or `query`); or a pandas, polars or pyarrow table; or what produces batches when it is
+    read: a lazy polars frame, a pyarrow dataset, a DuckDB relation, an ibis table, any object with `__arrow_c_stream__`
+    (which is read once only). With `table`, it may also be an ADBC or DB-API connection, or a URL such as
+    "postgresql://server/database": the engine counts that table itself. Every declared attribute, and
+    the weight if there is one, needs a column of exactly its name.
 
     One row is what is protected, with `query` one row of its result. With `unit`, one value of that column is: at most
     `max_rows_per_unit` rows of each value are counted, chosen by a hash of the value and those rows alone, and rows
@@ -467,6 +352,8 @@ def open_table(
     """
     domain.refuse_draft()
     protected = declared_unit(unit, max_rows_per_unit)
+    if is_address(data) or hasattr(data, "cursor"):
+        return _table_in_engine(data, domain, table=table, query=query, unit=protected, name=name)
     required: Required = {attribute.name: attribute for attribute in domain.attributes}
     if domain.weight is not None and domain.weight.column not in domain:
         required = {**required, domain.weight.column: Attribute.continuous(domain.weight.column, domain.weight.bounds)}
@@ -478,42 +365,27 @@ def open_table(
     if isinstance(data, str | os.PathLike):
         given = os.fsdecode(data)
         identity = SourceIdentity.of_files(matching_files(given), given, table=table, query=query, name=name)
-    return Source(reader, domain, unit=protected, identity=identity)
+    return LocalSource(reader, domain, unit=protected, identity=identity)
 
 
-def declared_unit(unit: str | None, max_rows: int | None) -> Unit | None:
-    """The unit of these two declarations, which belong together; None where each row is one."""
-    if unit is None and max_rows is None:
-        return None
-    if unit is None:
-        raise DeclarationError("max_rows_per_unit= was given without unit=; name the column of the units")
-    if not isinstance(max_rows, int) or isinstance(max_rows, bool) or max_rows < 1:
-        raise DeclarationError(
-            f"unit={unit!r} needs max_rows_per_unit=, a whole number from 1 up; {max_rows!r} was given"
-        )
-    return Unit(unit, max_rows)
+def is_address(data: object) -> bool:
+    """Whether this is the URL of a database, and not the path of a file."""
+    return isinstance(data, str) and "://" in data
 
 
-def _check_marginals(domain: Domain, marginals: Sequence[tuple[str, ...]]) -> None:
-    for names in marginals:
-        if isinstance(names, str):
-            raise DeclarationError(f"a marginal is a tuple of attribute names; {names!r} is one text")
-        domain.sizes(domain.ordered(names))
+def _table_in_engine(
+    data: Any, domain: Domain, *, table: str | None, query: str | None, unit: Unit | None, name: str | None
+) -> Source:
+    """A table that a connection, or a URL, leads to."""
+    from consilience.source.engines.sql import SqlSource, connect
 
-
-def _check_memory(domain: Domain, marginals: Sequence[tuple[str, ...]]) -> None:
-    """Refuse counts that would take more than LARGEST_COUNTS bytes: 8 for each cell."""
-    from math import prod
-
-    cells = [prod(domain.sizes(names)) for names in marginals]
-    needed = 8 * sum(cells)
-    if needed > LARGEST_COUNTS:
-        largest = max(range(len(cells)), key=cells.__getitem__)
-        raise TooLarge(
-            f"the counts of {len(cells)} marginals would take {needed / 1e9:,.1f} GB, of which "
-            f"{8 * cells[largest] / 1e9:,.1f} GB for ({', '.join(marginals[largest])}); the limit is "
-            f"{LARGEST_COUNTS / 1e9:,.1f} GB: ask for fewer or smaller marginals, or declare coarser attributes"
-        )
+    if table is None or query is not None:
+        raise DeclarationError("a database counts one table or view: name it with table=, as in table='schema.people'")
+    if not is_address(data):
+        return SqlSource(data, domain, table=table, unit=unit, name=name, address=None)
+    parts = urlsplit(data)
+    address = f"{parts.scheme}://{parts.hostname or ''}{'' if parts.port is None else f':{parts.port}'}{parts.path}"
+    return SqlSource(connect(data), domain, table=table, unit=unit, name=name, address=address)
 
 
 def _read_ahead(batches: "Generator[Batch]") -> "Generator[Batch]":

@@ -88,7 +88,7 @@ def _distinct_texts(array: Any) -> list[bytes | None]:
     """The texts of distinct values of a type that is rare among categories."""
     kind = array.type
     if pa.types.is_floating(kind):
-        return [_float_text(value).encode() for value in array.to_numpy(zero_copy_only=False)]
+        return [float_text(value).encode() for value in array.to_numpy(zero_copy_only=False)]
     if pa.types.is_timestamp(kind):
         moments = array.cast(pa.int64()).to_numpy(zero_copy_only=False).view(f"M8[{kind.unit}]")
         return [_iso_text(str(text)).encode() for text in np.datetime_as_string(moments)]
@@ -97,7 +97,7 @@ def _distinct_texts(array: Any) -> list[bytes | None]:
     return [_without_zeros(text).encode() for text in array.cast(pa.string()).to_pylist()]
 
 
-def _float_text(value: np.floating[Any]) -> str:
+def float_text(value: np.floating[Any]) -> str:
     return format_number(float(value)) if value.is_integer() else str(value)
 
 
@@ -210,7 +210,7 @@ def _text_of_value(value: object) -> bytes | None:
     if isinstance(value, int):
         return str(value).encode()
     if isinstance(value, float):
-        return None if value != value else _float_text(np.float64(value)).encode()
+        return None if value != value else float_text(np.float64(value)).encode()
     if isinstance(value, decimal.Decimal):
         return None if value.is_nan() else _without_zeros(str(value)).encode()
     return _text_of_moment(value)

@@ -142,7 +142,7 @@ def test_running_out_of_memory_keeps_the_charge(ledger: Ledger, tmp_path: Path, 
 
 def test_what_declarations_refuse_costs_nothing_even_for_a_query(ledger: Ledger, tmp_path: Path, monkeypatch):
     source = open_table(database(tmp_path, "DuckDB"), DOMAIN, query="SELECT * FROM people")
-    monkeypatch.setattr("consilience.source.tables.LARGEST_COUNTS", 8)
+    monkeypatch.setattr("consilience.source.base.LARGEST_COUNTS", 8)
     with pytest.raises(TooLarge):
         measure(source, Marginals([("a", "b")]), ledger=ledger, epsilon=0.25)
     assert ledger.spent == 0

@@ -185,6 +185,7 @@ class CountedSource:
     """A source that remembers what it was asked to count."""
 
     runs_code = False
+    place = "in a test"
 
     def __init__(self) -> None:
         self._source = open_table(pa.table(ROWS), DOMAIN)

@@ -15,14 +15,13 @@ from consilience.domain import Attribute, Domain
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, LedgerError, SourceError
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace
 from consilience.measuring import PricingGate
-from consilience.privacy import gate as gate_module
 from consilience.privacy.budgets import budget
-from consilience.privacy.cluster_statistics import cluster_statistics
+from consilience.privacy.cluster_statistics import BlockCentroids, cluster_statistics
 from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
 from consilience.privacy.pricing import ROUNDING_MARGIN, price_statistics
-from consilience.source import open_table
+from consilience.source import open_table, tables
 
 DOMAIN = Domain("plane", (Attribute.continuous("x", (-1, 1)), Attribute.continuous("y", (-1, 1), unlisted="drop")))
 CENTROIDS = [(-0.5, 0.0), (0.5, 0.0)]
@@ -59,6 +58,7 @@ class Odd:
     bits: int = 0
     size: int = 1
     attributes: tuple[str, ...] = ("x",)
+    additive = True
 
     def sensitivity(self, norm, neighbours):
         return self.claimed
@@ -151,13 +151,32 @@ def test_points_are_read_once_for_all_rounds_and_again_only_if_they_are_too_many
     for round_number in range(3):
         gate.sum_records(STATISTICS, budget(epsilon=1), round=round_number)
     assert reads == [("x", "y")]
-    monkeypatch.setattr(gate_module, "LARGEST_KEPT_POINTS", 10)
-    reads.clear()
-    gate = gate_to(source, amount=2e6)
+
+
+@pytest.mark.parametrize("smaller", [{"LARGEST_POINTS": 10}, {"gives_points": False}], ids=["too many", "elsewhere"])
+def test_points_that_are_not_brought_together_are_summed_in_parts_with_the_same_outcome(monkeypatch, smaller):
+    for name, value in smaller.items():
+        monkeypatch.setattr(tables if name.isupper() else tables.LocalSource, name, value)
+    monkeypatch.setattr("consilience.source.readers.ROWS_PER_BATCH", 2)
+    gate = gate_to(amount=2e6)
     for _ in range(2):
         counts, _ = gate.sum_records(STATISTICS, budget(epsilon=1e6))
         assert counts.values.tolist() == COUNTS
-    assert len(reads) == 2
+
+
+def test_what_is_no_sum_over_records_is_refused_before_it_is_paid_where_points_stay_away(monkeypatch):
+    monkeypatch.setattr(tables.LocalSource, "gives_points", False)
+    gate = DataGate(
+        source_of(),
+        budget(epsilon=1),
+        neighbours="add-remove",
+        noise=SecureNoise(),
+        release_id="r",
+        reserve=lambda: pytest.fail("the budget was reserved"),
+    )
+    blocks = BlockCentroids(("x", "y"), STATISTICS[0].bounds, "box", ((0.0, 0.0),), blocks=3)
+    with pytest.raises(DeclarationError, match="choose another plan"):
+        gate.sum_records([blocks], budget(epsilon=1))
 
 
 def test_a_recorded_step_is_replayed_uncharged_and_another_request_refused(tmp_path: Path):
@@ -217,7 +236,7 @@ def test_what_cannot_be_read_or_summed_costs_nothing_and_tells_nothing(monkeypat
     def unreadable(*_: object):
         raise SourceError("the source could not be counted")
 
-    monkeypatch.setattr("consilience.source.tables.Source.exact_points", unreadable)
+    monkeypatch.setattr("consilience.source.tables.LocalSource.exact_points", unreadable)
     with pytest.raises(SourceError, match="could not be counted"):
         gate_without_payment().sum_records(STATISTICS, budget(epsilon=1))
 

@@ -127,7 +127,7 @@ def test_the_ledger_keeps_the_source_in_full_and_publishes_a_salted_digest(datab
 def test_simulations_name_their_source_and_nothing_more(database: str):
     source = open_table(database, DOMAIN, table="north")
     measured = measure(source, Flat(), epsilon=1, simulate=1)
-    assert measured.provenance["source"] == {"name": "town"}
+    assert measured.provenance["source"] == {"name": "town", "counted": "in this process"}
 
 
 # --- requests recorded by earlier versions -------------------------------------------------------------------

@@ -333,7 +333,9 @@ def test_counting_writes_no_file(form, people, tmp_path):
 def test_a_source_shows_its_declaration_and_nothing_else(people, tmp_path):
     path = as_csv(people, tmp_path)["data"]
     source = open_table(path, DOMAIN, unit="person", max_rows_per_unit=3)
-    assert repr(source) == str(source) == "Source('people', unit='person', max_rows_per_unit=3)"
+    assert (
+        repr(source) == str(source) == "Source('people', unit='person', max_rows_per_unit=3, counted in this process)"
+    )
     assert source.name == "people"
     assert source.domain is DOMAIN
     assert not hasattr(source, "__dict__")
@@ -343,7 +345,7 @@ def test_a_source_shows_its_declaration_and_nothing_else(people, tmp_path):
 def test_without_a_unit_one_row_is_protected():
     source = open_table(as_arrow([])["data"], DOMAIN)
     assert (source.unit, source.max_rows_per_unit) == (None, 1)
-    assert repr(source) == "Source('people')"
+    assert repr(source) == "Source('people', counted in this process)"
 
 
 def test_the_ledger_lies_beside_the_data(people, tmp_path):
@@ -401,7 +403,7 @@ def test_a_database_needs_a_table_or_a_query(people, tmp_path):
 
 @pytest.mark.parametrize("data", [5, None, [1, 2], {"a": [1]}])
 def test_data_of_another_kind_is_refused_by_its_type(data):
-    with pytest.raises(DeclarationError, match="a path, or a pandas, polars or pyarrow frame"):
+    with pytest.raises(DeclarationError, match="a path, a pandas, polars or pyarrow frame"):
         open_table(data, DOMAIN)
 
 
