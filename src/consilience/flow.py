@@ -40,7 +40,8 @@ from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.intervals import check_refits
 from consilience.publication.release import Release
 from consilience.source import Source, open_table
-from consilience.source.tables import SourceIdentity, matching_files, reader_of
+from consilience.source.base import SourceIdentity
+from consilience.source.tables import is_address, matching_files, reader_of
 
 if TYPE_CHECKING:
     from consilience.estimators.reweighted import PublicRecords
@@ -163,15 +164,7 @@ class Request:
         `before_charge` is called with the ledger before anything is drawn.
         """
         priced = self.priced
-        source = open_table(
-            self.data,
-            self.domain,
-            table=self.table,
-            query=self.query,
-            unit=self.unit,
-            max_rows_per_unit=self.max_rows_per_unit,
-            name=self.name,
-        )
+        source = self._opened()
         book = None if self.simulate is not None else self._open_ledger(source)
         if book is not None:
             self._tell_charged_elsewhere(source, book)
@@ -189,6 +182,21 @@ class Request:
         )
         _tell_spent(measured, priced.budget, book)
         return measured
+
+    def statements(self) -> list[str]:
+        """The SQL that would count what the plan asks for; the engine describes the table, and no row is read."""
+        return self._opened().statements(self.priced.marginals)
+
+    def _opened(self) -> Source:
+        return open_table(
+            self.data,
+            self.domain,
+            table=self.table,
+            query=self.query,
+            unit=self.unit,
+            max_rows_per_unit=self.max_rows_per_unit,
+            name=self.name,
+        )
 
     def release(
         self,
@@ -410,7 +418,7 @@ def public_records(
 
 def _refuse_own_records(data: object, public: "PublicRecords") -> None:
     """Refuse public records that are the confidential table itself, or a copy of its file."""
-    if not isinstance(data, str | os.PathLike):
+    if not isinstance(data, str | os.PathLike) or is_address(data):
         return
     for own, other in itertools.product(matching_files(os.fsdecode(data)), public.files):
         if os.path.realpath(own) == other or filecmp.cmp(own, other, shallow=False):

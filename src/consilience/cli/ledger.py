@@ -42,7 +42,7 @@ def create(
 def _protection(unit: str | None, max_rows: int | None, neighbours: str | None) -> "Protection | None":
     from consilience.domain.sensitivity import check_neighbours
     from consilience.privacy.protection import Protection
-    from consilience.source.tables import declared_unit
+    from consilience.source.base import declared_unit
 
     if unit is None and max_rows is None and neighbours is None:
         return None

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from consilience.estimators import PublicRecords
     from consilience.flow import Request
 
-Data = Annotated[str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite.")]
+Data = Annotated[
+    str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite, or a URL.")
+]
 DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
 Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The privacy budget epsilon; alone it is pure.")]
 Delta = Annotated[float | None, typer.Option("--delta", help="With --epsilon: (epsilon, delta), by Gaussian noise.")]
@@ -115,6 +117,9 @@ PublicName = Annotated[
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="A process on another machine began this request, and it has ended.")
 ]
+ShowSql = Annotated[
+    bool, typer.Option("--show-sql", help="Print the SQL that would count a table in its engine; no row is read.")
+]
 DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Tell the price and the noise; touch nothing.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Tell why: the choice of plan and method, and the fit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -194,7 +199,9 @@ class Charged:
 
     def suggestion(self, domain: Path, data: str, declared: "Domain") -> str | None:
         """The command that compares the domain with the data, unless that was checked."""
-        return None if self.checked else check_command(domain, data, self.ledger, self.table, self.sql, declared)
+        if self.checked or "://" in data:
+            return None
+        return check_command(domain, data, self.ledger, self.table, self.sql, declared)
 
 
 def charged(command: Callable[..., None]) -> Callable[..., None]:

@@ -45,12 +45,17 @@ def measure_command(
     *,
     charge: options.Charged,
     dry_run: options.DryRunOnly = False,
+    show_sql: options.ShowSql = False,
     verbose: options.Verbose = False,
     json: options.AsJson = False,
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
     asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
+    if show_sql:
+        for statement in asked.statements():
+            echo(f"{statement};")
+        return
     if dry_run:
         asked.priced.check_answers()
         show_preview(asked.priced, json=json)
