@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 export CONSILIENCE_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce reproduce-full docs clean
+.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce reproduce-full docs docs-site clean
 
 setup: $(STAMP)
 
@@ -81,8 +81,17 @@ reproduce: $(VENV)/.peers
 # Nothing is left out of `make reproduce` any more: chains and PrivGene take all records there.
 reproduce-full: reproduce
 
+# The documentation as a site: build/site. Links that lead nowhere and words misspelt fail it.
+docs-site: $(VENV)/.site
+	$(BIN)/codespell --ignore-words-list priview,sav,alues docs/*.md docs/*/*.md *.md
+	$(BIN)/python docs/site.py
+
+$(VENV)/.site: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[site]"
+	touch $(VENV)/.site
+
 docs: setup
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis .portable demo
+	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis .portable build demo
