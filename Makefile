@@ -84,7 +84,7 @@ reproduce-full: reproduce
 # The documentation as a site: build/site. Links that lead nowhere and words misspelt fail it.
 docs-site: $(VENV)/.site
 	$(BIN)/codespell --ignore-words-list priview,sav,alues docs/*.md docs/*/*.md *.md
-	$(BIN)/python docs/site.py
+	$(BIN)/python docs/make_site.py
 
 $(VENV)/.site: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[site]"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def site():
-    specification = importlib.util.spec_from_file_location("site_of_docs", ROOT / "docs" / "site.py")
+    specification = importlib.util.spec_from_file_location("make_site", ROOT / "docs" / "make_site.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
@@ -66,5 +66,5 @@ def test_links_that_lead_nowhere_are_found(site, tmp_path, link, said):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zensical", path=os.path.dirname(sys.executable)) is None, reason="make docs-site")
 def test_the_site_builds_and_all_its_links_lead_somewhere():
-    ran = subprocess.run([sys.executable, ROOT / "docs" / "site.py"], capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, ROOT / "docs" / "make_site.py"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
