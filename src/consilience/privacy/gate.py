@@ -52,6 +52,9 @@ Taken = Sequence[int]
 LARGEST_KEPT_COUNTS = 2**29
 """Exact counts of up to this many bytes (8 for each cell) are kept from step to step; more are counted again."""
 
+DRAWN_AT_ONCE = 2**22
+"""Noise is drawn for so many values, about a second of drawing, before progress is told."""
+
 
 class Gate(Protocol):
     """What a plan gets."""
@@ -374,9 +377,12 @@ class DataGate(PricedRun):
         done = 0
         noisy: list[list[int]] = []
         for each, values in zip(price.parts, exact, strict=True):
-            noisy.append(add(values, each.unit_scale).tolist())
-            done += each.size
-            self._progress("drawing noise", done, total)
+            noisy.append([])
+            for start in range(0, values.size, DRAWN_AT_ONCE):
+                drawn = add(values[start : start + DRAWN_AT_ONCE], each.unit_scale)
+                noisy[-1] += drawn.tolist()
+                done += drawn.size
+                self._progress("drawing noise", done, total)
         return noisy
 
     def complete(self) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.errors import ConsilienceError, DeclarationError
-from consilience.privacy import noise
+from consilience.privacy import exact_draws, noise
 from consilience.privacy.noise import (
     CHUNK,
     NoiseSource,
@@ -42,7 +42,7 @@ def test_the_shape_and_type_survive(source: NoiseSource, method: str, shape: tup
 @sources
 @methods
 def test_every_value_gets_its_own_noise_in_its_own_place(source: NoiseSource, method: str):
-    exact = np.arange(3 * CHUNK + 17, dtype=np.int64)[::-1].reshape(5, -1) * 1000
+    exact = np.arange(3 * CHUNK + 18, dtype=np.int64)[::-1].reshape(5, -1) * 1000
     before = exact.copy()
     np.testing.assert_array_equal(getattr(source, method)(exact, ALMOST_NO_NOISE), exact)
     noisy = getattr(source, method)(exact, 20.0)
@@ -127,10 +127,15 @@ def _failing_measurement(*_: object):
     return fail
 
 
+def _no_entropy(_: int) -> bytes:
+    raise OSError("no entropy")
+
+
 @pytest.mark.parametrize("size", [3, 3 * CHUNK])
 def test_a_failing_sampler_does_not_quote_the_data(monkeypatch: pytest.MonkeyPatch, size: int):
     for make in ("_laplace_measurement", "_gaussian_measurement", "_noisy_max_measurement"):
         monkeypatch.setattr(noise, make, _failing_measurement)
+    monkeypatch.setattr(exact_draws.os, "urandom", _no_entropy)
     canary = 31337_000_731
     exact = np.full(size, canary, dtype=np.int64)
     source = SecureNoise()
