@@ -30,7 +30,7 @@ from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication.drawn_errors import Refits
+from consilience.publication.refits import Refitting
 
 Row = dict[str, Any]
 
@@ -160,7 +160,7 @@ def measure_case(method: str, settings: dict[str, Any], problem: str, size: int,
 
 
 def _refit(fitted: Estimate) -> None:
-    Refits.of(fitted, [Query.marginal(fitted.domain.counted_names[0])]).draw(generator(0, 1))
+    Refitting.of(fitted).draw(generator(0, 1)).answer(Query.marginal(fitted.domain.counted_names[0]))
 
 
 def _forget_the_peak() -> float:

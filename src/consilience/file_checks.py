@@ -84,11 +84,13 @@ def _ledger(path: Path) -> Finding:
 
 def _parquet(path: Path, ledger: Path | None) -> Finding:
     from consilience.measurements import MeasurementSet
-    from consilience.publication.bundle import is_model
+    from consilience.publication.bundle import REFITS, is_model
     from consilience.publication.record_files import synthetic_file
 
     if is_model(path):
         return _model(path)
+    if path.name == REFITS and (bundle := _bundle_of(path)) is not None:
+        return replace(_folder(bundle), kind="part of a release bundle")
     records = synthetic_file(path)
     if records is not None:
         return Finding("synthetic records", f"{records[0]:,} rows.", records[1])

@@ -48,7 +48,7 @@ from consilience.measurements import (
 from consilience.measuring import measure
 from consilience.plans import DualQuery as DualQueryPlan
 from consilience.plans import Fourier as FourierPlan
-from consilience.publication.drawn_errors import estimator_of, noisy_answers, refit, simulated
+from consilience.publication.refits import KeptRefits, estimator_of, noisy_answers, refit, simulated
 from consilience.solvers.fit import Status
 from consilience.source import open_table
 
@@ -308,6 +308,22 @@ def test_an_account_can_be_fitted_again_by_its_own_method(method: str, case: str
     for each in found:
         difference = (again.answer(each.query) - anew.answer(each.query)) / each.noise.stddev_of_noise
         assert np.sqrt(np.mean(difference**2)) < allowed
+
+
+@pytest.mark.parametrize("method", ESTIMATORS)
+@pytest.mark.parametrize("case", [*REFITTED, "a public margin", "nested, huge counts", "nested, unequal noise"])
+def test_refits_that_are_kept_answer_as_they_did(method: str, case: str) -> None:
+    """What is kept is single precision of the steps from the account: little beside what the noise does."""
+    if not ESTIMATORS[method].suitability(CASES[case]).possible:
+        pytest.skip("not suitable")
+    kept = KeptRefits.of(ESTIMATORS[method].fit(CASES[case]), 0)
+    assert kept.add(2, None)
+    for number in range(2):
+        drawn, again = kept.draw(number), kept.estimate(number)
+        for each in CASES[case]:
+            was, found = (one.answer(each.query) for one in (drawn, again))
+            off = np.abs(found - was).max()
+            assert off <= 1e-3 * (each.noise.stddev_of_noise or 1.0) + 1e-7 * np.abs(was).max()
 
 
 # Mechanisms as published.

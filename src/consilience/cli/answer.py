@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate
     from consilience.measurements.basis import Basis
     from consilience.publication import AnswerTable, CrossTable
+    from consilience.publication.bundle import Bundle
     from consilience.publication.cross_tables import Percent
     from consilience.publication.release import Answers
 
@@ -176,10 +177,10 @@ def answer_command(
     if not texts:
         raise typer.BadParameter('ask something: a query such as "by sex", or --queries and a file of them')
     parsed = [as_question(query, per) for query in texts]
-    estimate = open_estimate(source)
+    opened = open_source(source)
     with progress() as show:
         found = answers(
-            estimate,
+            opened,
             parsed,
             interval=level if interval else None,
             refits=refits,
@@ -191,7 +192,7 @@ def answer_command(
             guess=guess,
             progress=show,
         )
-    _write(found, form, out, private=estimate.private)
+    _write(found, form, out, private=private_of(opened))
     for query, why in found.unanswered.items():
         note(f"no answer to {query!r}: {why}")
     if found.unanswered:
@@ -252,21 +253,35 @@ def compare_command(
 
     form = _form(csv=csv, json=json, out=out)
     listen()
-    pair = [open_estimate(path) for path in (before, after)]
+    pair = [open_source(path) for path in (before, after)]
     names = before.name, after.name
     with progress() as show:
         tables = compare(pair[0], pair[1], queries, level=level, refits=refits, seed=seed, names=names, progress=show)
-    _write(Answers(tuple(tables), {}), form, out, private=all(each.private for each in pair))
+    _write(Answers(tuple(tables), {}), form, out, private=all(map(private_of, pair)))
 
 
 def open_estimate(path: Path) -> "Estimate":
     """The estimate of a bundle, or one fitted now to a measurement file."""
+    from consilience.publication.bundle import Bundle
+
+    found = open_source(path)
+    return found.estimate if isinstance(found, Bundle) else found
+
+
+def private_of(source: "Estimate | Bundle") -> bool:
+    from consilience.publication.bundle import Bundle
+
+    return source.estimate.private if isinstance(source, Bundle) else source.private
+
+
+def open_source(path: Path) -> "Estimate | Bundle":
+    """A bundle, which keeps the refits of its error bars, or an estimate fitted now to a measurement file."""
     from consilience.estimators import estimate
     from consilience.measurements import MeasurementSet
     from consilience.publication import open_release
 
     if path.is_dir():
-        return open_release(path).estimate
+        return open_release(path)
     if not path.exists():
         raise FileFormatError(f"there is no release bundle or measurement file {path}")
     measured = MeasurementSet.load(path)

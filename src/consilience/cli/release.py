@@ -153,7 +153,7 @@ def estimate_command(
     from consilience.estimators.base import check_level
     from consilience.flow import publish
     from consilience.measurements import MeasurementSet
-    from consilience.publication.intervals import check_refits
+    from consilience.publication.refits import check_refits
 
     listen(verbose=verbose)
     if interval:

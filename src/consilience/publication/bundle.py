@@ -4,6 +4,7 @@
     domain.toml            the public description of the table
     measurements.parquet   the noisy measurements
     model.parquet          the estimate
+    refits.parquet         the refits of error bars, once some were made
     tables/*.csv           one-way margins and the measured tables: labels, estimate, low and high if asked for, noisy,
                            and what each estimate stands on; what was not measured has no estimate
     report.html            the report, once it was made; its pictures are in pictures/
@@ -13,6 +14,7 @@ A bundle is written beside its place and renamed, so that it is there whole or n
 
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -43,7 +45,10 @@ from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
 from consilience.publication.answers import AnswerTable, answer_table, table_of
 from consilience.publication.intervals import intervals
+from consilience.publication.refits import attach_refits, kept_with, refits_file, refits_made
 from consilience.solvers.fit import Status
+
+logger = logging.getLogger("consilience")
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Model files: the numbers of an estimate in one Parquet file, a row for each array.
@@ -164,6 +169,7 @@ FORMAT = "release"
 VERSION = 1
 LARGEST_CSV = 100_000
 """Measured tables with more rows than this stay in the measurement file and are not written as CSV."""
+REFITS = "refits.parquet"
 LONGEST_SHOWN = 200
 LONGEST_NAME = 80
 """Bytes of a table's file name without its ending. File systems take 255, and some of them encrypt."""
@@ -200,6 +206,7 @@ class Bundle:
         """What the bundle was when it was opened."""
         from consilience.publication.diagnostics import CHANGED
 
+        kept_with(self.estimate)  # refuses refits that are not as they should be
         summary = f"{self.estimate.domain.name}, fitted by {self.estimate.method['method']}."
         changed = CHANGED if self.estimate.measurements.as_drawn is False else ""
         return Finding("release bundle", summary, self.estimate.private, changed)
@@ -278,7 +285,39 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
     measured = MeasurementSet.load(directory / "measurements.parquet")
     saved = load_model(directory / "model.parquet")
     _check_agreement(directory, manifest, measured, saved)
-    return Bundle(directory, manifest, restore(saved, measured))
+    estimate = restore(saved, measured)
+    if REFITS in manifest["files"]:
+        attach_refits(estimate, directory / REFITS, _what_is_refitted(manifest))
+    return Bundle(directory, manifest, estimate)
+
+
+def _what_is_refitted(manifest: Mapping[str, Any]) -> str:
+    """A checksum of what refits depend on: the measurements, the domain that they are of, and the method."""
+    files = manifest["files"]
+    told = [files["measurements.parquet"], files["domain.toml"], manifest["method"]]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def keep_refits(bundle: Bundle) -> bool:
+    """Write the refits that were made for a bundle into it, so that its next intervals need none; whether it was done.
+
+    Not where the bundle is another one by now, or cannot be written to: it answers all the same.
+    """
+    made = refits_made(bundle.estimate)
+    if made == bundle.manifest.get("refits", {}):
+        return False
+    content = refits_file(bundle.estimate, _what_is_refitted(bundle.manifest))
+    try:
+        now = check_bundle(bundle.path)
+        if content is None or _what_is_refitted(now) != _what_is_refitted(bundle.manifest):
+            return False
+        add_to_bundle(bundle.path, {REFITS: content}, about={"refits": made}, in_place_of=(REFITS,))
+    except FileFormatError as error:
+        logger.info("refits were not kept: %s", error)
+        return False
+    bundle.manifest["refits"] = made
+    logger.info("kept the refits in %s: its next error bars need none", bundle.path)
+    return True
 
 
 def check_bundle(directory: Path) -> dict[str, Any]:
@@ -355,7 +394,12 @@ def _fill(estimate: Estimate, tables: Sequence[AnswerTable], about: Mapping[str,
         (directory / "tables" / name).write_text(table.to_csv(), encoding="utf-8")
     files = sorted(each for each in directory.rglob("*") if each.is_file())
     digests = {str(each.relative_to(directory)): _digest(each) for each in files}
-    _write_manifest(directory, {**_manifest(estimate), **about, "files": digests})
+    manifest = {**_manifest(estimate), **about, "files": digests}
+    if (content := refits_file(estimate, _what_is_refitted(manifest))) is not None:
+        (directory / REFITS).write_bytes(content)
+        digests[REFITS] = _digest(directory / REFITS)
+        manifest |= {"refits": refits_made(estimate), "files": dict(sorted(digests.items()))}
+    _write_manifest(directory, manifest)
 
 
 def _write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Error bars: how far an answer may be from the truth, because of the noise and of what a model fills in.
 
 *Refits.* An account θ₀ stands in for the data, the estimate θ̂ itself in most cases; noise is drawn around it and the
-method repeated (see `replicates`). With θ* the refitted answers the interval is
+method repeated (see `refits`). With θ* the refitted answers the interval is
 
     θ̂ ± w,    where |θ* − θ₀| ≤ w in a share `level` of the refits,
 
@@ -47,10 +47,7 @@ never narrower than without them. What is not measured, or public alone, has no 
 
 import itertools
 import math
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -61,78 +58,15 @@ from numpy.typing import NDArray
 from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
-from consilience.errors import TooLarge, readable_bytes
-from consilience.estimators.base import Estimate, Progress, check_level, check_whole
+from consilience.estimators.base import Estimate, Progress, check_level
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import MEASURED, Basis, BasisName
-from consilience.publication.drawn_errors import ModelErrors, Refits, linear_errors, unbiased
+from consilience.publication.drawn_errors import ModelErrors, linear_errors, unbiased
 from consilience.publication.questions import BoundQuestion, Quantiles, Side, as_question
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Replicates: the answers of an estimate, refitted many times to noise drawn anew around it (parametric bootstrap).
-#
-# An account stands in for the data: the estimate, or one less smooth (`Estimate.stand_in`). Each replicate
-# answers the measured queries from it, adds new noise of the laws that the measurements state, clips and withholds as
-# they were, fits by the same method and answers again. Only public numbers are used: nothing is spent.
-#
-# Refits that take long run on the machine's cores in threads (the kernels work outside the interpreter's lock); quick
-# ones are mostly Python, to which threads are a hindrance. Replicate i draws from the stream (seed, i), so that results
-# depend on neither the number of threads nor their order.
-
+from consilience.publication.refits import Replicates, check_refits, replicates
 
 Array = NDArray[np.float64]
-
-MOST_BYTES = 2_000_000_000
-FEWEST_REFITS = 20
-"""With fewer, the tails of the answers are not seen at all."""
-
-QUICK = 0.1
-"""Seconds of a refit below which threads do not pay."""
-
-
-@dataclass(frozen=True, eq=False)
-class Replicates:
-    """Of one query the answers of the account that stood in for the data, and those of every refit, a row each."""
-
-    truth: Array
-    answers: Array
-
-
-def replicates(
-    fitted: Estimate, queries: Sequence[Query], *, refits: int, seed: int, progress: Progress | None = None
-) -> list[Replicates]:
-    """The replicates of each query."""
-    check_refits(refits)
-    sizes = [query.bind(fitted.domain).size for query in queries]
-    need = 8 * refits * sum(sizes)
-    if need > MOST_BYTES:
-        raise TooLarge(
-            f"{sum(sizes):,} answers in {refits} refits take {readable_bytes(need)}, and the limit is "
-            f"{readable_bytes(MOST_BYTES)}; ask for fewer answers at a time, or for fewer refits"
-        )
-    shared = Refits.of(fitted, queries)
-    found = [np.empty((refits, size)) for size in sizes]
-
-    def run(number: int) -> None:
-        for place, values in enumerate(shared.draw(generator(seed, number))):
-            found[place][number] = np.ravel(values)
-
-    began = time.perf_counter()
-    run(0)
-    threads = 1 if time.perf_counter() - began < QUICK else os.cpu_count() or 1
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        for done, _ in enumerate(pool.map(run, range(1, refits)), start=2):
-            if progress is not None:
-                progress("refitting", done, refits)
-    truths = [np.ravel(values) for values in shared.answers(shared.account)]
-    return [Replicates(truth, answers) for truth, answers in zip(truths, found, strict=True)]
-
-
-def check_refits(refits: int) -> None:
-    """Refuse a number of refits that is none, or too small to say anything."""
-    check_whole(refits, "the number of refits", FEWEST_REFITS)
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Error bars: how far an answer may be from the truth, because of the noise and of what a model fills in.

@@ -16,7 +16,7 @@ from consilience.estimators.base import Progress
 from consilience.publication import report as reports
 from consilience.publication import synthetic
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
-from consilience.publication.bundle import Bundle, Finding, open_bundle
+from consilience.publication.bundle import Bundle, Finding, keep_refits, open_bundle
 from consilience.publication.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
 from consilience.publication.intervals import Interval, interval, intervals
 from consilience.publication.questions import as_question
@@ -130,6 +130,8 @@ def answers(
     asked.check()
     level = TOP_LEVEL if interval is None and any(each.top is not None for each in questions) else interval
     bars = {} if level is None else asked.error_bars(level, refits, seed, progress, only_top=interval is None)
+    if bars and isinstance(source, Bundle):
+        keep_refits(source)
     return Answers(tuple(asked.form(table, bars) for table in asked.plain), asked.unanswered)
 
 
@@ -252,10 +254,10 @@ def compare(
                 f"{early.title!r} has the labels {_some(early)} in {names[0]} and {_some(late)} in {names[1]}; a "
                 "change needs the same in both: ask about attributes that both declare alike"
             )
-    was, now = (
-        intervals(one, asked, level, refits=refits, seed=seed + place, progress=progress)
-        for place, one in enumerate(pair)
-    )
+    was, now = (intervals(one, asked, level, refits=refits, seed=seed, progress=progress) for one in pair)
+    for source in (before, after):
+        if isinstance(source, Bundle):
+            keep_refits(source)
     each = zip(zip(*tables, strict=True), zip(was, now, strict=True), strict=True)
     return [_changed(early, late, ends, names) for (early, late), ends in each]
 
@@ -345,7 +347,9 @@ class Release(Bundle):
         progress: Progress | None = None,
     ) -> Interval:
         """Error bars of the answers to a query, as `consilience.interval` gives them."""
-        return interval(self.estimate, query, level, per=per, refits=refits, seed=seed, progress=progress)
+        found = interval(self.estimate, query, level, per=per, refits=refits, seed=seed, progress=progress)
+        keep_refits(self)
+        return found
 
     def check(self) -> Finding:
         """What the bundle on disk is now, and what speaks against publishing it; an error says what is wrong."""

@@ -21,8 +21,8 @@ from consilience.errors import FileFormatError
 from consilience.estimators.base import Progress, check_level, check_whole
 from consilience.measurements import Measurement, PrivacyStatement
 from consilience.publication import report_numbers
-from consilience.publication.bundle import Bundle, add_to_bundle, open_bundle
-from consilience.publication.intervals import check_refits
+from consilience.publication.bundle import Bundle, add_to_bundle, keep_refits, open_bundle
+from consilience.publication.refits import check_refits
 from consilience.publication.report_facts import ReportFacts, Settings, gather
 from consilience.publication.report_numbers import count, draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_page import (
@@ -413,6 +413,7 @@ def report(
     if out is not None:
         _refuse_place(Path(out), overwrite=overwrite)
     made = make_report(release, level=level, refits=refits, seed=seed, progress=progress)
+    keep_refits(made.facts.release)
     if out is not None:
         write_atomically(Path(out), made.html.encode("utf-8"))
         return replace(made, path=Path(out))

@@ -12,7 +12,7 @@ from consilience.estimators import graphical_model as model_answers
 from consilience.estimators.graphical_model import GraphicalEstimate, ModelAnswers
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
-from consilience.publication.drawn_errors import Refits
+from consilience.publication.refits import Refitting
 
 SIZES = {"a": 3, "b": 4, "c": 1, "d": 5, "e": 2, "f": 3}
 DOMAIN = Domain.from_sizes(SIZES)
@@ -63,8 +63,8 @@ def test_queries_that_make_the_tree_much_larger_are_left_to_elimination(
     estimate = model([("a", "b"), ("b", "d"), ("d", "f")])
     queries = [Query.parse("by a, f"), Query.parse("by b")]
     assert (ModelAnswers.of(estimate, queries) is None) == (most == 0.0)
-    shared = Refits.of(estimate, queries)
-    found = shared.draw(generator(3))
+    shared, asking = Refitting.of(estimate), estimate.asking(queries)
+    found = asking(shared.draw(generator(3)))
     assert [np.shape(each) for each in found] == [(3, 3), (4,)]
-    for each, wanted in zip(shared.answers(shared.account), shared.account.answers(queries), strict=True):
+    for each, wanted in zip(asking(shared.account), shared.account.answers(queries), strict=True):
         np.testing.assert_allclose(each, wanted, rtol=1e-9)

@@ -10,7 +10,7 @@ from consilience.domain import Domain, Query
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Residual, Table, Tree
 from consilience.measurements import Exact, Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication import intervals as replicates
+from consilience.publication import refits as replicates
 from consilience.publication.intervals import ADAPTIVE, MODELLED, NEXT_TO_ZERO, SPENDS_NOTHING, interval, intervals
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 2}, name="intervals")
@@ -91,10 +91,9 @@ def test_queries_share_the_refits_and_answer_as_they_do_alone():
 
 
 def test_results_do_not_depend_on_threads(monkeypatch):
-    estimate = cs.estimate(measured(), method="graphical")
-    alone = interval(estimate, "by a", refits=30)
+    alone = interval(cs.estimate(measured(), method="graphical"), "by a", refits=30)
     monkeypatch.setattr(replicates, "QUICK", 0.0)
-    threaded = interval(estimate, "by a", refits=30)
+    threaded = interval(cs.estimate(measured(), method="graphical"), "by a", refits=30)
     np.testing.assert_array_equal(alone.high, threaded.high)
 
 
@@ -226,7 +225,7 @@ def test_intervals_of_an_opened_release_are_those_of_its_estimate(tmp_path):
 
 def test_clipped_and_withheld_answers_are_clipped_and_withheld_again():
     from consilience.kernels.rng import generator
-    from consilience.publication.drawn_errors import noisy_answers, simulated
+    from consilience.publication.refits import noisy_answers, simulated
 
     law, query = cs.Laplace(5.0), Query.marginal("a")
     values = np.array([30.0, 0.0, 12.0])
