@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 MODELLED_LEGEND = "~ modelled: no measurement determines it; the model fills in from what was measured in parts"
+MISSING_LEGEND = "– {}."
 GUESS_LEGEND = "– {}. With --guess you see what the account assumes instead."
 GUESSED_LEGEND = "guess: {}. The account only assumes that values are equally frequent, or attributes independent."
 SPACE_BETWEEN = 3
@@ -62,7 +63,8 @@ def print_long_table(table: "AnswerTable") -> None:
     heads = [told.get(name, name) for name in names]
     print_table((*table.shown_columns, "basis", *heads), rows, numeric=len(names), title=table.title)
     doubt = table.doubt if table.uncertain.any() else ""
-    _print_legend(table.basis, doubt=doubt, guess=table.guess, notes=table.notes)
+    missing = MISSING_LEGEND if table.change is not None else GUESSED_LEGEND if table.guess else GUESS_LEGEND
+    _print_legend(table.basis, doubt=doubt, missing=missing, notes=table.notes)
 
 
 def print_cross_table(table: "CrossTable") -> None:
@@ -79,8 +81,8 @@ def print_cross_table(table: "CrossTable") -> None:
         rows = [[*labels, *(row[k] for k in part)] for labels, row in pairs]
         print_table((*table.shown_down, *(heads[k] for k in part)), rows, numeric=len(part), title=title)
     guessed = any(cell.guess is not None for row in table.cells for cell in row)
-    doubt = table.doubt if table.any_wide else ""
-    _print_legend(table.basis, doubt=doubt, guess=guessed, marked=table.any_modelled, notes=table.notes)
+    doubt, missing = table.doubt if table.any_wide else "", GUESSED_LEGEND if guessed else GUESS_LEGEND
+    _print_legend(table.basis, doubt=doubt, missing=missing, marked=table.any_modelled, notes=table.notes)
 
 
 def parts(widths: Sequence[int], room: float) -> list[list[int]]:
@@ -108,14 +110,14 @@ def _width(texts: Sequence[str]) -> int:
     return max(len(text) for text in texts) + SPACE_BETWEEN
 
 
-def _print_legend(basis: "Basis", *, doubt: str, guess: bool, marked: bool = False, notes: Sequence[str] = ()) -> None:
+def _print_legend(basis: "Basis", *, doubt: str, missing: str, marked: bool = False, notes: Sequence[str] = ()) -> None:
     lines = (
         [f"* {doubt.replace('interval wider', 'the interval is wider')}"] * bool(doubt)
         + [MODELLED_LEGEND] * marked
         + list(notes)
     )
     if basis.explain():
-        lines.append((GUESSED_LEGEND if guess else GUESS_LEGEND).format(basis.explain()))
+        lines.append(missing.format(basis.explain()))
     if lines:
         echo("\n".join(lines) + "\n")
 

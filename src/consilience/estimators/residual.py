@@ -22,6 +22,7 @@ threshold T*, not released, count as 0 with the variance σ² + T².
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,11 +31,12 @@ from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, readable_bytes, readable_count
 from consilience.estimators.base import Progress, Suitability, check_whole, named_marginals
-from consilience.estimators.marginals import MarginalsEstimate, MeasuredMarginals, MeasuredScopes
+from consilience.estimators.marginals import MarginalsEstimate, MeasuredMarginals, MeasuredScopes, noisy_table
+from consilience.kernels.linear_maps import Kronecker
 from consilience.marginals.decomposition import Decomposition
 from consilience.marginals.least_squares import FittedResiduals
 from consilience.marginals.level_fits import LocalProblem, fit_locally
-from consilience.marginals.local_marginals import fit_joint_table
+from consilience.marginals.local_marginals import LocalMarginals, fit_joint_table
 from consilience.marginals.nonnegative_marginals import NonnegativeFit
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Infeasible, Status
@@ -46,6 +48,10 @@ MOST_ATTRIBUTES = 12
 
 BYTES_PER_CELL, SIGNED_BYTES_PER_CELL = 165, 80
 """Fitting holds some 20 numbers for each cell of the workload's tables, half as many where counts may be negative."""
+
+LARGEST_MISFIT = 2.0
+"""The mean squared residual, in units of the noise, up to which the prior and the joint table are kept: as much again
+as noise alone leaves, so that without them the error is likely less."""
 
 IMPOSSIBLE = 0.01
 """The share of negative counts, left after all steps, from which on facts are said to contradict each other."""
@@ -134,29 +140,32 @@ class Residual:
     def _solve(
         self, problem: MeasuredMarginals, local: LocalProblem, progress: Progress | None
     ) -> tuple[NonnegativeFit, Decomposition]:
-        """The non-negative tables of the workload, or the joint table where that is small."""
+        """The non-negative tables of the workload, or the joint table where that is small.
+
+        The joint table and the prior are help against noise: where counts are far larger, they may keep the tables from
+        what was measured more than noise does, and are left out then.
+        """
+        tried = []
+        for found in self._fits(problem, local, progress):
+            tried.append((_misfit(problem, *found), found))
+            if tried[-1][0] <= LARGEST_MISFIT:
+                break
+        return min(tried, key=lambda each: each[0])[1]
+
+    def _fits(
+        self, problem: MeasuredMarginals, local: LocalProblem, progress: Progress | None
+    ) -> Iterator[tuple[NonnegativeFit, Decomposition]]:
+        """The fits that may be taken, the best first: with all help against noise, and with less and less of it."""
         report = None if progress is None else lambda done, most: progress("fitting", done, most)
-        fit = fit_locally(
-            local,
-            use_prior=self.prior,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-            time_limit=self.time_limit,
-            progress=report,
-        )
-        _refuse_contradictions(fit, problem, local.total)
-        if not problem.has_small_joint:
-            return fit, local.decomposition
-        fit, joint = fit_joint_table(
-            local,
-            fit,
-            problem.attributes,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-            time_limit=self.time_limit,
-        )
-        _refuse_contradictions(fit, problem, local.total)
-        return fit, joint
+        limits = {"tolerance": self.tolerance, "max_steps": self.max_steps, "time_limit": self.time_limit}
+        for prior in dict.fromkeys((self.prior, False)):
+            fit = fit_locally(local, use_prior=prior, progress=report, **limits)
+            _refuse_contradictions(fit, problem, local.total)
+            if problem.has_small_joint:
+                whole, joint = fit_joint_table(local, fit, problem.attributes, **limits)
+                _refuse_contradictions(whole, problem, local.total)
+                yield whole, joint
+            yield fit, local.decomposition
 
     def _describe(self) -> dict[str, Any]:
         settings: dict[str, Any] = {"method": self.name, "prior": self.prior, "tolerance": self.tolerance}
@@ -172,6 +181,18 @@ def _local_problem(problem: MeasuredMarginals, fitted: FittedResiduals) -> Local
     total[...] = np.maximum(total, 0.0)
     empty = problem.empty_cells().of
     return LocalProblem(decomposition, residuals, fitted.precisions, empty, fitted.precision, fitted.uneven)
+
+
+def _misfit(problem: MeasuredMarginals, fit: NonnegativeFit, decomposition: Decomposition) -> float:
+    """The mean squared residual of the noisy answers, in units of their variances."""
+    tables = LocalMarginals(decomposition.tables, fit.marginals, 0.0)
+    squares, answers = 0.0, 0
+    for noisy in (noisy_table(each) for each in problem.answers if not each.exact and each.values.size):
+        known = tables.known(noisy.scope) if noisy.scope else None
+        if known is not None:
+            missed = np.ravel(Kronecker(noisy.maps).apply(known)) - np.ravel(noisy.values)
+            squares, answers = squares + float(np.ravel(noisy.precisions) @ missed**2), answers + missed.size
+    return squares / max(answers, 1)
 
 
 def _nothing(problem: MeasuredMarginals) -> tuple[NonnegativeFit, Decomposition]:

@@ -45,6 +45,9 @@ SMALL_JOINT = 2**12
 MOST_JOINT_ATTRIBUTES = 12
 """Up to so many cells and attributes the joint table of all measured attributes is reconstructed."""
 
+LARGEST_ROUNDING = 0.1
+"""What such a table may miss the views by where they fit together, in standard deviations of a cell."""
+
 
 @dataclass(frozen=True)
 class Views:
@@ -118,7 +121,8 @@ class Views:
         total = _total(views.stack, found.flat)
         violation = 0.0
         if self._joins(problem):
-            scopes, counts, violation = self._joint(problem, scopes, counts, total)
+            noise = 1.0 / math.sqrt(float(views.precisions.max()))
+            scopes, counts, violation = self._joint(problem, scopes, counts, total, noise)
         squares = views.squares(found.flat)
         stats: dict[str, float | int | str] = {
             "views": len(problem.scopes),
@@ -155,13 +159,18 @@ class Views:
         return self.consistent and small and len(problem.scopes) > 1
 
     def _joint(
-        self, problem: MeasuredMarginals, scopes: tuple[Scope, ...], counts: Array, total: float
+        self, problem: MeasuredMarginals, scopes: tuple[Scope, ...], counts: Array, total: float, noise: float
     ) -> tuple[tuple[Scope, ...], Array, float]:
-        """The joint table of all measured attributes in place of the views, and what it misses of them."""
+        """The joint table of all measured attributes in place of the views, and what it misses of them.
+
+        The views themselves where that is a matter of how exactly the table is found, and more than their noise.
+        """
         sizes = problem.domain.shape
         target = stored_order(sizes, problem.attributes)
         stack = TableStack(sizes, scopes)
         (joint,) = reconstruct(ViewReader(stack, counts), [target], method=self.reconstruction, total=total)
+        if not joint.relaxed and joint.violation > LARGEST_ROUNDING * noise:
+            return scopes, counts, 0.0
         return (target,), joint.table.ravel(), joint.violation
 
     def _describe(self, found: NonnegativeViews) -> dict[str, Any]:

@@ -375,11 +375,14 @@ def summing_combination(factor: LinearMap) -> Array | None:
         rmatvec=lambda x: factor.apply(x.ravel(), 0),
         dtype=np.float64,
     )
-    ones = np.ones(factor.columns)
+    u, missed = np.zeros(factor.rows), np.ones(factor.columns)
     accuracy = LEAST_SQUARES.combination_accuracy
-    found = scipy.sparse.linalg.lsmr(transposed, ones, atol=accuracy, btol=accuracy, maxiter=20 * factor.columns)
-    u = np.asarray(found[0], dtype=np.float64)
-    return u if float(np.abs(factor.adjoint(u, 0) - ones).max(initial=0.0)) <= LEAST_SQUARES.spanned else None
+    # The second round removes what the first one's rounding left: large counts with little noise feel it.
+    for _ in range(2):
+        found = scipy.sparse.linalg.lsmr(transposed, missed, atol=accuracy, btol=accuracy, maxiter=20 * factor.columns)
+        u += np.asarray(found[0], dtype=np.float64)
+        missed = 1.0 - factor.adjoint(u, 0)
+    return u if float(np.abs(missed).max(initial=0.0)) <= LEAST_SQUARES.spanned else None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

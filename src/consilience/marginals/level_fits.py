@@ -79,7 +79,7 @@ def drawn_to_prior(residuals: Array, guesses: Array, variances: Array) -> Array:
     spread = guesses[drawn] / np.maximum(guesses[drawn].mean(axis=axes, keepdims=True), np.finfo(float).tiny)
     scale = _strength(differences, spread, noise * freedom / math.prod(shape))
     signal = scale * spread
-    result[drawn] = guessed[drawn] + _posterior(differences, signal / (signal + noise))
+    result[drawn] = guessed[drawn] + _posterior(differences, noise / (signal + noise))
     return result
 
 
@@ -96,20 +96,24 @@ def _strength(differences: Array, spread: Array, noise: Array) -> Array:
     return strength
 
 
-def _posterior(differences: Array, shares: Array) -> Array:
-    """δ = shares · (differences + multipliers), the multipliers such that all sums along axes are 0."""
-    found = shares * differences
-    size = float(np.abs(found).max(initial=0.0))
+def _posterior(differences: Array, noise_shares: Array) -> Array:
+    """δ = (1 − noise_shares) · (differences + multipliers), the multipliers such that all sums along axes are 0.
+
+    What is taken from the differences is worked out, and not what is left of them: next to no noise takes next to
+    nothing, however large they are.
+    """
+    taken, shares = noise_shares * differences, 1.0 - noise_shares
+    size = float(np.abs(taken).max(initial=0.0))
     for _ in range(PRIOR.centring_passes):
         moved = 0.0
-        for axis in range(1, found.ndim):
-            short, room = found.sum(axis=axis, keepdims=True), shares.sum(axis=axis, keepdims=True)
-            change = shares * np.divide(short, room, out=np.zeros_like(short), where=room > 0)
-            found -= change
+        for axis in range(1, taken.ndim):
+            over, room = taken.sum(axis=axis, keepdims=True), shares.sum(axis=axis, keepdims=True)
+            change = shares * np.divide(over, room, out=np.zeros_like(over), where=room > 0)
+            taken -= change
             moved = max(moved, float(np.abs(change).max(initial=0.0)))
         if moved <= 1e-6 * size:
             break
-    return centre(found, first=1)
+    return differences - centre(taken, first=1)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -127,8 +131,9 @@ Mask = NDArray[np.bool_]
 class RakingSettings:
     """How tables are fitted to those with one attribute less; by trial, and no figures were kept."""
 
-    first_share: float = 1e-9
-    """What every cell that can hold something gets first, in parts of the uniform table's: passes cannot revive a 0."""
+    first_share: float = 1e-6
+    """What every cell that can hold something gets first, in parts of an even share of what is to be removed: passes
+    cannot revive a 0, and where there is next to nothing to remove they need not."""
     most_passes: int = 50
     """Passes of proportional fitting for tables of one shape."""
 
@@ -136,8 +141,13 @@ class RakingSettings:
 RAKING = RakingSettings()
 
 
-def raked(decomposition: Decomposition, residuals: Array, empty: Callable[[Scope], Mask | None]) -> tuple[Array, float]:
-    """The tables of a decomposition without negative counts, and the largest count by which they still disagree."""
+def raked(
+    decomposition: Decomposition, residuals: Array, empty: Callable[[Scope], Mask | None], share: float = 1e-3
+) -> tuple[Array, float]:
+    """The tables of a decomposition without negative counts, and the largest count by which they still disagree.
+
+    `share` is the largest part of a table's counts that is to be removed.
+    """
     stack = decomposition.residuals
     every = Decomposition(stack.sizes, stack.scopes)
     tables = every.marginals(residuals)
@@ -146,7 +156,7 @@ def raked(decomposition: Decomposition, residuals: Array, empty: Callable[[Scope
     for group in sorted(every.tables.groups, key=lambda each: len(each.shape)):
         if not group.shape:
             continue
-        start = np.maximum(group.tables(tables), 0.0) + RAKING.first_share * total / group.cells
+        start = np.maximum(group.tables(tables), 0.0) + RAKING.first_share * share * total / group.cells
         held = _emptied(start, group, empty)
         margins = _smaller(every.tables, tables, group)
         fitted = greatest_entropy(start, margins, tolerance=1e-11, most_passes=RAKING.most_passes)
@@ -212,6 +222,13 @@ class LevelSettings:
     """The tolerance of all levels but the last."""
     guess_passes: int = 25
     """Passes of proportional fitting for what the level below implies."""
+    guess_tolerance: float = 1e-4
+    """What they may miss the marginals of that level by, in parts of the total."""
+    guess_noise: float = 0.1
+    """And in standard deviations of the noise: where that is less, there are `exact_passes` at most."""
+    exact_passes: int = 500
+    least_tolerance: float = 1e-13
+    """Rounding, in parts of the total."""
 
 
 LEVELS = LevelSettings()
@@ -277,13 +294,25 @@ def _draw(problem: LocalProblem, wished: Array, level: int, below: tuple[Decompo
         # The tables of greatest entropy with the marginals of the level below.
         margins = _smaller(below[0].tables, below[1].marginals, group)
         even = np.ones((len(group.scopes), *group.shape))
-        guesses = greatest_entropy(even, margins, tolerance=1e-4, most_passes=LEVELS.guess_passes).tables
         precisions = np.array([problem.precisions[scope] for scope in group.scopes])
         with np.errstate(divide="ignore"):
             variances = 1.0 / precisions
+        tolerance, passes = _for_guesses(variances, problem.total)
+        guesses = greatest_entropy(even, margins, tolerance=tolerance, most_passes=passes).tables
         variances[[scope in problem.uneven for scope in group.scopes] & np.isfinite(variances)] = 0.0
         tables = group.tables(wished)
         tables[...] = drawn_to_prior(tables, guesses, variances)
+
+
+def _for_guesses(variances: Array, total: float) -> tuple[float, int]:
+    """How well guesses keep the smaller marginals, and the passes at most: better than the noise, where that is little.
+
+    A guess that misses them by more would be taken for something that the data have of their own.
+    """
+    noise = np.sqrt(variances[np.isfinite(variances) & (variances > 0)].min(initial=np.inf))
+    usual = LEVELS.guess_tolerance
+    tolerance = float(np.clip(LEVELS.guess_noise * noise / total, LEVELS.least_tolerance, usual))
+    return tolerance, LEVELS.guess_passes if tolerance == usual else LEVELS.exact_passes
 
 
 def _solve(
@@ -313,7 +342,7 @@ def without_negatives(
     """The fit with tables in which no count is negative, and what they still disagree by if the search had ended."""
     if fit.violation == 0:
         return replace(fit, marginals=np.maximum(fit.marginals, 0.0))
-    marginals, left = raked(part, fit.residuals, empty)
+    marginals, left = raked(part, fit.residuals, empty, fit.violation)
     total = float(part.residuals.table(fit.residuals, ()))
     return replace(
         fit, marginals=marginals, violation=left / total if fit.status is Status.CONVERGED else fit.violation

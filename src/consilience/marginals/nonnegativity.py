@@ -394,6 +394,8 @@ class NearestSettings:
 
     negligible_share: float = 1e-4
     """Negative counts are negligible, and are mixed away, when they are below this part of an average cell."""
+    negligible_noise: float = 0.01
+    """And below this part of the noise of a cell, where that is less."""
     gap: float = 1e-3
     """How far from the least the squares may be, in parts of them."""
     most_steps: int = 500
@@ -419,7 +421,9 @@ def nearest_views(
     total = _total(held.stack, held.consistent(flat))
     if total <= 0:
         return NonnegativeViews(np.zeros_like(flat), 0, 0.0, 0.0, 0.0, 0.0, 0)
-    enough = -NEAREST.negligible_share * total / max(group.cells for group in held.stack.groups)
+    average = total / max(group.cells for group in held.stack.groups)
+    noise = 1.0 / np.sqrt(held.precisions.max())
+    enough = -min(NEAREST.negligible_share * average, NEAREST.negligible_noise * noise)
     views, steps = _projected(held, flat, enough, most_steps)
     mixture = without_negative_cells(consistency, views)
     found, mixed, changed = (views, 0.0, 0.0) if mixture is None else (mixture.flat, mixture.share, mixture.change)

@@ -472,7 +472,8 @@ def in_order(table: AnswerTable) -> AnswerTable:
     """The largest answers, so many as the question asks for, with how sure their order is where there are intervals.
 
     With the draws θ of what the truth might be, place i is sure in the share of draws in which θ of the answer there
-    is the i-th largest. Answers that are not measured, or that are no numbers, have no place.
+    is the i-th largest. Answers that are no numbers have no place. Nor have those that are not measured: any of them
+    may be larger than all the others, so that nothing is said of the order then.
     """
     known = np.flatnonzero(~np.isnan(table.estimates))
     every = known[np.argsort(-table.numbers[known], kind="stable")]
@@ -482,7 +483,10 @@ def in_order(table: AnswerTable) -> AnswerTable:
         [", ".join(each[axis] for axis in listed) for each in labels] for labels in (table.shown_labels, table.labels)
     )
     interval, order, notes = table.interval, None, table.notes
-    draws = None if interval is None else interval.might_be
+    unknown = int(table.basis.not_measured.sum())
+    if unknown:
+        notes = (*notes, f"The order is not known: {unknown} of {len(table)} answers are {table.basis.explain()}.")
+    draws = None if interval is None or unknown else interval.might_be
     if interval is not None:
         ends = [each[chosen] for each in (interval.estimates, interval.low, interval.high)]
         interval = replace(interval, estimates=ends[0], low=ends[1], high=ends[2])
@@ -536,9 +540,11 @@ def _said_of_bins(estimate: Estimate, asked: BoundQuestion, table: AnswerTable) 
             found.append(_bins_of_mean(estimate, side.question))
         elif side.quantiles is not None:
             found.append(_bins_of_quantiles(side.quantiles, table))
-    remarks = found[0][0] if len(asked.sides) == 1 and found else ()
+    missing = table.basis.not_measured
+    remarks = found[0][0] if len(asked.sides) == 1 and found and not missing.all() else ()
     notes = dict.fromkeys(note for _, each in found for note in each)
-    return remarks, () if table.basis.not_measured.all() else tuple(notes)
+    remarks = tuple("" if unknown else said for said, unknown in zip(remarks, missing, strict=False))
+    return remarks, () if missing.all() else tuple(notes)
 
 
 def _bins_of_quantiles(quantiles: Quantiles, table: AnswerTable) -> Said:

@@ -75,6 +75,8 @@ def _write_long_table(sheet: Any, table: AnswerTable) -> None:
 def _write_cross_table(sheet: Any, table: CrossTable) -> None:
     """The estimates, and below them the ends of the intervals and what the cells stand on, in the same places."""
     parts: list[tuple[str, list[list[Any]]]] = [("estimate", [[each.estimate for each in row] for row in table.cells])]
+    if any(each.guess is not None for row in table.cells for each in row):
+        parts.append(("guess", [[each.guess for each in row] for row in table.cells]))
     if table.interval is not None:
         parts += [
             ("low", [[each.low for each in row] for row in table.cells]),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pyarrow.parquet as pq
 import pytest
 import vl_convert
@@ -59,11 +60,29 @@ SHAPES = [
 ]
 
 
+MADE_OF_THEM = [
+    "median(n)", "quantile(n, 0.25) by a", "mean(n)", "mean(n) by a", "u=0 minus u=1", "d=0 by a minus d=1 by a",
+    "median(n) by a minus median(n)", "mean(n) by u minus mean(n)", "u=0 per d=0", "d=0 per u=0", "n=2 per total",
+    "top 1 of by u", "top 2 of by n", "top 1 of by a, d", "top 1 of median(n) by a",
+]  # fmt: skip
+"""Questions whose answers are made of some that have no basis."""
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    noisy = [Measurement(Query.parse(text), np.array(values), cs.Gaussian(3.0)) for text, values in KNOWN.items()]
-    fitted = cs.estimate(MeasurementSet(DOMAIN, tuple(noisy), private=False), method="table")
-    return write_bundle(fitted, tmp_path_factory.mktemp("outputs") / "release", interval=0.9, refits=20)
+    return released(tmp_path_factory.mktemp("outputs"), 0.0)
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The next release of the series."""
+    return released(tmp_path_factory.mktemp("later"), 2000.0)
+
+
+def released(folder: Path, more: float) -> Path:
+    noisy = [Measurement(Query.parse(q), np.array(values) + more, cs.Gaussian(3.0)) for q, values in KNOWN.items()]
+    fitted = cs.estimate(MeasurementSet(DOMAIN, tuple(noisy), private=False), method="table", allow_misfit=True)
+    return write_bundle(fitted, folder / "release", interval=0.9, refits=20)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +135,84 @@ def test_answers_show_no_number_without_a_basis(bundle, assumed, shape, forms):
 def test_shares_without_a_basis_are_no_numbers(bundle):
     assert "0.5" not in call("answer", bundle, "by u", "--per", "total")
     assert all(row["estimate"] is None for row in read("answer", bundle, "d=0", "--per", "u=0", "--json")["answers"])
+
+
+@pytest.mark.parametrize("bars", [[], ["--interval", "--refits", "20"]], ids=["plain", "bars"])
+def test_what_is_made_of_answers_without_a_basis_is_no_number(bundle, assumed, bars):
+    for table in read("answer", bundle, *MADE_OF_THEM, *bars, "--json"):
+        assert table["answers"] or table["query"].startswith("top")
+        assert all(is_nothing(row) for row in table["answers"]), table["query"]
+        assert table["answers"] or "The order is not known" in table["notes"][0]
+    for form in ([], ["--csv"]):
+        assert found_in(call("answer", bundle, *MADE_OF_THEM, *bars, *form), assumed) == []
+
+
+def is_nothing(row: dict[str, Any]) -> bool:
+    """Whether a row says that its answer was not measured, and has no number or remark."""
+    told = {name for name, value in row.items() if not isinstance(value, str) and value is not None}
+    return row["basis"] == "not measured" and not told and not row.get("note")
+
+
+@pytest.mark.parametrize("share", ["row", "column", "total"])
+def test_percentages_without_a_basis_are_no_numbers(bundle, share):
+    for table in read("answer", bundle, "by a, d", "by c, d", "--percent", share, "--json"):
+        assert all(is_nothing(row) for row in table["answers"])
+    crossed = read("answer", bundle, "by a, d", "--percent", share, "--cross", "--json")
+    cells = [cell for row in crossed["cells"] for cell in row]
+    assert all((cell["estimate"] is None) == (cell["basis"] == "not measured") for cell in cells)
+
+
+def test_the_order_is_not_known_where_some_answers_are_not_measured():
+    """Of four values two are told: the others may hold more than both."""
+    noisy = [Measurement(Query.parse(q), np.array([v]), cs.Gaussian(3.0)) for q, v in (("n=0", 100.0), ("n=1", 50.0))]
+    rest = Measurement(Query.parse("by a"), np.array([400.0, 600.0]), cs.Gaussian(3.0))
+    table = cs.answer(cs.estimate(MeasurementSet(DOMAIN, (*noisy, rest))), "top 2 of by n", refits=20)
+    assert [label for (label,) in table.labels] == ["0", "1"]
+    assert table.order is None
+    assert "2 of 4 answers are not measured" in table.notes[0]
+
+
+def test_a_file_of_queries_shows_no_number_without_a_basis(bundle, assumed, tmp_path):
+    (tmp_path / "queries.txt").write_text("\n".join(WITHOUT_BASIS))
+    assert found_in(call("answer", bundle, "--queries", tmp_path / "queries.txt"), assumed) == []
+
+
+def sheets_of(path: Path) -> list[list[tuple[Any, ...]]]:
+    return [list(sheet.iter_rows(values_only=True)) for sheet in openpyxl.load_workbook(path)]
+
+
+@pytest.mark.parametrize("more", [[], BARS, ["--cross"], ["--cross", *BARS]], ids=" ".join)
+def test_workbooks_show_no_number_without_a_basis(bundle, assumed, tmp_path, more):
+    call("answer", bundle, *WITHOUT_BASIS, *more, "--out", tmp_path / "answers.xlsx")
+    text = "\n".join(repr(row) for sheet in sheets_of(tmp_path / "answers.xlsx") for row in sheet)
+    assert "not measured" in text
+    assert found_in(text, assumed) == []
+
+
+@pytest.mark.parametrize("more", [[], ["--cross"]], ids=" ".join)
+def test_guesses_in_workbooks_stand_under_their_name(bundle, assumed, tmp_path, more):
+    call("answer", bundle, "by a, d", "by a, u", "--guess", *more, "--out", tmp_path / "answers.xlsx")
+    for sheet in sheets_of(tmp_path / "answers.xlsx"):
+        guesses = False
+        for row in sheet:
+            if more:  # a part of its own, which ends with an empty line
+                guesses = row[0] == "guess" or (guesses and row[0] is not None)
+            found = found_in(repr(row), assumed)
+            assert not found or guesses or row[-1] == "not measured"
+        assert found_in(repr(sheet), assumed)
+
+
+def test_changes_of_what_nobody_measured_are_no_numbers(bundle, later, assumed, tmp_path):
+    queries = [text for text in (*WITHOUT_BASIS, *MADE_OF_THEM) if "top" not in text and "minus" not in text]
+    pair = ["compare", bundle, later, *queries, "--refits", "20"]
+    for table in read(*pair, "--json"):
+        assert all(is_nothing(row) for row in table["answers"]), table["query"]
+    for form in ([], ["--csv"]):
+        shown = call(*pair, *form)
+        assert found_in(shown, assumed) == []
+        assert "--guess" not in shown
+    call(*pair, "--out", tmp_path / "changes.xlsx")
+    assert found_in(repr(sheets_of(tmp_path / "changes.xlsx")), assumed) == []
 
 
 def test_of_means_without_a_basis_nothing_is_said(bundle):
@@ -217,6 +314,12 @@ def test_what_python_prints_shows_no_number_without_a_basis(bundle, assumed):
     for query in WITHOUT_BASIS:
         table = answer_table(fitted, query)
         assert found_in(f"{table!r}{table.basis!r}{list(table.rows())}{table.estimates}", assumed) == []
+        bars = cs.interval(fitted, query, refits=20)
+        assert not np.isfinite([bars.estimates, bars.low, bars.high])[:, bars_basis(fitted, query)].any()
+
+
+def bars_basis(fitted: cs.Estimate, query: str) -> np.ndarray:
+    return fitted.basis(query).not_measured
 
 
 def test_records_have_no_unmeasured_column_unless_it_says_so(bundle, tmp_path):

@@ -136,6 +136,32 @@ def test_zeros_that_the_noise_tells_from_one_record_in_a_trillion_are_found(law:
     assert errors(answers, truth, found) <= 1.5 * errors(answers, truth, least_squares(answers))
 
 
+@pytest.mark.parametrize("method", ["table", "residual", "matrix", "graphical", "local-squares"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_long_sums_are_kept_where_counts_are_a_trillion_times_their_noise(method: str, seed: int) -> None:
+    """What is nothing beside the counts is a thousand times the noise here: Table and Residual were up to 97 off."""
+    rng, domain = np.random.default_rng(seed), Domain.from_sizes({"x": 12, "y": 11})
+    table = np.where(rng.random(domain.shape) < 0.8, 0.0, rng.gamma(0.4, 1.0, domain.shape))
+    table = np.round(table * 1e9 / table.sum()).ravel()
+    queries = [Query.of({"x": factors.Prefix(), "y": factors.Prefix()}), Query.marginal("x")]
+    rows = [query.bind(domain).written_out(("x", "y")) for query in queries]
+    values = [each @ table + rng.normal(0, 1e-3, len(each)) for each in rows]
+    found = [Measurement(query, each, Gaussian(1e-3)) for query, each in zip(queries, values, strict=True)]
+    fitted = estimate(MeasurementSet(domain, tuple(found), private=False), method=method)
+    every, least = np.concatenate(rows), np.linalg.lstsq(np.concatenate(rows), np.concatenate(values), rcond=None)[0]
+    missed = np.concatenate([each.ravel() for each in fitted.answers(queries)]) - every @ table
+    assert np.linalg.norm(missed) <= 1.5 * np.linalg.norm(every @ (least - table))
+
+
+@pytest.mark.parametrize("scopes", ["nested", "chain", "loop"])
+@pytest.mark.parametrize("empty", [0.0, 0.8])
+def test_views_are_kept_where_counts_are_a_trillion_times_their_noise(scopes: str, empty: float) -> None:
+    truth = people(1e9, empty=empty, seed=5)
+    answers = measured(scopes, 1e-3, truth, seed=6)
+    found = estimate(answers, method="views").answers([each.query for each in answers])
+    assert errors(answers, truth, found) <= 1.5 * errors(answers, truth, least_squares(answers))
+
+
 def test_published_mechanisms_are_labelled_and_not_refused() -> None:
     fitted = estimate(measured("chain", 1.0, people(1e6)), method="uniform")
     assert fitted.status is Status.MISFIT
@@ -167,7 +193,7 @@ def test_no_success_costs_more_than_noise_explains(
     ]
     mean = float(np.mean(np.concatenate(residuals) ** 2))
     assert fitted.status is Status.MISFIT or mean <= misfit(fitted).largest_explained
-    if scale <= 0.1 and method in ("auto", "graphical", "table", "matrix", "residual", "tree"):
+    if scale <= 0.1:
         assert errors(answers, truth, found) <= 2.0 * errors(answers, truth, least_squares(answers))
 
 

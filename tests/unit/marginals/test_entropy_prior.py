@@ -55,7 +55,7 @@ def test_the_expected_residual_is_the_least_of_its_quadratic() -> None:
     hessian = np.diag((1 / noise + 1 / signal).ravel())
     system = np.block([[hessian, sums.T], [sums, np.zeros((7, 7))]])
     expected = np.linalg.lstsq(system, np.concatenate([difference.ravel() / noise, np.zeros(7)]), rcond=None)[0][:12]
-    found = _posterior(difference[None], (signal / (signal + noise))[None])[0]
+    found = _posterior(difference[None], (noise / (signal + noise))[None])[0]
     assert np.allclose(found.ravel(), expected, atol=1e-4)
 
 

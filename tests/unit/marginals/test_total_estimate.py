@@ -35,6 +35,13 @@ def test_the_estimate_is_that_of_the_pseudo_inverse(query: Kronecker) -> None:
     assert exact.total == pytest.approx(table.sum())
 
 
+def test_large_exact_answers_give_the_total_to_rounding() -> None:
+    counts = np.random.default_rng(1).integers(0, 10**8, 60).astype(float)
+    found = total_of_answers(Kronecker((PrefixMap(60),)), np.cumsum(counts), 1.0)
+    assert found is not None
+    assert found.total == pytest.approx(counts.sum(), rel=1e-14)
+
+
 def test_rows_that_leave_cells_out_tell_no_total() -> None:
     query = Kronecker((SparseMap(sp.csr_array(np.array([[1.0, 1.0, 0.0]]))),))
     assert total_of_answers(query, [5.0], 1.0) is None

@@ -113,8 +113,12 @@ def _iterated(answers: Sequence[ScopeAnswers]) -> tuple[Array, bool]:
     stacked = _Stacked(answers)
     operator: Any = scipy.sparse.linalg.aslinearoperator(stacked)
     weighted = np.concatenate([one.values / math.sqrt(one.variance) for one in answers])
-    solved: Any = scipy.sparse.linalg.lsmr(operator, weighted, atol=1e-12, btol=1e-12, conlim=0, maxiter=MOST_STEPS)
-    return np.asarray(solved[0], dtype=np.float64).reshape(stacked.shape_in), int(solved[1]) != 7
+    cells, converged = np.zeros(stacked.shape[1]), True
+    for _ in range(2):  # the second round removes what the first one's rounding left
+        left = weighted - stacked.matvec(cells)
+        solved: Any = scipy.sparse.linalg.lsmr(operator, left, atol=1e-12, btol=1e-12, conlim=0, maxiter=MOST_STEPS)
+        cells, converged = cells + solved[0], int(solved[1]) != 7
+    return np.asarray(cells, dtype=np.float64).reshape(stacked.shape_in), converged
 
 
 class _Stacked:

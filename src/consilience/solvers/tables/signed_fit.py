@@ -51,7 +51,9 @@ class SquaresSettings:
     most_systems: int = 500
     """Systems that are solved before it is left to iterations."""
     wrong_sign: float = 1e-10
-    """What counts as a wrong sign, in units of the largest number of its kind."""
+    """What counts as a wrong sign, in units of the largest number of its kind, if that is little beside the noise."""
+    negligible: float = 1e-3
+    """What a count may be below 0 at most, in units of its own noise; rounding alone counts as none."""
     largest_table: int = 512
     """Up to so many cells the systems take less time than iterations."""
     precision: float = 1e-13
@@ -119,6 +121,7 @@ def exact_nonnegative_fit(gram: Array, linear: Array, *, total: float | None = N
     if total is not None and total <= 0.0:
         return np.zeros(linear.size), 0
     free = np.ones(linear.size, dtype=np.bool_)
+    noise = SETTINGS.negligible / np.sqrt(np.diagonal(gram))
     fewest, tries = linear.size + 1, SETTINGS.block_tries
     for systems in range(1, SETTINGS.most_systems + 1):
         solved = _solved(gram, linear, free, total)
@@ -126,8 +129,8 @@ def exact_nonnegative_fit(gram: Array, linear: Array, *, total: float | None = N
             return None
         cells, slack = solved
         largest_slack = max(np.abs(linear).max(), np.abs(slack).max())
-        sign = SETTINGS.wrong_sign
-        wrong = np.where(free, cells < -sign * np.abs(cells).max(), slack < -sign * largest_slack)
+        too_low = _wrong_from(np.abs(cells).max(), noise), _wrong_from(largest_slack, noise * np.diagonal(gram))
+        wrong = np.where(free, cells < -too_low[0], slack < -too_low[1])
         count = int(np.count_nonzero(wrong))
         if count == 0:
             return np.maximum(cells, 0.0), systems
@@ -143,6 +146,11 @@ def exact_nonnegative_fit(gram: Array, linear: Array, *, total: float | None = N
         if not free.any() and total is not None:
             free[int(np.argmax(linear))] = True
     return None
+
+
+def _wrong_from(largest: float, noise: Array) -> Array:
+    """How far below 0 a number must be to be wrong: neither by rounding, nor by nothing beside the noise."""
+    return np.clip(noise, 8.0 * np.finfo(np.float64).eps * largest, SETTINGS.wrong_sign * largest)
 
 
 def _solved(gram: Array, linear: Array, free: NDArray[np.bool_], total: float | None) -> tuple[Array, Array] | None:
