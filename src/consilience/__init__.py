@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate, estimate
     from consilience.evaluation import evaluate
     from consilience.file_checks import check
-    from consilience.flow import public_records, release
+    from consilience.flow import discover_domain, public_records, release
     from consilience.iterative import kmeans, logistic
     from consilience.measurements import (
         DiscreteGaussian,
@@ -66,6 +66,7 @@ _HOMES = {
     "check": "consilience.file_checks",
     "check_domain": "consilience.curation",
     "compare": "consilience.publication.release",
+    "discover_domain": "consilience.flow",
     "draft_domain": "consilience.curation",
     "estimate": "consilience.estimators",
     "estimators": "",
@@ -106,6 +107,7 @@ __all__ = [
     "check",
     "check_domain",
     "compare",
+    "discover_domain",
     "draft_domain",
     "estimate",
     "estimators",

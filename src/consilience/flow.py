@@ -14,16 +14,17 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
 from consilience.domain.domains import Domain
 from consilience.domain.files import shown_path
 from consilience.domain.queries import Query
+from consilience.domain.sensitivity import check_neighbours
 from consilience.domain.workloads import Workload
 from consilience.errors import BudgetExceeded, DeclarationError, LedgerError, MeasurementError
 from consilience.estimators import Estimate, estimate
@@ -33,7 +34,7 @@ from consilience.measurements import MeasurementSet
 from consilience.measuring import DryRun, measure_as_priced, price
 from consilience.plans import chosen_plan, plan_from_text
 from consilience.plans.answering import asked_queries
-from consilience.privacy.budgets import Budget, budget
+from consilience.privacy.budgets import Budget, Number, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, charged_elsewhere, ledger_place
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
@@ -44,6 +45,7 @@ from consilience.source.base import SourceIdentity
 from consilience.source.tables import is_address, matching_files, reader_of
 
 if TYPE_CHECKING:
+    from consilience.discovering import DiscoveredDomain, Discovery
     from consilience.estimators.reweighted import PublicRecords
 
 logger = logging.getLogger("consilience")
@@ -84,9 +86,13 @@ class Request:
     """What the release will be asked; all pairs of attributes where neither this nor a plan is given."""
     unnamed_share: float | None = None
     """Of the budget, for attributes that the workload does not name."""
-    epsilon: float | None = None
-    delta: float | None = None
-    rho: float | None = None
+    epsilon: Number | None = None
+    delta: Number | None = None
+    rho: Number | None = None
+    failure_delta: Number | None = None
+    """With rho: how often what is found of open lists may break its promise."""
+    discover_share: float | None = None
+    """Of the budget, for what the domain leaves to be found."""
     ledger: Ledger | File | None = None
     """By default it lies beside the data, and is created on first use."""
     budget: float | None = None
@@ -110,6 +116,8 @@ class Request:
     @cached_property
     def chosen(self) -> Plan:
         """The plan that was asked for, or the one that suits the workload."""
+        if self.discovery is not None:
+            return self._expected.chosen
         for line in () if self.workload is None else self.workload.notes:
             logger.info("%s", line)
         if self.plan is not None:
@@ -119,7 +127,7 @@ class Request:
         wanted = self.workload
         if wanted is None:
             wanted = Workload.marginals(self.domain, ways=min(2, len(self.domain.counted_names)))
-        asked = budget(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        asked = self._asked
         share = {} if self.unnamed_share is None else {"unnamed_share": self.unnamed_share}
         plan, reasons = chosen_plan(self.domain, wanted, asked, self.neighbours, **share)
         logger.info("plan: %s", plan.to_json()["plan"])
@@ -128,8 +136,42 @@ class Request:
         return plan
 
     @cached_property
+    def _asked(self) -> Budget:
+        return budget(epsilon=self.epsilon, delta=self.delta, rho=self.rho, failure_delta=self.failure_delta)
+
+    @cached_property
+    def discovery(self) -> "Discovery | None":
+        """What is to be found first, and the budget for it; None where the domain declares everything."""
+        if not self.domain.to_find:
+            if self.discover_share is not None or self.failure_delta is not None:
+                raise DeclarationError(
+                    f"domain {self.domain.name!r} leaves nothing to be found: leave out discover_share= and "
+                    "failure_delta=, or write 'discover' in place of values, edges or bounds"
+                )
+            return None
+        from consilience.discovering import DEFAULT_SHARE, Discovery
+
+        share = DEFAULT_SHARE if self.discover_share is None else self.discover_share
+        relation = check_neighbours(self.neighbours)
+        return Discovery(self.domain, self._asked, share, relation, self.max_rows_per_unit or 1)
+
+    def _over(self, domain: Domain, rest: Budget) -> "Request":
+        """What is asked when this domain was found, and so much is left for it."""
+        none = dict.fromkeys(("epsilon", "delta", "rho", "failure_delta", "discover_share", "budget"))
+        return replace(self, **none | {"domain": domain, rest.additive_unit: rest.amount})
+
+    @cached_property
+    def _expected(self) -> "Request":
+        """The request for a domain of the size that may be found."""
+        found = self.discovery
+        return self if found is None else self._over(found.expected, found.rest)
+
+    @cached_property
     def priced(self) -> DryRun:
         """What the request would cost and yield; neither data nor ledger is touched."""
+        if self.discovery is not None:
+            expected = self._expected.priced
+            return replace(expected, notes=(*self.discovery.notes, *expected.notes))
         return price(
             self.domain,
             self.chosen,
@@ -143,6 +185,8 @@ class Request:
     @property
     def queries(self) -> Sequence[Query]:
         """What the release will be asked: the workload that was given, or the one that the plan is for."""
+        if self.discovery is not None:
+            return self._expected.queries
         return asked_queries(self.chosen, self.domain) if self.workload is None else tuple(self.workload.queries)
 
     def check(self, method: Estimator | str = "auto", public: "PublicRecords | None" = None) -> None:
@@ -156,13 +200,69 @@ class Request:
         check_method(example, method)
         check_answers(example, method, self.queries)
 
-    def measure(
+    def find(
         self, *, before_charge: Callable[[Ledger], None] | None = None, progress: Progress | None = None
+    ) -> "DiscoveredDomain":
+        """Find what the domain leaves to be found, charged to the ledger; what was found before is found there."""
+        discovery = self.discovery
+        if discovery is None:
+            raise DeclarationError(
+                f"domain {self.domain.name!r} leaves nothing to be found; write 'discover' in place of values, "
+                "edges or bounds"
+            )
+        source = self._opened(discovery.expected)
+        if source.reads_once:
+            raise DeclarationError(
+                "what is to be found takes a reading of its own, and the data is a stream that is gone when it has "
+                "been read; save it as Parquet and open that"
+            )
+        book = None if self.simulate is not None else self._open_ledger(source)
+        if book is not None and before_charge is not None:
+            before_charge(book)
+        spent = None if book is None else book.spent
+        options = {"simulate": self.simulate, "take_over": self.take_over, "convert": self.convert}
+        found = discovery.find(self._opened, book, progress=progress, **options)
+        logger.info("%s", found.describe())
+        if book is not None and book.spent == spent:
+            logger.info("all of it was found before: nothing was spent for it")
+        return found
+
+    def domain_beside(self, out: File, *, overwrite: bool = False) -> Path | None:
+        """Where the domain that is found is written, beside what is made with it; None where all was declared."""
+        if self.discovery is None:
+            return None
+        place = Path(out).absolute()
+        place = place.with_name(f"{place.stem if place.suffix == '.parquet' else place.name}.domain.toml")
+        if place.exists() and (not overwrite or Domain.load(place).to_find):
+            raise DeclarationError(
+                f"{shown_path(place)} exists already, and the domain that is found is written there; choose another "
+                "name for what is made, or move that file"
+            )
+        return place
+
+    def measure(
+        self,
+        *,
+        domain_out: Path | None = None,
+        ready: "Callable[[Request], None] | None" = None,
+        before_charge: Callable[[Ledger], None] | None = None,
+        progress: Progress | None = None,
     ) -> MeasurementSet:
         """Measure and charge the ledger, or simulate; everything declared is checked before anything is spent.
 
-        `before_charge` is called with the ledger before anything is drawn.
+        What the domain leaves to be found is found first, and the domain then written to `domain_out`; `ready` is
+        called with the request for it before that is measured. `before_charge` is called with the ledger before
+        anything is drawn.
         """
+        if self.discovery is not None:
+            self.priced.check_answers()
+            found = self.find(before_charge=before_charge, progress=progress)
+            if domain_out is not None:
+                found.save(domain_out)
+            asked = self._over(found.domain, self.discovery.rest)
+            if ready is not None:
+                ready(asked)
+            return found.stated_with(asked.measure(progress=progress), self._asked, self.discovery.rest)
         priced = self.priced
         source = self._opened()
         book = None if self.simulate is not None else self._open_ledger(source)
@@ -187,10 +287,10 @@ class Request:
         """The SQL that would count what the plan asks for; the engine describes the table, and no row is read."""
         return self._opened().statements(self.priced.marginals)
 
-    def _opened(self) -> Source:
+    def _opened(self, domain: Domain | None = None) -> Source:
         return open_table(
             self.data,
-            self.domain,
+            self.domain if domain is None else domain,
             table=self.table,
             query=self.query,
             unit=self.unit,
@@ -220,7 +320,12 @@ class Request:
             check_level(interval)
             check_refits(refits)
         self.check(method, public)
-        measured = self.measure(before_charge=before_charge, progress=progress)
+        measured = self.measure(
+            domain_out=self.domain_beside(place, overwrite=overwrite),
+            ready=lambda asked: asked.check(method, public),
+            before_charge=before_charge,
+            progress=progress,
+        )
         fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=progress)
         return publish(
             fitted, place, interval=interval, refits=refits, seed=seed, overwrite=overwrite, progress=progress
@@ -230,7 +335,8 @@ class Request:
         """The ledger of the source, created on first use with the total that was asked for, or with this request."""
         place = self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger or ledger_place(source))
         if not place.exists():
-            self.priced.check_answers()
+            if self.discover_share != 1:
+                self.priced.check_answers()
             return Ledger.create(place, dataset=source.domain.name, total=self._total)
         if self.budget is not None:
             given = Ledger.open(place).total
@@ -243,10 +349,11 @@ class Request:
 
     @property
     def _total(self) -> Budget:
-        asked = self.priced.budget
+        asked = self._asked
         if self.budget is None:
             return asked
-        total = budget(rho=self.budget) if asked.unit == "rho" else budget(epsilon=self.budget, delta=asked.delta)
+        failing = {"rho": self.budget, "failure_delta": self.failure_delta}
+        total = budget(**failing) if asked.unit == "rho" else budget(epsilon=self.budget, delta=asked.delta)
         if asked.amount > total.amount:
             raise BudgetExceeded(
                 f"asked for {asked.describe()}, but the new ledger's total would be {total.describe()}; "
@@ -288,6 +395,8 @@ def release(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
+    failure_delta: float | None = None,
+    discover_share: float | None = None,
     plan: Plan | str | None = None,
     workload: Workload | File | None = None,
     unnamed_share: float | None = None,
@@ -317,9 +426,10 @@ def release(
     `data` is whatever `open_table` takes, `domain` and `workload` may be files. Without a `plan`, one is chosen for the
     workload, or for all pairs of attributes. What could not be fitted, answered or written is refused before anything
     is spent. The `ledger` lies beside the data and is created on first use with the total `budget`, by default this
-    first request; repeating a request spends nothing. `interval` is the level of error bars in the bundle's tables,
-    such as 0.95. `public` are records of a published table that the account begins with (`public_records`). The other
-    names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
+    first request; repeating a request spends nothing. What the domain leaves to be found is found first, with
+    `discover_share` of the budget (a tenth), and the domain written beside the bundle. `interval` is the level of error
+    bars in the bundle's tables, such as 0.95. `public` are records of a published table that the account begins with
+    (`public_records`). The other names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -347,6 +457,8 @@ def release(
         epsilon=epsilon,
         delta=delta,
         rho=rho,
+        failure_delta=failure_delta,
+        discover_share=discover_share,
         ledger=ledger,
         budget=budget,
         id=id,
@@ -370,6 +482,34 @@ def release(
         overwrite=overwrite,
         progress=progress,
     )
+
+
+def discover_domain(
+    data: object,
+    domain: Domain | File,
+    *,
+    failure_delta: float | None = None,
+    progress: Progress | None = None,
+    **asked: Unpack[Asked],
+) -> "DiscoveredDomain":
+    """Find what a domain leaves to be found, with privacy, and nothing else: all of the budget is for that.
+
+    A domain file says `values = "discover"`, `edges = "discover"` or `bounds = "discover"`. Values need epsilon with
+    delta, or rho with a `failure_delta`; bins and bounds take any budget. What the ledger holds already, of earlier
+    requests for the same attributes of this table, is used again and costs nothing. `release` finds what is to be found
+    by itself, with a share of its budget. The other names mean what they mean to `release`.
+
+    >>> import consilience as cs
+    >>> import pyarrow as pa
+    >>> job = {"kind": "categorical", "values": "discover"}
+    >>> town = cs.Domain.from_declaration({"name": "town", "attributes": {"job": job}})
+    >>> jobs = pa.table({"job": ["nurse"] * 500 + ["smith"] * 400 + ["the only astronaut"]})
+    >>> discover_domain(jobs, town, epsilon=1, delta=1e-9, simulate=0).domain["job"].labels
+    ('nurse', 'smith', 'Other')
+    """
+    declared = domain if isinstance(domain, Domain) else Domain.load(domain)
+    request = Request(data=data, domain=declared, discover_share=1, failure_delta=failure_delta, **asked)
+    return request.find(progress=progress)
 
 
 def public_records(

@@ -20,7 +20,7 @@ from consilience.errors import DeclarationError
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
 from consilience.measurements.privacy_statement import PrivacyStatement
-from consilience.privacy.budgets import Budget, budget
+from consilience.privacy.budgets import Budget, Number, budget
 from consilience.privacy.gate import (
     Candidate,
     PricedRun,
@@ -278,15 +278,16 @@ def price(
     domain: Domain,
     plan: Plan,
     *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    rho: float | None = None,
+    epsilon: Number | None = None,
+    delta: Number | None = None,
+    rho: Number | None = None,
+    failure_delta: Number | None = None,
     neighbours: str = "add-remove",
     rows_per_unit: int = 1,
 ) -> DryRun:
     """What the plan would cost and yield on this domain; declarations alone decide it."""
     domain.refuse_draft()
-    cost = budget(epsilon=epsilon, delta=delta, rho=rho)
+    cost = budget(epsilon=epsilon, delta=delta, rho=rho, failure_delta=failure_delta)
     relation = check_neighbours(neighbours)
     gate = PricingGate(domain, cost, neighbours=relation, rows_per_unit=rows_per_unit)
     plan.run(gate)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, note, print_json, print_table
+from consilience.cli.console import echo, listen, note, print_json, print_table, progress, watch_spending
 from consilience.errors import ConsilienceError, DeclarationError, readable_count
 
 if TYPE_CHECKING:
@@ -53,6 +53,49 @@ def draft(
         "this draft was read off the data, which is not private: it can be used once you have reviewed every value, "
         f"with `consilience domain review {file}`"
     )
+
+
+@app.command(
+    epilog="Example: consilience domain discover data.csv --domain open.domain.toml --epsilon 0.1 --delta 1e-9 "
+    "--out data.domain.toml"
+)
+@options.charged
+def discover(
+    data: options.Data,
+    domain: options.DomainFile,
+    out: Annotated[Path | None, typer.Option("--out", help="Where to write the domain that is found.")] = None,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
+    rho: options.Rho = None,
+    failure_delta: options.FailureDelta = None,
+    *,
+    charge: options.Charged,
+    dry_run: options.DryRunOnly = False,
+    json: options.AsJson = False,
+) -> None:
+    """Find what a domain file leaves open ('discover') with differential privacy. Spends budget, for that alone."""
+    from consilience.domain import Domain
+
+    listen(verbose=False)
+    amount = {"epsilon": epsilon, "delta": delta, "rho": rho, "failure_delta": failure_delta}
+    declared = charge.written_as(Domain.load(domain))
+    asked = charge.asked(data=data, domain=declared, discover_share=1, **amount)
+    if asked.discovery is None:
+        raise DeclarationError(f"{domain} leaves nothing to be found; write 'discover' in place of values or edges")
+    if dry_run:
+        lines = asked.discovery.promises
+        print_json({"budget": asked.discovery.whole.to_json(), "notes": lines}) if json else echo("\n".join(lines))
+        return
+    if out is None:
+        raise typer.BadParameter("name the file to write, or use --dry-run", param_hint="--out")
+    options.refuse_existing(out)
+    with progress() as show:
+        found = asked.find(before_charge=watch_spending, progress=show)
+    found.save(out)
+    if json:
+        print_json({"file": str(out)} | found.to_json())
+    else:
+        echo(f"wrote the domain that was found to {out}")
 
 
 QUESTION = "[k]eep, [d]rop, change [v]alues, [w]ords, [n]ext or [q]uit"
@@ -156,10 +199,13 @@ def show(
 
     domain = Domain.load(path)
     if json:
-        print_json(domain.to_declaration() | {"cells": domain.cells})
+        print_json(domain.to_declaration() | ({} if domain.to_find else {"cells": domain.cells}))
         return
     rows = []
     for attribute in domain.attributes:
+        if attribute.to_find:
+            rows.append([attribute.name, attribute.kind, f"({attribute.to_find} to be found)", "-", "-", "-"])
+            continue
         counted = attribute in domain.counted
         labels = _first_labels(attribute) if counted else "-"
         size = f"{attribute.size:,}" if counted else "-"
@@ -168,7 +214,8 @@ def show(
         rows.append([named, attribute.kind, labels, attribute.missing or "-", attribute.unlisted, size])
     if domain.left_to_review:
         echo(f"DRAFT: {domain.left_to_review}")
-    echo(f"{domain.name}: {len(domain.attributes)} attributes, {readable_count(domain.cells)} cells")
+    cells = "" if domain.to_find else f", {readable_count(domain.cells)} cells"
+    echo(f"{domain.name}: {len(domain.attributes)} attributes{cells}")
     print_table(["attribute", "kind", "values", "missing", "unlisted", "size"], rows, numeric=1)
     for key, value in domain.source_format.to_declaration().items():
         echo(f"source: {key} = {value!r}")
@@ -217,6 +264,9 @@ def check(
     from consilience.domain import Domain
 
     domain = Domain.load(path)
+    if domain.to_find:
+        _check_open(path, domain, against, json=json)
+        return
     if against is None:
         domain.refuse_draft()
         if json:
@@ -242,6 +292,17 @@ def check(
         echo(found.describe())
     if found.found is not None and not found.found.absent:
         _note_check(against, declared, table, sql, ledger)
+
+
+def _check_open(path: Path, domain: "Domain", against: str | None, *, json: bool) -> None:
+    """What can be said of a domain of which something is to be found first."""
+    if against is not None:
+        domain.refuse_open()
+    domain.refuse_marks()
+    if json:
+        print_json({"file": str(path), "valid": True, "domain": domain.name, "to_find": list(domain.to_find)})
+    else:
+        echo(f"{path} is valid: {domain.name}, {len(domain.attributes)} attributes, {len(domain.to_find)} to be found")
 
 
 def _note_check(data: str, domain: "Domain", table: str | None, sql: str | None, ledger: Path | None) -> None:

@@ -23,6 +23,7 @@ def create(
     epsilon: options.Epsilon = None,
     delta: options.Delta = None,
     rho: options.Rho = None,
+    failure_delta: options.FailureDelta = None,
     unit: options.UnitColumn = None,
     max_rows: options.MaxRows = None,
     neighbours: Annotated[
@@ -33,7 +34,8 @@ def create(
     from consilience.privacy.budgets import budget
     from consilience.privacy.ledger import Ledger
 
-    total, protection = budget(epsilon=epsilon, delta=delta, rho=rho), _protection(unit, max_rows, neighbours)
+    total = budget(epsilon=epsilon, delta=delta, rho=rho, failure_delta=failure_delta)
+    protection = _protection(unit, max_rows, neighbours)
     Ledger.create(path, dataset=dataset, total=total, protection=protection)
     protects = "" if protection is None else f", to protect {protection.describe()}"
     echo(f"created {path} for {dataset!r} with {total.describe()}{protects}")

@@ -43,6 +43,19 @@ UnnamedShare = Annotated[
         help="Of the budget, for the tables of attributes the workload does not name; by default 0.05, 0 for none.",
     ),
 ]
+DiscoverShare = Annotated[
+    float | None,
+    typer.Option(
+        "--discover-share", help="Of the budget, for what the domain leaves to be found ('discover'); by default 0.1."
+    ),
+]
+FailureDelta = Annotated[
+    float | None,
+    typer.Option(
+        "--failure-delta",
+        help="With --rho: how often values found for 'discover' may break its promise, such as 1e-10.",
+    ),
+]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="The ledger; by default it lies beside the data: DATA.ledger.")
 ]
@@ -188,7 +201,10 @@ class Charged:
     def planned(
         self, data: str, domain: Path, plan: str | None, workload: Path | None, share: float | None, **amount: Any
     ) -> "Request":
-        """The request for a plan, or for the one that suits a workload, of a table that a domain file declares."""
+        """The request for a plan, or for the one that suits a workload, of a table that a domain file declares.
+
+        What the domain leaves to be found is found first.
+        """
         from consilience.domain import Domain, Workload
 
         declared = self.written_as(Domain.load(domain))
@@ -199,9 +215,17 @@ class Charged:
 
     def suggestion(self, domain: Path, data: str, declared: "Domain") -> str | None:
         """The command that compares the domain with the data, unless that was checked."""
-        if self.checked or "://" in data:
+        if self.checked or "://" in data or declared.to_find:
             return None
         return check_command(domain, data, self.ledger, self.table, self.sql, declared)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the verbs ask that find what a domain leaves to be found before they measure."""
+
+    discover_share: DiscoverShare = None
+    failure_delta: FailureDelta = None
 
 
 def charged(command: Callable[..., None]) -> Callable[..., None]:

@@ -43,6 +43,7 @@ def measure_command(
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
     *,
+    finding: options.Found,
     charge: options.Charged,
     dry_run: options.DryRunOnly = False,
     show_sql: options.ShowSql = False,
@@ -51,7 +52,8 @@ def measure_command(
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
-    asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
+    amount = {"epsilon": epsilon, "delta": delta, "rho": rho} | vars(finding)
+    asked = charge.planned(data, domain, plan, workload, unnamed_share, **amount)
     if show_sql:
         for statement in asked.statements():
             echo(f"{statement};")
@@ -63,15 +65,26 @@ def measure_command(
     if out is None:
         raise typer.BadParameter("name the file to write, or use --dry-run", param_hint="--out")
     options.refuse_existing(out)
-    suggestion = charge.suggestion(domain, data, asked.domain)
+    suggestion, beside = charge.suggestion(domain, data, asked.domain), asked.domain_beside(out)
     with progress() as show:
-        measured = asked.measure(before_charge=before_charge(asked.domain, suggestion), progress=show)
+        measured = asked.measure(
+            domain_out=beside, before_charge=before_charge(asked.domain, suggestion), progress=show
+        )
     measured.save(out)
     summary = {"file": str(out), "measurements": len(measured), "private": measured.private}
     if json:
         print_json(summary | {"privacy": measured.privacy.to_json(), "provenance": dict(measured.provenance)})
     else:
         echo(f"wrote {len(measured)} measurements to {out}")
+        tell_found(beside)
+
+
+def tell_found(beside: Path | None) -> None:
+    """Where the domain is that was found, if something was to be."""
+    if beside is not None:
+        from consilience.domain.files import shown_path
+
+        echo(f"wrote the domain that was found to {shown_path(beside)}: later requests with it spend nothing on that")
 
 
 def before_charge(domain: "Domain", suggestion: str | None) -> "Callable[[Ledger], None]":
@@ -227,6 +240,7 @@ def release_command(
     public_records: options.PublicFile = None,
     public_name: options.PublicName = None,
     *,
+    finding: options.Found,
     charge: options.Charged,
     allow_misfit: options.AllowMisfit = False,
     interval: options.ErrorBars = False,
@@ -239,7 +253,8 @@ def release_command(
 ) -> None:
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
-    asked = charge.planned(data, domain, plan, workload, unnamed_share, epsilon=epsilon, delta=delta, rho=rho)
+    amount = {"epsilon": epsilon, "delta": delta, "rho": rho} | vars(finding)
+    asked = charge.planned(data, domain, plan, workload, unnamed_share, **amount)
     public = options.public_records_of(public_records, public_name, asked.domain)
     if dry_run:
         asked.check(method, public)
@@ -247,7 +262,7 @@ def release_command(
         return
     if out is None:
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")
-    suggestion = charge.suggestion(domain, data, asked.domain)
+    suggestion, beside = charge.suggestion(domain, data, asked.domain), asked.domain_beside(out, overwrite=overwrite)
     with progress() as show:
         made = asked.release(
             out,
@@ -262,6 +277,7 @@ def release_command(
         )
     show_estimate(made.estimate, out, json=json, verbose=verbose)
     if not json:
+        tell_found(beside)
         from consilience.domain.declarations import spell_attribute
 
         known = made.estimate.columns_basis.columns.items()

@@ -337,7 +337,7 @@ def _number(look: Look) -> Finding | None:
     if look.entry is not None and look.entry.bounds is not None:
         found = _within_bounds(found, look.entry.bounds, whole=numbers.whole)
     attribute = Attribute.numeric(look.column.name, found.edges, integer=numbers.whole, missing=_absent(look))
-    labels = _open_labels(attribute, found)
+    labels = open_labels(attribute, found)
     unit = UNITS.match(look.column.name)
     worded = attribute.worded(
         title=unit["title"] if unit else None, unit=unit["unit"] if unit else None, labels=labels or None
@@ -381,7 +381,7 @@ def _years(numbers: Numbers) -> Cut | None:
     return Cut(list(range(first, high + step + 1, step)), False, False)
 
 
-def _open_labels(attribute: Attribute, found: Cut) -> dict[str, str]:
+def open_labels(attribute: Attribute, found: Cut) -> dict[str, str]:
     """Labels of the bins that also hold what is beyond."""
     bins, edges = attribute.ordinary_labels, [format_number(edge) for edge in found.edges]
     labels = {bins[-1]: f"{edges[-2]} or more"} if found.open_above else {}

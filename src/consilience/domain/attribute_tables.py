@@ -11,6 +11,7 @@ from typing import Any
 from consilience.domain.attributes import Attribute
 from consilience.domain.dates import Date
 from consilience.domain.declarations import Declaration, Wording, suggestion
+from consilience.domain.undiscovered import is_open, read_open_bins, read_open_bounds, read_open_list
 
 MOST_BINS = 1_000_000
 """An attribute declared by from, to and step has at most this many bins."""
@@ -54,10 +55,14 @@ def attribute_from_declaration(name: str, declared: Declaration, folder: Path | 
 
 
 def _read_categorical(name: str, declared: Declaration) -> Attribute:
+    if is_open(declared, "values"):
+        return read_open_list(name, _read_rules(declared, "Other"))
     return Attribute.categorical(name, declared.labels("values"), **_read_rules(declared, "drop"))
 
 
 def _read_numeric(name: str, declared: Declaration) -> Attribute:
+    if is_open(declared, "edges"):
+        return read_open_bins(name, declared, _read_rules(declared, "clip"))
     if "edges" in declared:
         edges = declared.numbers("edges")
     else:
@@ -142,10 +147,12 @@ def _read_parents(declared: Declaration, folder: Path | None) -> tuple[dict[str,
 
 
 def _read_continuous(name: str, declared: Declaration) -> Attribute:
+    unlisted = declared.text("unlisted") if "unlisted" in declared else "clip"
+    if is_open(declared, "bounds"):
+        return read_open_bounds(name, declared, unlisted)
     bounds = declared.numbers("bounds")
     if len(bounds) != 2:
         declared.refuse(f"'bounds' must be two numbers, found {len(bounds)}")
-    unlisted = declared.text("unlisted") if "unlisted" in declared else "clip"
     return Attribute.continuous(name, (bounds[0], bounds[1]), unlisted=unlisted)
 
 

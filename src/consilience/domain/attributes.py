@@ -44,6 +44,8 @@ class Attribute:
     nothing else are equal."""
 
     kind: ClassVar[str] = ""
+    to_find: ClassVar[str] = ""
+    """What of it is yet to be found in the data, with privacy: "values", "edges" or "bounds"."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

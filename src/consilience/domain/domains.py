@@ -94,6 +94,7 @@ class Domain:
         for rule in self.impossible:
             self._check_rule(rule)
         _check_public_facts(self)
+        self._check_open()
         object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
         self._check_tokens()
         self._check_weight()
@@ -142,6 +143,20 @@ class Domain:
         object.__setattr__(self, "impossible", (*self.impossible, *found))
         if found:
             refuse_contradiction(self.name, {name: each.size for name, each in cells.items()}, self.impossible)
+
+    def _check_open(self) -> None:
+        """Refuse what is said of cells that nobody knows yet."""
+        for named in (
+            *(rule.attributes for rule in self.impossible),
+            *(each.attributes for each in self.public.margins),
+        ):
+            for name in named:
+                if name in self.to_find:
+                    raise DeclarationError(
+                        f"domain {self.name!r}: a constraint, impossible cells or a public margin name {name!r}, whose "
+                        f"{self[name].to_find} are yet to be found; find them first, and add this to the file that "
+                        "they are written to"
+                    )
 
     def _check_rule(self, rule: ImpossibleCells) -> None:
         if not rule.codes:
@@ -290,8 +305,30 @@ class Domain:
         ends = [weight * end for weight in self.weight.range for end in self.amount(amount)[0].range]
         return Summand(amount, (min(ends), max(ends)), missing=0.0)
 
+    @cached_property
+    def to_find(self) -> tuple[str, ...]:
+        """The attributes whose values, edges or bounds are yet to be found in the data, with privacy."""
+        return tuple(attribute.name for attribute in self.attributes if attribute.to_find)
+
+    def refuse_open(self) -> None:
+        """Raise where something is yet to be found."""
+        if self.to_find:
+            listed = ", ".join(f"the {self[name].to_find} of {name!r}" for name in self.to_find)
+            raise DeclarationError(
+                f"domain {self.name!r} leaves {listed} to be found; release and measure find them first where they get "
+                "the domain's file, and `consilience domain discover` (discover_domain) finds them and nothing else"
+            )
+
     def refuse_draft(self) -> None:
-        """Raise for a draft: what was read off confidential data must be neither used nor published."""
+        """Raise for a draft: what was read off confidential data must be neither used nor published.
+
+        Likewise for a domain of which something is yet to be found.
+        """
+        self.refuse_marks()
+        self.refuse_open()
+
+    def refuse_marks(self) -> None:
+        """Raise for what marks a file as a draft."""
         if self.left_to_review:
             raise DeclarationError(
                 f"domain {self.name!r} is a draft that was read off the data, and its values may be confidential: its "

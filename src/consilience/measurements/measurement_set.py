@@ -417,7 +417,7 @@ def _total_spent(parts: Sequence[Mapping[str, str] | None]) -> tuple[dict[str, s
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None, ("What some of the merged measurements spent is not known.",)
-    if len({frozenset(part) for part in known}) > 1:
+    if len({frozenset(part) - {"failure_delta"} for part in known}) > 1:
         listed = "; ".join(describe_budget(part) for part in known)
         return None, (f"The merged measurements spent {listed}. The ledger converts these to one unit and adds them.",)
     return sum_spent(known), ()

@@ -13,6 +13,7 @@ from consilience.errors import DeclarationError, MeasurementError
 BUDGET_UNITS = {
     frozenset({"epsilon"}): "epsilon",
     frozenset({"rho"}): "rho",
+    frozenset({"rho", "failure_delta"}): "rho",
     frozenset({"epsilon", "delta"}): "epsilon-delta",
 }
 """The units in which a budget is spent, by the numbers that each of them has."""
@@ -82,9 +83,10 @@ class PrivacyStatement:
         facts = "; ".join(self.public_facts)
         line = f"Relied on from outside: {facts}. The promise is about neighbours that share these facts."
         if self.neighbours == "add-remove" and self.public_facts == (EXACT_TOTAL,):
+            failing = "failure_delta" in (self.spent or {})
             line += (
                 " Tables of one total differ by replacing a record, which is removing one and adding one: between"
-                f" those the promise holds at {_doubled(self.spent_unit)}."
+                f" those the promise holds at {'a price that is not known' if failing else _doubled(self.spent_unit)}."
             )
         return line
 
@@ -118,7 +120,7 @@ class PrivacyStatement:
 
 def describe_budget(spent: Mapping[str, str]) -> str:
     """The budget as people write it: "epsilon 1, delta 1e-9"."""
-    return ", ".join(f"{name} {text}" for name, text in spent.items())
+    return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in spent.items())
 
 
 def _checked_budget(spent: object) -> dict[str, str]:
@@ -131,7 +133,7 @@ def _checked_budget(spent: object) -> dict[str, str]:
         raise MeasurementError(
             f"the budget spent, {dict(spent)!r}, has no known unit; give epsilon, or rho, or epsilon with delta"
         )
-    return {name: _amount(name, named[name]) for name in ("epsilon", "delta", "rho") if name in named}
+    return {name: _amount(name, named[name]) for name in ("epsilon", "delta", "rho", "failure_delta") if name in named}
 
 
 def _amount(name: str, value: object) -> str:
@@ -141,7 +143,7 @@ def _amount(name: str, value: object) -> str:
         amount = Decimal(text) if plain and len(text) <= LONGEST_AMOUNT else Decimal("nan")
     except InvalidOperation:
         amount = Decimal("nan")
-    largest = Decimal(1) if name == "delta" else LARGEST_AMOUNT
+    largest = Decimal(1) if name in ("delta", "failure_delta") else LARGEST_AMOUNT
     # A range of exponents that sums stay exact in: no budget is smaller than 1e-150 and above 0.
     if not (amount.is_finite() and 0 <= amount <= largest and (amount == 0 or amount.adjusted() > -150)):
         raise MeasurementError(f"the {name} spent is {value!r}; it must be a decimal number from 0 up, such as '0.5'")
@@ -153,9 +155,11 @@ def _describe_spent(spent: Mapping[str, str] | None) -> str:
         return "Spent: not known; who published the measurements did not say."
     line = f"Spent: {describe_budget(spent)}."
     if "rho" in spent:
+        failure = spent.get("failure_delta")
+        but = "" if failure is None else f", but for a failure of probability {failure} at most"
         return (
             f"{line} This is zero-concentrated differential privacy: at every order a > 1 the Rényi divergence between"
-            f" the results from two neighbours is at most a × {spent['rho']}."
+            f" the results from two neighbours is at most a × {spent['rho']}{but}."
         )
     epsilon = float(spent["epsilon"])
     factor = f" = {math.exp(epsilon):.3g}" if epsilon < 20 else ""

@@ -161,6 +161,19 @@ def charged_elsewhere(
     return ledger.elsewhere(request.fingerprint, request.source_seen_from(ledger))
 
 
+def charged_before(source: Source, plan: Plan, ledger: Ledger, neighbours: str) -> tuple[LedgerEntry, ...]:
+    """What this ledger holds of this plan on this source, whatever it cost: what is completed is answered for free."""
+    found = []
+    for entry in ledger.entries():
+        request = _Request(source, plan, entry.budget, check_neighbours(neighbours))
+        here = entry.source is not None and told_apart_by(entry.source) == told_apart_by(
+            request.source_seen_from(ledger)
+        )
+        if here and entry.state != "failed" and entry.fingerprint == request.fingerprint:
+            found.append(entry)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class _Request:
     """What is asked, by everything that decides what is measured, and nothing of the data."""

@@ -77,7 +77,8 @@ def budget_in_words(privacy: PrivacyStatement) -> list[str]:
     what = what.format("row" if privacy.unit == "row" else "protected unit")
     if "rho" in spent:
         rho = float(spent["rho"])
-        epsilon, delta = rho + 2 * math.sqrt(rho * math.log(1 / SMALL_DELTA)), f"{SMALL_DELTA:g}"
+        epsilon = rho + 2 * math.sqrt(rho * math.log(1 / SMALL_DELTA))
+        delta = f"{SMALL_DELTA + float(spent.get('failure_delta', 0)):g}"
         start = (
             f"The budget is ρ = {spent['rho']} of zero-concentrated differential privacy, which implies ε = "
             f"{epsilon:.3g} with δ = {delta}. "
@@ -194,7 +195,7 @@ def heading(known: ReportFacts) -> Markup:
     )
 
 
-GREEK = {"epsilon": "ε", "delta": "δ", "rho": "ρ"}
+GREEK = {"epsilon": "ε", "delta": "δ", "rho": "ρ", "failure_delta": "failure δ"}
 
 
 def _budget(spent: Mapping[str, str]) -> str:
