@@ -20,6 +20,7 @@ from consilience.estimators.base import Estimate, Estimator, SavedModel
 from consilience.estimators.choose import ESTIMATES
 from consilience.estimators.choose import ESTIMATORS as NAMED
 from consilience.estimators.evidence import LAPLACE_ALPHA
+from consilience.estimators.geographic import Geographic
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.published.bayesian_network import BayesianNetwork
@@ -62,6 +63,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "graphical": Graphical(),
     "reweighted": Reweighted(PublicRecords.of(DOMAIN, EVERY_CELL, name="every cell")),
     "residual": Residual(),
+    "geographic": Geographic("b"),
     "views": Views(),
     "multiplicative-weights": MultiplicativeWeights(sweeps=2000),
 }
@@ -72,6 +74,7 @@ FITTED_AT_LEAST = {
     "graphical": 25,
     "reweighted": 25,
     "residual": 25,
+    "geographic": 25,
     "views": 25,
     "multiplicative-weights": 20,
 }

@@ -32,6 +32,7 @@ from consilience.plans import (
     Efpa,
     EfpaAsPublished,
     Forest,
+    Geography,
     Hdmm,
     Independent,
     Marginals,
@@ -162,8 +163,13 @@ NUMBERS = {"weight": [0.1, 0.5, 1.37, 3.0, 7.5, math.nan], "pay": [-9.0, -4.0, 0
 """Beside the codes of a record: weights and amounts, some outside their bounds, some missing."""
 
 
-def domain_of(total: int | None, *, points: bool = False, weighted: bool = False) -> Domain:
+def domain_of(total: int | None, *, points: bool = False, weighted: bool = False, places: bool = False) -> Domain:
     found = Domain.from_sizes(SIZES)
+    if places:
+        regions = {"0": "north", "1": "north", "2": "south"}
+        geography = Attribute.hierarchy("b", regions, levels=["Region", "Block"], geography=True)
+        attributes = tuple(geography if each.name == "b" else each for each in found.attributes)
+        return replace(found, attributes=attributes, public=PublicFacts(total=total))
     if weighted:
         return replace(found, weight=WEIGHT, public=PublicFacts(total=total))
     if points:
@@ -238,13 +244,15 @@ def neighbourhood(seed: int, relation: str) -> list[np.ndarray]:
     return found
 
 
-def opened(records: np.ndarray, total: int | None, *, points: bool = False, weighted: bool = False) -> Any:
+def opened(
+    records: np.ndarray, total: int | None, *, points: bool = False, weighted: bool = False, places: bool = False
+) -> Any:
     """The table with its codes as labels, or, for points, as numbers."""
     kind = float if points else str
     columns = {name: pa.array([kind(code) for code in records[:, place]]) for place, name in enumerate(SIZES)}
     for place, (name, numbers) in enumerate(NUMBERS.items(), len(SIZES)):
         columns[name] = pa.array([numbers[code] for code in records[:, place]])
-    return CountedOnce(open_table(pa.table(columns), domain_of(total, points=points, weighted=weighted)))
+    return CountedOnce(open_table(pa.table(columns), domain_of(total, points=points, weighted=weighted, places=places)))
 
 
 def transcripts(
@@ -281,6 +289,8 @@ PLANS: dict[str, Callable[[], Any]] = {
     "dual query": lambda: DualQuery(triples(), rounds=4, draws=3),
     "privgene clusters": lambda: PrivGene(clusters=1, candidates=12, survivors=3, generations=4),
     "privgene regression": lambda: PrivGene(label="a", candidates=12, survivors=3, generations=4, step=2.0),
+    "geography": lambda: Geography(Workload.of(["by a, c", "total"])),
+    "geography with shares": lambda: Geography(Workload.of(["by a", "by c"]), levels={"Region": 1, "Block": 2}),
     "efpa": lambda: Efpa("b"),
     "efpa as published": lambda: EfpaAsPublished("b"),
     "php": lambda: Php("b"),
@@ -307,7 +317,8 @@ def losses(
         records = neighbourhood(table, relation)
         weighted, points = name.startswith("weighted"), name.startswith("privgene")
         total = len(records[0]) if relation == "replace-one" and not weighted else None
-        sources = [opened(each, total, points=points, weighted=weighted) for each in records]
+        places = name.startswith("geography")
+        sources = [opened(each, total, points=points, weighted=weighted, places=places) for each in records]
         for seed in range(runs):
             run = transcripts(plan, sources, 1000 * table + seed, amounts, relation, factor=factor)
             for place, both in enumerate(run):

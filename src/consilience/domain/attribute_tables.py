@@ -105,7 +105,8 @@ def _read_hierarchy(name: str, declared: Declaration, folder: Path | None) -> At
     else:
         parents = declared.table("parents")
         above = {child: parents.label(child) for child in parents.keys()}
-    return Attribute.hierarchy(name, above, levels=levels, **_read_rules(declared, "drop"))
+    geography = declared.flag("geography") if "geography" in declared else False
+    return Attribute.hierarchy(name, above, levels=levels, geography=geography, **_read_rules(declared, "drop"))
 
 
 def _read_parents(declared: Declaration, folder: Path | None) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -93,16 +93,20 @@ class Attribute:
         parents: Mapping[str, str],
         *,
         levels: Sequence[str] = (),
+        geography: bool = False,
         missing: str | None = None,
         unlisted: str = "drop",
     ) -> "Hierarchy":
         """An attribute whose values have parents, such as a geography; values are those that are no parent.
 
-        `levels` names the levels from the roots down, so that queries can ask `by State`.
+        `levels` names the levels from the roots down, so that queries can ask `by State`. `geography` says that the
+        values are places, each with a table of its own.
         """
         children, above = _as_labels(name, tuple(parents)), _as_labels(name, tuple(parents.values()))
         pairs = tuple(zip(children, above, strict=True))
-        return Hierarchy(name, missing, unlisted, parents=pairs, level_names=_as_labels(name, levels))
+        return Hierarchy(
+            name, missing, unlisted, parents=pairs, level_names=_as_labels(name, levels), geography=geography
+        )
 
     @staticmethod
     def continuous(name: str, bounds: tuple[float, float], *, unlisted: str = "clip") -> "Continuous":
@@ -418,6 +422,8 @@ class Hierarchy(Attribute):
     parents: tuple[tuple[str, str], ...] = ()
     level_names: tuple[str, ...] = ()
     """What the levels are called, from the roots down to the deepest values; empty where they have no names."""
+    geography: bool = False
+    """Whether the values are places, each with a table of its own: `Geography` measures and `Geographic` fits them."""
     kind: ClassVar[str] = "hierarchy"
 
     def __post_init__(self) -> None:
@@ -429,6 +435,11 @@ class Hierarchy(Attribute):
         inner = {parent for _, parent in self.parents}
         self._check_levels()
         self._refuse_duplicates(self.level_names, "level")
+        if self.geography and not self.level_names:
+            raise DeclarationError(
+                f"attribute {self.name!r} is a geography without named levels; add levels, such as "
+                'levels = ["State", "County"]'
+            )
         depth = 1 + max(self.depths.values())
         if self.level_names and len(self.level_names) != depth:
             raise DeclarationError(
@@ -525,7 +536,8 @@ class Hierarchy(Attribute):
         return text if text in self._codes_below else self.wording.value_of(self.name, text)
 
     def _own_declaration(self) -> dict[str, Any]:
-        return {"parents": dict(self.parents)} | ({"levels": list(self.level_names)} if self.level_names else {})
+        levels = {"levels": list(self.level_names)} if self.level_names else {}
+        return {"parents": dict(self.parents)} | levels | ({"geography": True} if self.geography else {})
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,11 @@ class Domain:
         for attribute in self.attributes:
             if isinstance(attribute, Hierarchy):
                 self._check_levels(attribute)
+        places = [each.name for each in self.attributes if isinstance(each, Hierarchy) and each.geography]
+        if len(places) > 1:
+            raise DeclarationError(
+                f"domain {self.name!r}: {' and '.join(places)} are each marked with geography = true; mark one"
+            )
         self._add_constraints()
         for rule in self.impossible:
             self._check_rule(rule)

@@ -16,6 +16,7 @@ from consilience.late_imports import imported_late
 if TYPE_CHECKING:
     from consilience.estimators.base import MarginalLoss
     from consilience.estimators.clusters import ClusterEstimate, cluster
+    from consilience.estimators.geographic import Geographic
     from consilience.estimators.graphical import Graphical
     from consilience.estimators.iterates import Iterates
     from consilience.estimators.logistic import RegressionEstimate, regress
@@ -45,6 +46,7 @@ __all__ = [
     "Estimator",
     "FactoredWeights",
     "Fourier",
+    "Geographic",
     "Graphical",
     "Iterates",
     "Learning",

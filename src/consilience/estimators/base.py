@@ -246,6 +246,13 @@ class Estimate(ABC):
         """How the estimate is fitted again to other noise; `without_noise` are the answers that noise is added to."""
         return estimator.fit
 
+    def redrawn(self, queries: Sequence[Query], number: int, seed: int) -> list[tuple[Array, Array]] | None:
+        """For each query what this account answers, and what so many refits to other noise would, a row each.
+
+        None where there is no shorter way to them than refits.
+        """
+        return None
+
     def asking(self, queries: Sequence[Query]) -> Callable[[Any], list[NDArray[np.float64]]]:
         """How this estimate and its refits are best asked these queries."""
         return lambda estimate: estimate.answers(queries)

@@ -6,7 +6,8 @@ accurate on them (`python -m benchmarks marginals`); for other queries `Table`, 
 Where neither fits, `Residual`, which needs no junction tree, or `Views` before it where marginals have five attributes
 or more: on those it was closer to the truth and a thousand times as fast (`python -m benchmarks views`), and `Residual`
 on smaller ones. So too where a model fits and would take minutes, as with hundreds of marginals in one clique: all that
-they say, residuals say as well. `Matrix` is for what the others cannot take.
+they say, residuals say as well. `Matrix` is for what the others cannot take. Where the domain marks a geography,
+`Geographic` comes first: no other method fits marginals of many places at all levels together.
 
 The draws of DualQuery are read by `DualQueryModel`, which was closer to the truth than the records that were found on
 every table (Figure 1b of `python -m benchmarks.reproduce`), or else by `DualQuery`.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.attributes import Hierarchy
 from consilience.domain.declarations import suggestion
 from consilience.domain.factors import Factor, Identity, Matrix, Total
 from consilience.domain.queries import Query
@@ -48,6 +50,7 @@ _HOMES = {
     "graphical": ("graphical.Graphical", "graphical_model.GraphicalEstimate"),
     "reweighted": ("reweighted.Reweighted", "reweighted.ReweightedEstimate"),
     "residual": ("residual.Residual", "marginals.MarginalsEstimate"),
+    "geographic": ("geographic.Geographic", "geographic.GeographicEstimate"),
     "views": ("views.Views", "marginals.ViewsEstimate"),
     "multiplicative-weights": ("published.multiplicative_weights.MultiplicativeWeights", _FULL_TABLE),
     "fourier": ("published.fourier.Fourier", "published.fourier.FourierEstimate"),
@@ -224,6 +227,7 @@ def refuse_misfit(fitted: Estimate, measured: MeasurementSet) -> None:
 PREFERRED_FOR_MARGINALS = ("tree", "graphical", "table", "residual", "matrix")
 PREFERRED_FOR_VIEWS = ("tree", "graphical", "table", "views", "residual", "matrix")
 PREFERRED_FOR_QUERIES = ("tree", "table", "graphical", "residual", "matrix")
+PREFERRED_FOR_PLACES = ("geographic", *PREFERRED_FOR_MARGINALS)
 PREFERRED_FOR_DRAWS = ("dual-query-model", "dual-query")
 """What `auto` considers, in this order. The others are for those who want a mechanism as published."""
 
@@ -283,6 +287,8 @@ def _preferred(measured: MeasurementSet) -> tuple[str, ...]:
     Differences between the values of an attribute, in place of its values, make no other kind of table: plans that
     share the budget for the least variance measure flags that way.
     """
+    if _is_geographic(measured):
+        return PREFERRED_FOR_PLACES
     factors = [each.query.factors for each in measured]
     if not all(isinstance(factor, Identity | Total) or _tells_differences(factor) for q in factors for _, factor in q):
         return PREFERRED_FOR_QUERIES
@@ -290,6 +296,12 @@ def _preferred(measured: MeasurementSet) -> tuple[str, ...]:
     if len(scopes - {frozenset()}) < 2:
         return PREFERRED_FOR_QUERIES
     return PREFERRED_FOR_VIEWS if max(len(scope) for scope in scopes) >= LARGE_VIEW else PREFERRED_FOR_MARGINALS
+
+
+def _is_geographic(measured: MeasurementSet) -> bool:
+    """Whether some query is about the places of the geography that the domain marks."""
+    marked = {each.name for each in measured.domain.counted if isinstance(each, Hierarchy) and each.geography}
+    return bool(marked) and any(not marked.isdisjoint(each.query.attributes) for each in measured)
 
 
 def _tells_differences(factor: Factor) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from consilience.plans.best_buy import BestBuy, chosen_plan
     from consilience.plans.clusters import AutoClusters
     from consilience.plans.forest import Forest, Independent, Mst
+    from consilience.plans.geography import Geography
     from consilience.plans.histogram import Histogram
     from consilience.plans.marginals import Direct, Flat, Marginals, Queries
     from consilience.plans.matrix_mechanism import Hdmm, LowRank, LowRankAsPublished, MatrixMechanism
@@ -54,6 +55,7 @@ __all__ = [
     "Flat",
     "Forest",
     "Fourier",
+    "Geography",
     "Hdmm",
     "Histogram",
     "HybridClusters",
@@ -98,6 +100,7 @@ _HOMES = {
     "Flat": "marginals",
     "Forest": "forest",
     "Fourier": "published.marginals",
+    "Geography": "geography",
     "Hdmm": "matrix_mechanism",
     "Histogram": "histogram",
     "HybridClusters": "published.clusters",

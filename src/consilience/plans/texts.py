@@ -17,6 +17,8 @@ mwem age,sex; income                    rounds that measure what is estimated wo
 independent · forest · mst · aim        one-way marginals; pairs worth their noise; a tree of pairs; rounds (AIM)
 hdmm age,sex; income                    the strategy that is best for these marginals, whatever the data
 residual-planner age,sex; income        likewise, for marginals under rho, with closed-form variances
+geography age,sex; total                these marginals for every place, with the best shares of the levels
+geography age,sex at State 1, County 3  with these shares; levels that are not named are not measured
 mwem-graphical age,sex; income          MWEM with a graphical model, for domains of any size
 dual-query age,sex; income              DualQuery
 privbayes                               the tables of a Bayesian network
@@ -48,6 +50,7 @@ EXAMPLES = (
     "mwem age,sex; income",
     "aim",
     "hdmm age,sex; income",
+    "geography age,sex; total",
     "k-means 5 x,y",
 )
 
@@ -68,6 +71,8 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     ways = re.fullmatch(r"(\d+)-way", name)
     if ways and not rest:
         return _plan("marginals.Direct")(ways=int(ways.group(1)))
+    if name == "geography" and (rest or workload is not None):
+        return _geography(rest, workload)
     if name == "queries" and (rest or workload is not None):
         return _plan("marginals.Queries")(_asked(rest, workload, _queries))
     if name in FOR_RANGES and rest and workload is not None:
@@ -77,7 +82,7 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     if workload is not None:
         raise DeclarationError(
             f"the plan {text!r} does not go by a workload; leave the workload out, or use one of "
-            f"{', '.join(['queries', *FOR_WORKLOADS, *(f'{each} ATTRIBUTE' for each in FOR_RANGES)])}"
+            f"{', '.join(['queries', 'geography', *FOR_WORKLOADS, *(f'{each} ATTRIBUTE' for each in FOR_RANGES)])}"
         )
     if not rest and name in WITHOUT_WORDS:
         return _plan(WITHOUT_WORDS[name])()
@@ -93,7 +98,7 @@ def _nearest(text: str) -> str:
     ways = re.fullmatch(r"(\d+)\W*ways?", text.strip().lower().replace("_", "-"))
     if ways:
         return f"did you mean '{ways.group(1)}-way'? Or see the "
-    known = ["queries", *FOR_WORKLOADS, *WITHOUT_WORDS, *WITH_WORDS]
+    known = ["queries", "geography", *FOR_WORKLOADS, *WITHOUT_WORDS, *WITH_WORDS]
     said = suggestion(text.strip().split(" ")[0], known)
     return f"{said} Or see the " if said.startswith("did you mean") else ""
 
@@ -125,6 +130,26 @@ def _asked(text: str, workload: Workload | None, read: Callable[[str], list[Quer
     if text and workload is not None:
         raise DeclarationError(f"the plan names {text!r}, and a workload was given, too; give one of them")
     return workload if workload is not None else Workload.of(read(text))
+
+
+def _geography(text: str, workload: Workload | None) -> Plan:
+    """`MARGINALS [at LEVEL SHARE, …]`: the tables of every place, and the shares of the levels."""
+    tables, separator, given = re.match(r"(.*?)(?:(?:^|\s+)(at)\s+(.*))?$", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    levels = None
+    if separator:
+        pairs = [re.fullmatch(r"\s*(.*\S)\s+(\d*\.?\d+)\s*", part) for part in given.split(",")]
+        if not all(pairs):
+            raise DeclarationError(
+                f"the plan 'geography {text}' is not known; say the shares of levels such as 'at State 1, County 3'"
+            )
+        levels = {pair.group(1): float(pair.group(2)) for pair in pairs if pair}
+    named = [() if names == ("total",) else names for names in _sets(tables)]
+    asked = Workload.of([Query.marginal(*names) for names in named]) if named else None
+    if named and workload is not None:
+        raise DeclarationError(f"the plan names {tables!r}, and a workload was given, too; give one of them")
+    if (found := asked or workload) is None:
+        raise DeclarationError("the plan 'geography' names no table; name one, such as 'geography age,sex; total'")
+    return _plan("geography.Geography")(found, levels=levels)
 
 
 def _views(text: str) -> Plan:

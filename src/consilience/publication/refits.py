@@ -432,6 +432,9 @@ def replicates(
             f"{sum(sizes):,} answers in {refits} refits take {readable_bytes(need)}, and the limit is "
             f"{readable_bytes(MOST_BYTES)}; ask for fewer answers at a time, or for fewer refits"
         )
+    redrawn = fitted.redrawn(queries, refits, seed) if kept_with(fitted) is None else None
+    if redrawn is not None:
+        return [Replicates(truth, answers) for truth, answers in redrawn]
     kept = KeptRefits.of(fitted, seed)
     is_kept = kept.can_hold(refits) and kept.add(refits, progress)
     asking = fitted.asking(queries)

@@ -258,6 +258,28 @@ def expected_variances(layout: Layout, precisions: Array) -> Array:
     return variances
 
 
+def sums_of_leaves(layout: Layout, tables: Array) -> Array:
+    """The tables with those of inner nodes replaced by the sums of their children's, in place.
+
+    >>> from consilience.solvers.trees.layout import forest
+    >>> sums_of_leaves(forest([-1, 0, 0], 3), np.array([[0.0], [2.0], [3.0]])).ravel()
+    array([5., 2., 3.])
+    """
+    announce(_sum_up)
+    _sum_up(layout.first, tables)
+    return tables
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _sum_up(first, tables):  # pragma: no cover - compiled
+    for v in range(len(tables) - 1, -1, -1):
+        if first[v] < first[v + 1]:
+            tables[v] = 0.0
+        for c in range(first[v], first[v + 1]):
+            for h in range(tables.shape[1]):
+                tables[v, h] += tables[c, h]
+
+
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def _up(first, residual_of, precisions, means, below, leaves):  # pragma: no cover - compiled
     """Replace precision × value by what each subtree says, and write its variance and number of leaves."""
