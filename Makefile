@@ -17,22 +17,23 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 export CONSILIENCE_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce reproduce-full docs docs-site clean
+.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce reproduce-full docs docs-site wheel clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml $(VERSIONS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint $(VERSIONS) --editable . --group dev
 	touch $(STAMP)
 
 # Benchmarks compare with other solvers, which nothing else needs.
 $(VENV)/.peers: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[bench]"
+	$(BIN)/python -m pip install --quiet --constraint $(VERSIONS) --editable . --group bench
 	touch $(VENV)/.peers
 
 demo: setup
-	$(BIN)/python examples/demo.py
+	$(BIN)/consilience demo
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -52,8 +53,8 @@ test-lowest: .venv-lowest.txt
 
 .venv-lowest.txt: pyproject.toml
 	$(PYTHON) -c "import tomllib; \
-	project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; \
-	print(*(each.replace('>=', '==') for each in project['dependencies'] + extras['plots'] + extras['test']), sep='\n')" > $@
+	read = tomllib.load(open('pyproject.toml', 'rb')); \
+	print(*(each.replace('>=', '==') for each in read['project']['dependencies'] + read['dependency-groups']['test']), sep='\n')" > $@
 
 lint: setup
 	$(BIN)/ruff check .
@@ -87,11 +88,16 @@ docs-site: $(VENV)/.site
 	$(BIN)/python docs/make_site.py
 
 $(VENV)/.site: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[site]"
+	$(BIN)/python -m pip install --quiet --constraint $(VERSIONS) --editable . --group site
 	touch $(VENV)/.site
 
 docs: setup
 	$(BIN)/python docs/generate.py
 
+# A wheel with the kernels of this Python and this architecture, compiled for nearly every machine: dist/*.whl
+wheel: setup
+	$(BIN)/python packaging/kernels.py build/kernels
+	CONSILIENCE_KERNELS=$(abspath build/kernels) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis .portable build demo
+	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis .portable build dist demo

@@ -37,6 +37,7 @@ BENCHMARKS = {
     "ranges": "benchmarks.accuracy.ranges",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
+    "startup": "benchmarks.speed.startup",
     "synthetic": "benchmarks.accuracy.synthetic",
     "totals": "benchmarks.accuracy.totals",
     "views": "benchmarks.accuracy.views",

@@ -431,6 +431,22 @@ def memory() -> str:
     )
 
 
+def startup() -> str:
+    """What a newcomer waits for."""
+    rows = {row["what"]: row for row in results("startup", "startup")}
+    shown = [
+        ["what is installed", f"{rows['install']['megabytes']:,.0f} MB"],
+        ["`import consilience`", f"{rows['import']['seconds']:.2f} s"],
+        ["`consilience --help`", f"{rows['--help']['processor seconds']:.2f} s of processor time"],
+        ["a first release that has to compile", f"{rows['first release']['processor seconds']:.0f} s"],
+        [
+            "the next one, or the first one of a wheel with kernels",
+            f"{rows['second release']['processor seconds']:.1f} s",
+        ],
+    ]
+    return as_table(["", "measured on one core"], shown)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "losses-by-length": losses_by_length,
     "long-ranges": long_ranges,
@@ -450,6 +466,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "mechanisms": mechanisms,
     "coverage": coverage,
     "interval-cost": interval_cost,
+    "startup": startup,
     "synthetic": synthetic,
     "diagnostics": diagnostics,
     "memory": memory,

@@ -109,6 +109,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "how-to/estimate-large-domains.md": lambda: with_blocks("how-to/estimate-large-domains.md"),
     "how-to/check-the-noise.md": lambda: with_blocks("how-to/check-the-noise.md"),
     "concepts/reproductions.md": lambda: with_blocks("concepts/reproductions.md"),
+    "how-to/install.md": lambda: with_blocks("how-to/install.md"),
     "concepts/post-processing.md": lambda: with_blocks("concepts/post-processing.md"),
     "decisions/0032-large-sums-are-held.md": lambda: with_blocks("decisions/0032-large-sums-are-held.md"),
 }

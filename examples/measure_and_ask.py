@@ -1,16 +1,12 @@
 """The flow in Python: declare, open, measure, estimate, ask, publish. Run it in an empty directory."""
 
-import shutil
 import sys
-from pathlib import Path
-
-from town import write_town
 
 import consilience as cs
+from consilience.demo import write_table
 
 people = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-shutil.copy(Path(__file__).with_name("town.domain.toml"), "town.domain.toml")
-write_town("town.csv", people=people)
+write_table("town.csv", people=people)
 
 domain = cs.Domain.load("town.domain.toml")  # public
 table = cs.open_table("town.csv", domain)  # confidential

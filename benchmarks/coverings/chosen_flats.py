@@ -8,13 +8,12 @@ those that have become needless, and stays where it is no worse.
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.coverings.geometries import affine_flats
 from consilience.coverings.sets import Block, chance, chance_below, chance_state
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 
 def chosen_flats(
@@ -33,7 +32,6 @@ def chosen_flats(
 def few_holders(held: NDArray[np.int32], *, rounds: int, seed: int = 0) -> list[int]:
     """The numbers of few rows that together hold every element 0..max; each row lists what one candidate holds."""
     holders = _holders(held)
-    announce(_ruin_and_recreate)
     chosen = _ruin_and_recreate(held, holders, rounds, chance_state(seed))
     return np.flatnonzero(chosen).tolist()
 
@@ -60,7 +58,7 @@ def _holders(held: NDArray[np.int32]) -> NDArray[np.int32]:
     return holders
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _ruin_and_recreate(held, holders, rounds, state):  # pragma: no cover - compiled
     candidates, elements = len(held), len(holders)
     chosen = np.zeros(candidates, dtype=np.uint8)
@@ -102,7 +100,7 @@ def _ruin_and_recreate(held, holders, rounds, state):  # pragma: no cover - comp
     return best
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _choose(candidate, held, holders, chosen, counts, gains):  # pragma: no cover - compiled
     chosen[candidate] = 1
     for element in held[candidate]:
@@ -113,7 +111,7 @@ def _choose(candidate, held, holders, chosen, counts, gains):  # pragma: no cove
                     gains[holder] -= 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _drop(candidate, held, holders, chosen, counts, gains):  # pragma: no cover - compiled
     chosen[candidate] = 0
     for element in held[candidate]:
@@ -124,7 +122,7 @@ def _drop(candidate, held, holders, chosen, counts, gains):  # pragma: no cover 
                     gains[holder] += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _recreate(held, holders, chosen, counts, gains, state):  # pragma: no cover - compiled
     """Put in the candidate that holds most uncovered elements, ties by chance, until all is covered; then prune."""
     while True:

@@ -1,11 +1,10 @@
 """How good a clustering of points is: nearest centroids, by `privacy/cluster_statistics.py`, and their squares."""
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.privacy.cluster_statistics import closest
 
 Floats = NDArray[np.float64]
@@ -19,7 +18,6 @@ def nearest(points: Floats, centroids: Floats) -> Integers:
     array([0, 0, 1])
     """
     points, centroids = _matching(points, centroids)
-    announce(_nearest)
     return _nearest(points, centroids)
 
 
@@ -30,7 +28,6 @@ def wcss(points: Floats, centroids: Floats, *, weights: Floats | None = None) ->
     0.26
     """
     points, centroids = _matching(points, centroids)
-    announce(_wcss)
     return float(_wcss(points, centroids, _weights(weights, len(points))))
 
 
@@ -54,7 +51,7 @@ def _weights(weights: Floats | None, count: int) -> Floats:
     return found
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _nearest(points, centroids):  # pragma: no cover - compiled
     labels = np.empty(points.shape[0], np.int64)
     for i in range(points.shape[0]):
@@ -62,7 +59,7 @@ def _nearest(points, centroids):  # pragma: no cover - compiled
     return labels
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _wcss(points, centroids, weights):  # pragma: no cover - compiled
     total = 0.0
     for i in range(points.shape[0]):

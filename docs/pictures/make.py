@@ -21,6 +21,8 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))
 from page_code import run_page  # noqa: E402
 
+from consilience.demo import write_table  # noqa: E402
+
 PAGES = ["README.md", "docs/tutorials/from-csv-to-publication.md"]
 SHOWN = re.compile(
     r"(?P<begin><!-- shown(?:: (?P<first>[^\n]+?) … (?P<last>[^\n]+?))? -->\n).*?(?P<end><!-- end shown -->)",
@@ -46,9 +48,8 @@ def main() -> None:
 
 
 def run_demo(place: Path) -> str:
-    """What the demo prints, run beside a copy of the examples as a newcomer would run it."""
-    shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "examples/demo.py"]
+    """What the demo prints, run as a newcomer would run it."""
+    command = [sys.executable, "-m", "consilience.cli.main", "demo"]
     return subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout
 
 
@@ -57,9 +58,7 @@ def fill(page: Path, demo: str, place: Path) -> None:
     text = page.read_text(encoding="utf-8")
     folder = place / page.stem
     folder.mkdir()
-    for example in ("town.py", "town.domain.toml"):
-        shutil.copy(ROOT / "examples" / example, folder)
-    subprocess.run([sys.executable, "town.py", "town.csv"], cwd=folder, check=True, capture_output=True)
+    write_table(folder / "town.csv")
     outputs = dict(run_page(text, folder))
 
     def shown(found: re.Match[str]) -> str:

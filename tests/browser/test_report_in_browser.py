@@ -78,7 +78,16 @@ def browse(page: Path, width: int, place: Path) -> tuple[dict, str]:
 
 def demo(place: Path) -> Path:
     """The release of `make demo`, of fewer people."""
-    command = [sys.executable, str(ROOT / "examples" / "demo.py"), "--people", "3000", "--folder", str(place / "demo")]
+    command = [
+        sys.executable,
+        "-m",
+        "consilience.cli.main",
+        "demo",
+        "--people",
+        "3000",
+        "--folder",
+        str(place / "demo"),
+    ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
     return place / "demo" / "release"
 

@@ -191,7 +191,9 @@ def progress() -> Iterator[Callable[[str, int, int], None] | None]:
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
     )
-    with bar:
+    from consilience.kernels.compilation import compilation
+
+    with bar, compilation.watched_by(lambda said: bar.update(task, description=said)):
         task = bar.add_task("starting", total=None)
 
         def show(what: str, done: int, total: int) -> None:

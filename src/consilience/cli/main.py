@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli import after_release, answer, domain, iterates, ledger, release
+from consilience.cli import after_release, answer, domain, first_steps, iterates, ledger, release
 from consilience.cli.console import Interrupted, note, refuse, report_bug, stopping_at_interrupt, what_was_recorded
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
     name="consilience",
     help="Measure a table with differential privacy, and turn the noisy numbers into one consistent account.",
-    epilog="Start with: consilience domain draft data.csv > data.domain.toml",
+    epilog="New here? consilience demo. With data of your own: consilience domain draft data.csv > data.domain.toml",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -35,6 +35,8 @@ app.command("kmeans", epilog=iterates.KMEANS_EXAMPLE)(iterates.kmeans_command)
 app.command("logistic", epilog=iterates.LOGISTIC_EXAMPLE)(iterates.logistic_command)
 app.command("evaluate", epilog=after_release.EVALUATE_EXAMPLE)(after_release.evaluate_command)
 app.command("check", epilog=after_release.CHECK_EXAMPLE)(after_release.check_command)
+app.command("demo", epilog=first_steps.DEMO_EXAMPLE)(first_steps.demo_command)
+app.command("warm-up", epilog=first_steps.WARM_UP_EXAMPLE)(first_steps.warm_up_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,7 +9,6 @@ S ∪ {p} is uncovered; so a block of ℓ points takes v·C(ℓ, t−1) steps.
 
 from math import comb
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,7 +31,7 @@ from consilience.coverings.sets import (
     unrank_set,
 )
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 MOST_BUILDING_STEPS = 2_000_000_000
 """The most v·C(v, t), which is how long building takes up to a factor: about ten seconds."""
@@ -60,7 +59,6 @@ def greedy_rows(points: int, block: int, strength: int, *, seed: int = 0) -> NDA
     covered = np.zeros(comb(points, strength), dtype=np.uint8)
     parts = places(block, strength - 1)
     rows = np.empty((64 + 4 * comb(points, strength) // comb(block, strength), block), dtype=np.int16)
-    announce(_grow)
     progress = np.zeros(2, dtype=np.int64)
     state = chance_state(seed)
     coefficients = binomials(max(points, block), strength)
@@ -69,7 +67,7 @@ def greedy_rows(points: int, block: int, strength: int, *, seed: int = 0) -> NDA
     return np.sort(rows[: progress[1]], axis=1)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _grow(
     points, strength, shuffled, coefficients, parts, covered, progress, rows, state
 ):  # pragma: no cover - compiled
@@ -102,7 +100,7 @@ def _grow(
         progress[1] += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _join(point, row, size, inside, points, strength, coefficients, parts, covered, gains, kept):  # pragma: no cover
     """Put a point into the ascending block and add what it makes others gain; returns the new size."""
     size = insert(row, size, point)
@@ -125,7 +123,7 @@ def _join(point, row, size, inside, points, strength, coefficients, parts, cover
     return size
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_gains(kept, strength, points, coefficients, covered, gains):  # pragma: no cover - compiled
     """Add 1 to the gain of every p outside S = kept[: t−1] for which S ∪ {p} is uncovered, gap by gap of S."""
     for gap in range(strength):
@@ -138,7 +136,7 @@ def _add_gains(kept, strength, points, coefficients, covered, gains):  # pragma:
             gains[p] += 1 - covered[base + coefficients[p, gap + 1]]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _best(gains, inside, points, shuffled, state):  # pragma: no cover - compiled
     best, ties = -1, 0
     for p in range(points):
@@ -153,7 +151,7 @@ def _best(gains, inside, points, shuffled, state):  # pragma: no cover - compile
     return best
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _start_of_next(first, otherwise, size, row, inside, strength, coefficients, covered, chosen):  # pragma: no cover
     """A point of an uncovered set that still fits into the block and shares most points with it."""
     best, most, looked = otherwise, -1, 0
@@ -174,7 +172,7 @@ def _start_of_next(first, otherwise, size, row, inside, strength, coefficients, 
     return best
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _cover(row, strength, coefficients, covered):  # pragma: no cover - compiled
     """Mark every t-subset of a full ascending block."""
     place = np.arange(strength)
@@ -214,7 +212,6 @@ def tidied(rows: NDArray[np.integer], points: int, strength: int) -> NDArray[np.
         )
     current = np.unique(rows.astype(np.int16), axis=0)
     coefficients = binomials(points, strength)
-    announce(_thin)
     for _ in range(TIDYING_ROUNDS):
         before = len(current)
         counts = np.zeros(comb(points, strength), dtype=np.int32)
@@ -243,7 +240,7 @@ def alone_counts(rows: NDArray[np.int16], points: int, strength: int) -> NDArray
     return count_alone(rows, lengths, strength, coefficients, counts)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _thin(rows, lengths, order, strength, coefficients, counts):  # pragma: no cover - compiled
     """Take needless blocks out (length 0), then needless points out of the others; `counts` follows."""
     needed = np.zeros(rows.shape[1], dtype=np.int64)
@@ -269,7 +266,7 @@ def _thin(rows, lengths, order, strength, coefficients, counts):  # pragma: no c
             add_sets(rows[number], lengths[number], 1, strength, coefficients, counts)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _need(row, length, strength, coefficients, counts, needed):  # pragma: no cover - compiled
     """For each place, the number of t-sets with it that lie in no other block."""
     needed[:] = 0
@@ -282,7 +279,7 @@ def _need(row, length, strength, coefficients, counts, needed):  # pragma: no co
         running = next_places(place, length)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _merge(rows, lengths, short, points):  # pragma: no cover - compiled
     """Put each short block, longest first, into the one before it with which it shares most and still fits."""
     inside = np.zeros((len(short), points), dtype=np.uint8)
@@ -310,7 +307,7 @@ def _merge(rows, lengths, short, points):  # pragma: no cover - compiled
             lengths[short[best]] = length
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _fill(rows, lengths, points):  # pragma: no cover - compiled
     """Fill every block up with the points that are used least so far."""
     used = np.zeros(points, dtype=np.int64)
@@ -361,7 +358,6 @@ def annealed(
     current = np.sort(rows, axis=1).astype(np.int16)
     coefficients, parts_with = binomials(points, strength), places_with(rows.shape[1], strength)
     counts, state = np.zeros(comb(points, strength), dtype=np.int16), chance_state(seed)
-    announce(_anneal)
     left, best = _anneal(current, points, strength, coefficients, parts_with, counts, moves, hot, cold, state)
     return best, int(left)
 
@@ -390,7 +386,7 @@ def fewer_blocks(
     return rows
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _anneal(
     rows, points, strength, coefficients, parts_with, counts, moves, hot, cold, state
 ):  # pragma: no cover - compiled
@@ -437,7 +433,7 @@ def _anneal(
     return best_left, best
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _near(chosen, inside, state):  # pragma: no cover - compiled
     """A block by chance that holds all points of a set but one, and that one; −1 where none was met."""
     for _ in range(BLOCKS_TRIED):
@@ -453,7 +449,7 @@ def _near(chosen, inside, state):  # pragma: no cover - compiled
     return -1, -1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _replaced(row, place, point, moved):  # pragma: no cover - compiled
     """The ascending block with the point at a place exchanged."""
     at = 0
@@ -467,7 +463,7 @@ def _replaced(row, place, point, moved):  # pragma: no cover - compiled
     moved[at] = point
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _held_by(number, row, parts, coefficients, counts):  # pragma: no cover - compiled
     """How many of the t-sets at some places of a block lie in so many blocks."""
     found = 0
@@ -476,7 +472,7 @@ def _held_by(number, row, parts, coefficients, counts):  # pragma: no cover - co
     return found
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _take(row, parts, coefficients, counts, open_sets, where, left):  # pragma: no cover - compiled
     for part in parts:
         rank = set_rank(row, part, coefficients)
@@ -487,7 +483,7 @@ def _take(row, parts, coefficients, counts, open_sets, where, left):  # pragma: 
     return left
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _give(row, parts, coefficients, counts, open_sets, where, left):  # pragma: no cover - compiled
     for part in parts:
         rank = set_rank(row, part, coefficients)

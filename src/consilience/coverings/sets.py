@@ -11,12 +11,11 @@ from functools import lru_cache
 from itertools import chain, combinations
 from math import comb
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.rng import generator
 
 MOST_PAIRED = 1 << 62
@@ -67,7 +66,7 @@ def unranked(ranks: NDArray[np.int64], points: int, size: int) -> NDArray[np.int
 # What the kernels share: running through the t-subsets of a block, and numbering them (see `set_ranks`).
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def next_places(place, size):  # pragma: no cover - compiled
     """Move on to the next ascending choice of places below `size`; False after the last one.
 
@@ -85,7 +84,7 @@ def next_places(place, size):  # pragma: no cover - compiled
     return True
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def set_rank(row, place, coefficients):  # pragma: no cover - compiled
     """The number of the t-set at some ascending places of an ascending row."""
     rank = 0
@@ -94,7 +93,7 @@ def set_rank(row, place, coefficients):  # pragma: no cover - compiled
     return rank
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def add_sets(row, length, step, strength, coefficients, counts):  # pragma: no cover - compiled
     """Add a step to the counts of a block's t-sets; returns how many are at 0 on the lower side of the step."""
     met = 0
@@ -108,14 +107,14 @@ def add_sets(row, length, step, strength, coefficients, counts):  # pragma: no c
     return met
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def count_sets(rows, lengths, strength, coefficients, counts):  # pragma: no cover - compiled
     """Count for each t-set the blocks that hold it."""
     for number in range(len(rows)):
         add_sets(rows[number], lengths[number], 1, strength, coefficients, counts)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def count_alone(rows, lengths, strength, coefficients, counts):  # pragma: no cover - compiled
     """For each block, the number of its t-sets that lie in no other."""
     alone = np.zeros(len(rows), dtype=np.int64)
@@ -128,7 +127,7 @@ def count_alone(rows, lengths, strength, coefficients, counts):  # pragma: no co
     return alone
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def uncovered_sets(counts):  # pragma: no cover - compiled
     """The t-sets in no block: a list with room for all, where each is in it (−1 elsewhere), and how many there are."""
     listed = np.empty(len(counts), dtype=np.int32)
@@ -141,7 +140,7 @@ def uncovered_sets(counts):  # pragma: no cover - compiled
     return listed, where, left
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def strike_off(rank, listed, where, left):  # pragma: no cover - compiled
     """Take a t-set off the list, whose last one takes its place; returns how many are left."""
     left -= 1
@@ -151,7 +150,7 @@ def strike_off(rank, listed, where, left):  # pragma: no cover - compiled
     return left
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def unrank_set(rank, coefficients, chosen):  # pragma: no cover - compiled
     """Write the t-set with a number: its largest point p is the last one with C(p, t) ≤ rank, and so on downwards."""
     for i in range(len(chosen), 0, -1):
@@ -166,7 +165,7 @@ def unrank_set(rank, coefficients, chosen):  # pragma: no cover - compiled
         rank -= coefficients[low, i]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def among(points, point):  # pragma: no cover - compiled
     """Whether a point is one of some."""
     for other in points:  # noqa: SIM110 - kernels have no generators
@@ -175,7 +174,7 @@ def among(points, point):  # pragma: no cover - compiled
     return False
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def insert(row, length, point):  # pragma: no cover - compiled
     """Put a point into an ascending row; returns its new length."""
     at = length
@@ -203,7 +202,7 @@ def chance_state(seed: int) -> NDArray[np.uint64]:
     return np.array([(seed + 1) * 0xD1342543DE82EF95 % (1 << 64)], dtype=np.uint64)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def chance(state):  # pragma: no cover - compiled
     """A number in [0, 1) with 53 random bits."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -214,7 +213,7 @@ def chance(state):  # pragma: no cover - compiled
     return np.float64(word >> np.uint64(11)) / 9007199254740992.0
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def chance_below(state, bound):  # pragma: no cover - compiled
     """A whole number in 0..bound−1."""
     return np.int64(chance(state) * bound)
@@ -259,7 +258,6 @@ def uncovered(blocks: Iterable[Sequence[int]], points: int, strength: int) -> in
         return 0
     bitmap = np.zeros((sets + 63) // 64, dtype=np.uint64)
     starts, flat = _flattened(checked)
-    announce(_mark)
     return sets - int(_mark(starts, flat, strength, binomials(points, strength), bitmap))
 
 
@@ -285,7 +283,6 @@ def coverage(blocks: Iterable[Sequence[int]], points: int, strength: int) -> flo
     rng = generator(0)
     drawn = np.sort(rng.integers(0, points, size=(SAMPLED_SETS, strength)), axis=1)
     drawn = drawn[(np.diff(drawn, axis=1) > 0).all(axis=1)]
-    announce(_shared)
     return int(_shared(members, drawn)) / len(drawn)
 
 
@@ -317,7 +314,7 @@ def _flattened(blocks: Sequence[Block]) -> tuple[NDArray[np.int64], NDArray[np.i
     return starts, np.fromiter(chain.from_iterable(blocks), dtype=np.int64, count=int(starts[-1]))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _mark(starts, flat, strength, coefficients, bitmap):  # pragma: no cover - compiled
     """Set the bit of every t-set inside a block; returns how many bits are set."""
     marked = 0
@@ -335,7 +332,7 @@ def _mark(starts, flat, strength, coefficients, bitmap):  # pragma: no cover - c
     return marked
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _shared(members, drawn):  # pragma: no cover - compiled
     """How many of the drawn sets have a block in common."""
     found = 0

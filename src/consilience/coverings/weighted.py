@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, prod
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +30,7 @@ from consilience.coverings.sets import (
     unranked,
 )
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Kernels for blocks bounded by their cells: greedy building, annealing and trimming.
@@ -47,7 +46,7 @@ FILLING_TRIES = 3
 """How many points are tried to fill a changed block up with."""
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def build(sizes, most_cells, order, sets, strength, coefficients, counts, rows, lengths, cells):  # pragma: no cover
     """Blocks around uncovered sets in a given order, grown by the point with most newly covered sets for its size.
 
@@ -87,7 +86,7 @@ def build(sizes, most_cells, order, sets, strength, coefficients, counts, rows, 
     return blocks
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _gain(row, length, point, strength, coefficients, counts):  # pragma: no cover - compiled
     """How many uncovered t-sets a point would complete in a block."""
     gain = 0
@@ -107,7 +106,7 @@ def _gain(row, length, point, strength, coefficients, counts):  # pragma: no cov
     return gain
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def anneal(
     rows, lengths, cells, sizes, most_cells, sets, coefficients, counts, moves, hot, cold, state
 ):  # pragma: no cover - compiled
@@ -153,7 +152,7 @@ def anneal(
     return left, move
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _nearest(chosen, inside, state):  # pragma: no cover - compiled
     """Of some blocks met by chance, one that holds most of a set."""
     best, most = 0, -1
@@ -169,7 +168,7 @@ def _nearest(chosen, inside, state):  # pragma: no cover - compiled
     return best
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _changed(chosen, row, length, sizes, product, most_cells, moved, state):  # pragma: no cover - compiled
     """A block with a set put in and others taken out until it fits; returns its length and its cells."""
     moved[:length] = row[:length]
@@ -192,7 +191,7 @@ def _changed(chosen, row, length, sizes, product, most_cells, moved, state):  # 
     return length, product
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _refresh(row, length, strength, coefficients, counts, open_sets, where, left):  # pragma: no cover - compiled
     """Put the block's sets on the list of uncovered ones or take them off it, as their counts say."""
     place = np.arange(strength)
@@ -208,7 +207,7 @@ def _refresh(row, length, strength, coefficients, counts, open_sets, where, left
     return left
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def trim(rows, lengths, cells, sizes, order, strength, coefficients, counts):  # pragma: no cover - compiled
     """Take points out of blocks, in their order, where every set that they complete lies in another block too."""
     for number in order:
@@ -231,7 +230,7 @@ def trim(rows, lengths, cells, sizes, order, strength, coefficients, counts):  #
                 add_sets(row, lengths[number], 1, strength, coefficients, counts)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _all_covered(row, length, strength, coefficients, counts):  # pragma: no cover - compiled
     place = np.arange(strength)
     running = length >= strength
@@ -337,7 +336,6 @@ def _searched(sizes: NDArray[np.int64], most_cells: int, strength: int, seed: in
     sets = unranked(np.arange(comb(len(sizes), strength)), len(sizes), strength)
     set_cells = np.prod(sizes[sets].astype(float), axis=1)
     own = set_cells > most_cells
-    announce(anneal)
     blocks = _greedy(sizes, most_cells, sets, own, np.argsort(-set_cells, kind="stable"), coefficients)
     blocks = _fewer(blocks, sizes, most_cells, sets, coefficients, seed)
     order = np.argsort(-blocks.cells, kind="stable")

@@ -20,7 +20,6 @@ from consilience.estimators.iterates import Iterates, Observed, diagnostics
 from consilience.iterates.chain import ChainProblem, Mixture, Simulated
 from consilience.iterates.chain_kernels import OWN, Target, fill_statistics
 from consilience.iterates.problems import noise_terms, uniform_deviation
-from consilience.kernels.compilation import announce
 from consilience.kernels.record_functions import RecordFunction
 from consilience.kernels.regions import Region, in_original_units
 from consilience.measurements import MeasurementSet
@@ -57,7 +56,6 @@ class OwnRecords:
         return theta
 
     def _filled(self, theta: ArrayLike) -> Array:
-        announce(fill_statistics)
         found = np.zeros((1 + self.statistic.size, len(self.points)))
         matrix = np.array(theta, dtype=np.float64, order="C", ndmin=2)
         fill_statistics(OWN, self.statistic.compiled, matrix, np.ascontiguousarray(self.points), found)

@@ -29,7 +29,6 @@ from consilience.iterates.chain_kernels import (
     log_posterior,
     settle,
 )
-from consilience.kernels.compilation import announce
 from consilience.kernels.rng import Generator, generator
 
 Array = NDArray[np.float64]
@@ -125,7 +124,6 @@ class Chain:
         self.walk = math.sqrt(settings.delta)
         self.transfer = problem.total / settings.size / 2
         self.rescaling = FIRST_RESCALING
-        announce(advance)
         self._build_proposal()
         self.state = self._first_state(problem.starts[start % len(problem.starts)], problem.total)
         self.refresh()

@@ -24,9 +24,9 @@ alone (`Proposal.spreads` of 0): the region bounds the leading coordinates only.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.record_functions import clipped_gradient
 from consilience.kernels.regions import BOX, project_rows
 

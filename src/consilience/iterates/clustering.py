@@ -6,12 +6,11 @@ Nearest centroids are those of `privacy/cluster_statistics.py`.
 import math
 from typing import Literal
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.regions import LARGEST_GRID, CellGrid, Region, RegionKind
 from consilience.kernels.rng import Generator, generator
 from consilience.kernels.simplex import project_to_simplex
@@ -150,7 +149,6 @@ def lloyd(
         restarts = 0 if first is not None else RESTARTS
     if restarts < 0 or (restarts == 0 and first is None):
         raise DeclarationError(f"{restarts} restarts leave nowhere to start; ask for 1 or more, or give a start")
-    announce(_descend)
     starts = [] if first is None else [first]
     best = np.zeros((clusters, rows.shape[1])) if first is None else first
     if not np.any(sizes > 0):
@@ -182,12 +180,11 @@ def _checked(
 
 
 def _random_start(points: Floats, weights: Floats, clusters: int, rng: Generator) -> Floats:
-    announce(_spread_start)
     candidates = 2 + int(math.log(clusters))
     return _spread_start(points, weights, rng.random((clusters, candidates)))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _spread_start(points, weights, uniforms):  # pragma: no cover - compiled
     """A greedy k-means++ start; `uniforms` has a row for each cluster and a column for each candidate."""
     rows, dimensions = points.shape
@@ -218,7 +215,7 @@ def _spread_start(points, weights, uniforms):  # pragma: no cover - compiled
     return centroids
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _squared_distance(points, i, others, k):  # pragma: no cover - compiled
     distance = 0.0
     for j in range(points.shape[1]):
@@ -227,7 +224,7 @@ def _squared_distance(points, i, others, k):  # pragma: no cover - compiled
     return distance
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _descend(points, weights, start, most_steps):  # pragma: no cover - compiled
     """Lloyd's steps until no label changes; the centroids, and the sum of squares around them."""
     rows, dimensions = points.shape

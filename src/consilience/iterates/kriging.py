@@ -42,7 +42,6 @@ from numpy.typing import NDArray
 
 from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import Target, fill_statistics, statistics_size
-from consilience.kernels.compilation import announce
 from consilience.kernels.record_functions import no_statistic
 from consilience.kernels.regions import CellGrid, Region
 from consilience.kernels.rng import Generator
@@ -296,7 +295,6 @@ def statistics_of(kind: int, theta: Array, points: Array) -> Array:
 
 
 def _filled(kind: int, own: Any, theta: Array, points: Array, size: int) -> Array:
-    announce(fill_statistics)
     found = np.zeros((size, len(points)))
     fill_statistics(kind, own, np.ascontiguousarray(theta), np.ascontiguousarray(points), found)
     return found

@@ -1,10 +1,10 @@
-"""What kernels have to do with the machine: how many cores there are, and why the first use takes a moment."""
+"""What kernels have to do with the machine: how many cores there are, and that some have to be compiled first."""
 
 import logging
 import os
-from functools import cache
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 logger = logging.getLogger("consilience")
 
@@ -18,20 +18,38 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-@cache
-def announce(kernel: Any) -> None:
-    """Say that a kernel is about to be compiled, unless it is compiled already or lies in the cache on disk."""
-    if kernel.signatures or _is_cached(kernel):
-        return
-    _announce_once()
+class Compilation:
+    """The kernels that this process had to compile: announced once, counted, and told to whoever watches."""
+
+    def __init__(self) -> None:
+        self.kernels = 0
+        self.began: float | None = None
+        self._watchers: list[Callable[[str], None]] = []
+
+    def begin(self) -> None:
+        """A kernel is about to be compiled; the first one is announced."""
+        if self.began is None:
+            self.began = time.monotonic()
+            logger.info(
+                "compiling what is used for the first time: a quarter of a minute to a whole one; it is kept for the "
+                "next time, and `consilience warm-up` compiles all of it beforehand"
+            )
+
+    def end(self) -> None:
+        """A kernel was compiled."""
+        self.kernels += 1
+        for watcher in self._watchers:
+            watcher(f"compiling, {self.kernels} so far")
+
+    @contextmanager
+    def watched_by(self, watcher: Callable[[str], None]) -> Generator[None]:
+        """Within the block, the watcher is told after every kernel how many were compiled."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
 
 
-@cache
-def _announce_once() -> None:
-    logger.info("compiling what is used for the first time, which may take a minute; it is kept for the next time")
-
-
-def _is_cached(kernel: Any) -> bool:
-    """Whether an earlier run left this kernel on disk; False where this version of numba does not tell."""
-    index = getattr(getattr(getattr(kernel, "_cache", None), "_cache_file", None), "_index_path", None)
-    return index is not None and Path(index).exists()
+compilation = Compilation()
+"""Of this process."""

@@ -2,15 +2,16 @@
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from consilience.kernels.kernel_cache import njit
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[Any]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def forward(line: Numbers, cosines: Numbers, sines: Numbers, ends: Numbers, pairs: int, out: Numbers) -> None:
     """out = F line, a pair of rows at a time."""
     cells = line.size
@@ -31,7 +32,7 @@ def forward(line: Numbers, cosines: Numbers, sines: Numbers, ends: Numbers, pair
         out[-1] = ends[1] * line[::2].sum() + ends[2] * line[1::2].sum()
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def backward(line: Numbers, cosines: Numbers, sines: Numbers, ends: Numbers, pairs: int, out: Numbers) -> None:
     """out = Fᵀ line, a cell at a time."""
     cells = out.size
@@ -48,7 +49,7 @@ def backward(line: Numbers, cosines: Numbers, sines: Numbers, ends: Numbers, pai
         out[t] = total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def folded(counts: Integers, cosines: Integers, sines: Integers, unit: Any, out: Integers) -> None:
     cells = counts.size
     half = (cells - 1) // 2

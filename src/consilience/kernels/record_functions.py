@@ -24,12 +24,12 @@ from typing import Any, Literal
 
 import numba
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int32]
@@ -98,7 +98,7 @@ def safe(function: Callable[..., Any], clip: float, norm: int) -> Any:
     """The function compiled, guarded and clipped to this norm, 1 or 2; refused where it cannot be compiled."""
     source = getattr(function, "py_func", function)
     try:
-        inner = numba.njit(READ_ONLY, boundscheck=True, error_model="numpy")(source)
+        inner = numba.njit(READ_ONLY, boundscheck=True, error_model="numpy")(source)  # noqa: TID251 (not kept)
     except (NumbaError, TypeError) as error:
         first = str(error).strip().splitlines()[:1]
         raise DeclarationError(
@@ -148,7 +148,7 @@ def no_statistic() -> Any:
     return nothing
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def own_sums(own: Any, units: Places, theta: Floats, size: int, clip: float, norm: int, bits: int) -> Integers:
     """Σ over records of φ on the lattice, in its units; every record's norm is at most `clip`."""
     scale = 1.0 / (1 << bits)
@@ -252,7 +252,6 @@ def gradient_sums(
             f"coefficients of the shape {coefficients.shape} and one label a record do not fit points of {columns} "
             "coordinates; give a coefficient for each, and one for the intercept"
         )
-    announce(_gradient_sums)
     units = np.ascontiguousarray(points_on_lattice, dtype=np.int32)
     return _gradient_sums(units, np.ascontiguousarray(labels), coefficients, bits, clip, norm)
 

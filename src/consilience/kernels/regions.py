@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int32]
@@ -44,7 +43,7 @@ BALL = 1
 RADIAL_BALL = 2
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def project_rows(points: Floats, kind: int) -> None:  # pragma: no cover - compiled
     """Move every row into the region, in place."""
     scratch = np.empty(points.shape[1])
@@ -52,7 +51,7 @@ def project_rows(points: Floats, kind: int) -> None:  # pragma: no cover - compi
         _project(points[i], kind, scratch)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def lattice_rows(
     points: Floats, middles: Floats, halves: Floats, kind: int, bits: int
 ) -> Places:  # pragma: no cover - compiled
@@ -78,7 +77,7 @@ def lattice_rows(
     return units[:kept]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _round_toward_zero(point: Floats, kind: int, bits: int, units: Places) -> None:  # pragma: no cover - compiled
     one = 1 << bits
     total = 0
@@ -94,7 +93,7 @@ def _round_toward_zero(point: Floats, kind: int, bits: int, units: Places) -> No
         total -= 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _project(point: Floats, kind: int, scratch: Floats) -> None:  # pragma: no cover - compiled
     if kind == BOX:
         for j in range(len(point)):
@@ -112,7 +111,7 @@ def _project(point: Floats, kind: int, scratch: Floats) -> None:  # pragma: no c
     _project_to_nearest(point, scratch)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _project_to_nearest(point: Floats, gaps: Floats) -> None:  # pragma: no cover - compiled
     """The Euclidean projection of a point outside the ball, in place; `gaps` is scratch space."""
     dimensions = len(point)
@@ -186,7 +185,6 @@ class Region:
         if found.ndim < 1 or found.shape[-1] != self.dimensions:
             raise DeclarationError(f"points of the shape {found.shape} are not of {self.dimensions} dimensions")
         rows = np.ascontiguousarray(found).reshape(-1, self.dimensions)
-        announce(project_rows)
         project_rows(rows, self.code)
         return rows.reshape(found.shape)
 
@@ -239,7 +237,6 @@ def lattice_points(points: Floats, bounds: Bounds, region: Region, *, bits: int 
             f"points of the shape {('records', *found.shape[1:])} with {len(middles)} bounds do not fit a region of "
             f"{region.dimensions} dimensions"
         )
-    announce(lattice_rows)
     return lattice_rows(found, middles, halves, region.code, bits)
 
 

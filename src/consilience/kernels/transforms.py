@@ -20,7 +20,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
 from consilience.kernels.linear_maps import Array, LinearMap, SparseMap, fractional_bits
 
 Integers = NDArray[np.int64]
@@ -116,7 +115,6 @@ class FourierMap(LinearMap):
         """The kernel on every line along the axis, in integers where both the entries and the array are."""
         whole = np.issubdtype(array.dtype, np.integer) and self.lattice_bits == 0
         kind = np.int64 if whole else np.float64
-        announce(kernel)
         cosines, sines = (table.astype(kind) for table in self.tables)
         ends = np.array(self.ends).astype(kind)
         moved = np.moveaxis(array, axis, 0)
@@ -177,7 +175,6 @@ def exact_coefficients(counts: Integers, frequencies: int, bits: int) -> Integer
     """
     from consilience.kernels.fourier_kernels import folded
 
-    announce(folded)
     cells = counts.size
     found = np.zeros(rows_of(cells, frequencies), dtype=np.int64)
     folded(np.ascontiguousarray(counts, dtype=np.int64), *lattice_tables(cells, bits), np.int64(1) << bits, found)

@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.kernels.compilation import announce
 from consilience.marginals.decomposition import (
     Decomposition,
     add_by_number,
@@ -72,7 +71,6 @@ class _Layout:
 
     def numbers(self, sizes: Sequence[int], shared: int) -> tuple[Integers, int]:
         """A number for the residual entry of each cell, and how many numbers the first `shared` tables use."""
-        announce(number_entries)
         first = np.concatenate([[0], np.cumsum(np.array(sizes, dtype=np.int64))])
         numbers = np.empty(int(self.starts[-1]), dtype=np.int64)
         codes = first[self.attributes]
@@ -117,7 +115,6 @@ class ViewConsistency:
     def consistent(self, flat: Array) -> Array:
         """The consistent views nearest to the given ones; a new vector."""
         self._check_flat(flat)
-        announce(all_to_residuals)
         layout = self._layout
         cells = np.array(flat, dtype=np.float64)
         all_to_residuals(cells, layout.starts, layout.axes, layout.stored_sizes)
@@ -132,7 +129,6 @@ class ViewConsistency:
     def disagreement(self, flat: Array) -> float:
         """The largest difference of a cell between two views' marginals on all attributes they share."""
         self._check_flat(flat)
-        announce(widest_difference)
         layout = self._layout
         cells = np.array(flat, dtype=np.float64)
         all_to_residuals(cells, layout.starts, layout.axes, layout.stored_sizes)

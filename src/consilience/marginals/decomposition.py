@@ -25,11 +25,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from consilience.kernels.kernel_cache import njit
 from consilience.marginals.table_stacks import Scope, ShapeGroup, TableStack, stored_order, subsets
 
 Array = NDArray[np.float64]
@@ -161,7 +161,7 @@ def residual_of(table: Array) -> Array:
 # its own. A hash table of these steps is exact for any number of attributes, and costs about one look-up for each cell.
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def number_entries(starts, axes, sizes, strides, codes, width, numbers, shared):  # pragma: no cover - compiled
     """Write the number of every cell's entry; return how many numbers the first `shared` tables use.
 
@@ -212,7 +212,7 @@ def number_entries(starts, axes, sizes, strides, codes, width, numbers, shared):
     return used
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def to_residuals(cells, sizes, axis, stop):  # pragma: no cover - compiled
     """Transform one table in place, whose axes, first to last, have sizes[axis:stop]."""
     inner = cells.size
@@ -235,7 +235,7 @@ def to_residuals(cells, sizes, axis, stop):  # pragma: no cover - compiled
                     cells[first] = total
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def from_residuals(cells, sizes, axis, stop):  # pragma: no cover - compiled
     """Undo `to_residuals` in place."""
     inner = cells.size
@@ -258,19 +258,19 @@ def from_residuals(cells, sizes, axis, stop):  # pragma: no cover - compiled
                     cells[first] = mean - rest
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def all_to_residuals(cells, starts, axes, sizes):  # pragma: no cover - compiled
     for table in range(len(starts) - 1):
         to_residuals(cells[starts[table] : starts[table + 1]], sizes, axes[table], axes[table + 1])
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def all_from_residuals(cells, starts, axes, sizes):  # pragma: no cover - compiled
     for table in range(len(starts) - 1):
         from_residuals(cells[starts[table] : starts[table + 1]], sizes, axes[table], axes[table + 1])
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def add_by_number(cells, starts, weights, numbers, sums):  # pragma: no cover - compiled
     """Add each table's cells, times the table's weight, to the entry of their number."""
     for table in range(len(starts) - 1):
@@ -279,7 +279,7 @@ def add_by_number(cells, starts, weights, numbers, sums):  # pragma: no cover - 
             sums[numbers[cell]] += weight * cells[cell]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def widest_difference(entries, starts, axes, attributes, sizes, strides):  # pragma: no cover - compiled
     """The largest difference, over pairs of tables, of a cell of their common marginal, from the tables' residuals.
 

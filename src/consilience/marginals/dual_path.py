@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from consilience.marginals.margin_layouts import (
     MarginLayout,
-    announce_once,
     from_contrasts,
     to_contrasts,
     write_contrasts,
@@ -100,12 +99,10 @@ class MomentEquations:
         """The matrix; for two values at most, at and below the diagonal only."""
         rows = self.layout.rows
         if self.layout.is_binary:
-            announce_once(fill_walsh_moments)
             moments = np.empty((rows, rows))
             fill_walsh_moments(weights, self.layout.places, means, damping, moments)
             return moments
         if self._contrasts is None:
-            announce_once(write_contrasts)
             cells = np.flatnonzero(self.support)
             self._contrasts = np.empty((cells.size, rows))
             write_contrasts(self.layout.shape, self.layout.places, cells, self._contrasts)
@@ -149,7 +146,6 @@ def _factorised(moments: Array) -> Array | None:
 
 
 def _substituted(factor: Array, right: Array) -> Array:
-    announce_once(substitute)
     found = right.copy()
     substitute(factor, found)
     return found
@@ -315,7 +311,6 @@ class Dual:
         layout = self.layout
         table, coefficients = np.empty(layout.cells), np.empty(layout.rows)
         kernel = respond_with_shares if self.kind == "entropy" else respond_with_squares
-        announce_once(kernel)
         value = kernel(
             parameters, self.support, layout.outer, layout.inner, layout.even, layout.starts, layout.bounds,
             layout.sizes, layout.homes, self._gathered, table, coefficients,

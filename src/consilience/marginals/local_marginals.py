@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.rng import Generator
 from consilience.marginals.decomposition import Decomposition, residual_of
 from consilience.marginals.level_fits import LocalProblem, weighted, without_negatives
@@ -331,7 +330,6 @@ def fit_records(
     """
     if not len(codes) or not stack.size:
         return
-    announce(_sweep)
     (layout, differences), rules = _laid_out(stack, _excess(codes, stack, tables)), _ruled(impossible, max(stack.sizes))
     each = float(np.sum(np.diff(layout.copies) * layout.sizes))
     work, loss = 0.0, float(differences @ differences)

@@ -8,13 +8,11 @@ each once: the parameters of log-linear models, and what "the margins" means whe
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.marginal_sums import spread_up, sum_down
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -33,11 +31,7 @@ from consilience.solvers.marginal_sums import spread_up, sum_down
 # shares.
 
 
-announce_once = cache(announce)
-"""`announce`, which is slow beside a small table, once for each kernel."""
-
-
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_views(flat, starts, bounds, sizes, strides, ends, found):  # pragma: no cover - compiled
     """Add each view, from starts[v] on, into found[ends[v]:]; strides say how far each of its axes moves there."""
     digits = np.zeros(max(1, sizes.size), dtype=np.int64)
@@ -62,7 +56,7 @@ def sum_views(flat, starts, bounds, sizes, strides, ends, found):  # pragma: no 
                 axis -= 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def place_cells(shape, cut, member, starts, outer, inner, even, places):  # pragma: no cover - compiled
     """Write where the cells of the table lie in the margins, and where coefficients of margins lie in the table's."""
     axes = shape.size
@@ -90,7 +84,7 @@ def place_cells(shape, cut, member, starts, outer, inner, even, places):  # prag
             places[starts[margin] + cell] = place
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_places(shape, first, last, own, start, out):  # pragma: no cover - compiled
     for cell in range(out.size):
         rest, place = cell, start
@@ -100,7 +94,7 @@ def _add_places(shape, first, last, own, start, out):  # pragma: no cover - comp
         out[cell] = place
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def to_contrasts(values, starts, bounds, sizes):  # pragma: no cover - compiled
     """Replace every margin by its coefficients."""
     for margin in range(starts.size - 1):
@@ -120,7 +114,7 @@ def to_contrasts(values, starts, bounds, sizes):  # pragma: no cover - compiled
                     values[begin] = so_far
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def from_contrasts(values, starts, bounds, sizes):  # pragma: no cover - compiled
     """Replace the coefficients of every margin by Σ coefficient × contrast: the transpose of `to_contrasts`."""
     for margin in range(starts.size - 1):
@@ -140,7 +134,7 @@ def from_contrasts(values, starts, bounds, sizes):  # pragma: no cover - compile
                     values[begin] = above
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def write_contrasts(shape, places, cells, out):  # pragma: no cover - compiled
     """Write, for some cells of a table and some coefficients, the values of the contrasts: a row for each cell."""
     axes = shape.size
@@ -170,7 +164,7 @@ def write_contrasts(shape, places, cells, out):  # pragma: no cover - compiled
             out[row, column] = value
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def largest_difference(table, shape, member, starts, values):  # pragma: no cover - compiled
     """The largest absolute difference between margins of a flat table and the given ones."""
     axes = shape.size
@@ -237,7 +231,6 @@ class MarginLayout:
     @staticmethod
     def of(shape: Sequence[int], axis_sets: Sequence[tuple[int, ...]]) -> "MarginLayout":
         """The layout of margins over these axes, in this order."""
-        announce_once(place_cells)
         lengths = np.array(shape, dtype=np.int64)
         member = np.zeros((len(axis_sets), len(shape)), dtype=np.bool_)
         sizes: list[int] = []
@@ -283,42 +276,36 @@ class MarginLayout:
 
     def margins(self, table: Array) -> Array:
         """All margins of a flat table, one after another."""
-        announce_once(sum_down)
         gathered = np.empty(self.numbers.size)
         sum_down(table, self.outer, self.inner, self.even, gathered)
         return gathered
 
     def spread(self, gathered: Array) -> Array:
         """The flat table in which every cell is the sum of its cells in all margins."""
-        announce_once(spread_up)
         table = np.empty(self.cells)
         spread_up(gathered, self.outer, self.inner, self.even, table)
         return table
 
     def coefficients(self, gathered: Array) -> Array:
         """The coefficients of margins, each as the mean over the margins that have it."""
-        announce_once(to_contrasts)
         values = gathered.copy()
         to_contrasts(values, self.starts, self.bounds, self.sizes)
         return self.added_up(values) / self.sharers
 
     def coefficients_of(self, table: Array) -> Array:
         """The coefficients of a flat table."""
-        announce_once(to_contrasts)
         values = self.margins(table)
         to_contrasts(values, self.starts, self.bounds, self.sizes)
         return values[self.homes]
 
     def of_coefficients(self, coefficients: Array) -> Array:
         """The margins, one after another, that have these coefficients."""
-        announce_once(from_contrasts)
         values = coefficients[self.numbers]
         from_contrasts(values, self.starts, self.bounds, self.sizes)
         return values / np.repeat(np.diff(self.starts), np.diff(self.starts))
 
     def parameters(self, added: Array) -> Array:
         """The λ with Σ_s λ_s contrast_s(x) = the sum over the margins of what they add to cell x."""
-        announce_once(to_contrasts)
         values = added.copy()
         to_contrasts(values, self.starts, self.bounds, self.sizes)
         values /= np.repeat(np.diff(self.starts), np.diff(self.starts))
@@ -330,7 +317,6 @@ class MarginLayout:
 
     def energies(self, parameters: Array) -> Array:
         """Σ_s λ_s contrast_s(x) for every cell x of the table, flat."""
-        announce_once(from_contrasts)
         values = np.zeros(self.numbers.size)
         values[self.homes] = parameters
         from_contrasts(values, self.starts, self.bounds, self.sizes)

@@ -11,13 +11,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, MeasurementError, TooLarge, readable_bytes, readable_count
+from consilience.kernels.kernel_cache import njit
 from consilience.marginals.margin_layouts import (
-    announce_once,
     from_contrasts,
     largest_difference,
     sum_views,
@@ -129,7 +128,6 @@ class ViewReader:
             axis_sets.append(tuple(axes))
             shapes.append(tuple(self.sizes[target[axis]] for axis in axes))
         found = np.zeros(ends[-1])
-        announce_once(sum_views)
         sum_views(self.flat, _whole(starts), _whole(bounds), _whole(sizes), _whole(strides), _whole(ends), found)
         return [
             (axes, found[begin:end].reshape(shape))
@@ -225,7 +223,6 @@ class GivenMargins:
 
     def violation(self, table: Array) -> float:
         """The largest difference between a given margin and the table's."""
-        announce_once(largest_difference)
         member = np.zeros((len(self.axis_sets), len(self.shape)), dtype=np.bool_)
         for row, axes in enumerate(self.axis_sets):
             member[row, list(axes)] = True
@@ -287,7 +284,7 @@ def greatest_entropy(
 
 # One pass goes through the margins in turn and multiplies the table by wanted / found (Deming and Stephan 1940). The
 # logarithms of the factors, added up in `logs`, are parameters of the log-linear table that it is on its support.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def fit_proportionally(
     table, wanted, outer, inner, starts, tolerance, most_passes, patience, logs
 ):  # pragma: no cover - compiled
@@ -335,7 +332,7 @@ def fit_proportionally(
 # All margins at once, each with the power 1/m of its factor. Where no table has the margins b_j, passes through one
 # after the other go in circles; these converge to the table whose own margins are nearest to them in the sense of
 # Σ_j KL(margin_j ‖ b_j), and of greatest entropy among the nearest (the simultaneous algorithm SMART; Byrne 1993).
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def fit_simultaneously(table, wanted, outer, inner, most_passes, gain):  # pragma: no cover - compiled
     """Fit the table in place; return the passes made, and whether the misfit had stopped falling by `gain` in ten."""
     margins, width = outer.shape[0], inner.shape[1]
@@ -368,7 +365,7 @@ def fit_simultaneously(table, wanted, outer, inner, most_passes, gain):  # pragm
 
 
 # log Σ_x exp(E_x) over the support, with E = Σ_s λ_s contrast_s; its gradient is the coefficients of p = exp(E)/Σ.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def respond_with_shares(
     parameters, support, outer, inner, even, starts, bounds, sizes, homes, gathered, table, coefficients
 ):  # pragma: no cover - compiled
@@ -390,7 +387,7 @@ def respond_with_shares(
 
 
 # ½ Σ_x max(0, E_x)² / n over the support; its gradient is the coefficients of max(0, E)/n, n the cells of the table.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def respond_with_squares(
     parameters, support, outer, inner, even, starts, bounds, sizes, homes, gathered, table, coefficients
 ):  # pragma: no cover - compiled
@@ -405,7 +402,7 @@ def respond_with_squares(
     return value / table.size
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _energies(parameters, outer, inner, even, starts, bounds, sizes, homes, gathered, table):  # pragma: no cover
     gathered[:] = 0.0
     for number in range(homes.size):
@@ -414,7 +411,7 @@ def _energies(parameters, outer, inner, even, starts, bounds, sizes, homes, gath
     spread_up(gathered, outer, inner, even, table)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _gather(table, outer, inner, even, starts, bounds, sizes, homes, gathered, coefficients):  # pragma: no cover
     sum_down(table, outer, inner, even, gathered)
     to_contrasts(gathered, starts, bounds, sizes)
@@ -424,7 +421,7 @@ def _gather(table, outer, inner, even, starts, bounds, sizes, homes, gathered, c
 
 # Where no axis has more than two values, contrast_s × contrast_t is the contrast at s xor t, so that all second moments
 # Σ_x w_x contrast_s(x) contrast_t(x) are among the coefficients of w: one Walsh transform.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def fill_walsh_moments(weights, places, means, damping, moments):  # pragma: no cover - compiled
     """Write Σ_x w_x c_s c_t − mean_s mean_t, plus the damping on the diagonal, at and below the diagonal."""
     values = weights.copy()
@@ -435,7 +432,7 @@ def fill_walsh_moments(weights, places, means, damping, moments):  # pragma: no 
         moments[s, s] += damping[s]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def substitute(factor, values):  # pragma: no cover - compiled
     """Replace the right side of L Lᵀ x = values by the solution, L lower triangular with rows next to each other."""
     for i in range(values.size):

@@ -10,12 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.consistency import ROUNDING_OF_VIEWS, ViewConsistency, common_total, without_negative_cells
 from consilience.marginals.least_squares import KnownTable
@@ -43,7 +42,7 @@ CELLS_PER_QUEUED = 16
 """A round in which fewer than one cell in so many is lifted goes by a queue of them, and other rounds by whole axes."""
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def ripple(tables, sizes, theta, most_rounds):  # pragma: no cover - compiled
     """Let every row ripple in place; returns the lifts made, and marks the rows that were not done in time.
 
@@ -76,7 +75,7 @@ def ripple(tables, sizes, theta, most_rounds):  # pragma: no cover - compiled
     return lifts, late
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _below(table, theta, queue):  # pragma: no cover - compiled
     """Write down the cells below −θ; returns how many there are."""
     count = 0
@@ -88,7 +87,7 @@ def _below(table, theta, queue):  # pragma: no cover - compiled
     return count
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _lift_queued(table, sizes, theta, amounts, digits, strides, now, count, following):  # pragma: no cover - compiled
     """One round for the cells in the queue; counts only fall after, so a cell joins the next queue as it crosses −θ."""
     neighbours = np.sum(sizes) - len(sizes)
@@ -111,7 +110,7 @@ def _lift_queued(table, sizes, theta, amounts, digits, strides, now, count, foll
     return later
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _lift_by_axes(table, sizes, theta, amounts):  # pragma: no cover - compiled
     """One round for all cells: along each axis a cell pays what the others on its line were lifted by, over k."""
     neighbours = np.sum(sizes) - len(sizes)
@@ -140,7 +139,7 @@ def _lift_by_axes(table, sizes, theta, amounts):  # pragma: no cover - compiled
                         table[cell] -= paid - amounts[cell]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _digits(cells, sizes):  # pragma: no cover - compiled
     """Each cell's value on every axis, which is slow to work out again and again, and the strides of the axes."""
     strides = np.ones(len(sizes), dtype=np.int64)
@@ -153,7 +152,7 @@ def _digits(cells, sizes):  # pragma: no cover - compiled
     return digits, strides
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _raise_total(table):  # pragma: no cover - compiled
     """A total below 0 becomes 0, all cells raised alike."""
     total = 0.0
@@ -235,7 +234,6 @@ def without_negatives(flat: Array, stack: TableStack, *, method: Method, theta: 
         tables = found[group.start : group.stop].reshape(len(group.scopes), group.cells)
         left = list(range(len(tables)))
         if method == "ripple":
-            announce(ripple)
             sizes = np.array([size for size in group.shape if size > 1], dtype=np.int64)
             left = np.flatnonzero(ripple(tables, sizes, theta, _most_ripples(sizes.tolist()))[1]).tolist()
             unfinished += len(left)

@@ -21,7 +21,7 @@ from consilience.errors import DeclarationError, TooLarge
 from consilience.kernels.compilation import MOST_THREADS, available_cores
 from consilience.kernels.simplex import project_to_simplex
 from consilience.marginals.dual_path import Dual, interior_start
-from consilience.marginals.margin_layouts import MarginLayout, announce_once
+from consilience.marginals.margin_layouts import MarginLayout
 from consilience.marginals.margins import (
     TRACE,
     Axes,
@@ -173,7 +173,6 @@ def _fitted(layout: MarginLayout, wanted: Array) -> Fitted:
     quick = small or layout.rows <= ENTROPY.few_equations
     passes, first = 0, 0.1
     if agrees and wanted.min() >= -TRACE:
-        announce_once(fit_proportionally)
         shares, enough = np.maximum(wanted, 0.0), 0.25 * MARGIN_TOLERANCE
         most = ENTROPY.passes if quick else ENTROPY.long_passes
         passes, misfit = fit_proportionally(
@@ -195,7 +194,6 @@ def _fitted(layout: MarginLayout, wanted: Array) -> Fitted:
 
 def _simultaneous_passes(layout: MarginLayout, table: Array, wanted: Array) -> tuple[int, bool]:
     """Passes through all margins at once, without their negative values, until they gain little."""
-    announce_once(fit_simultaneously)
     shares = np.maximum(wanted, 0.0)
     for begin, end in itertools.pairwise(layout.starts.tolist()):
         shares[begin:end] /= shares[begin:end].sum()

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import MOST_THREADS, announce, available_cores
+from consilience.kernels.compilation import MOST_THREADS, available_cores
 from consilience.models import passes
 from consilience.models.junction_trees import JunctionTree
 from consilience.models.passes import CLOSE, FAILED, FLOOR, OPEN, RAISED, RUN
@@ -239,7 +239,6 @@ class MarginalOracle:
         self._any_excluded = False
         self._logarithmic = False
         self._held: Vector | None = None
-        announce(passes.run_steps)
         if constants or self._impossible.size:
             self._exclude(self._with_impossible(np.zeros(self.layout.size)))
 
@@ -276,7 +275,6 @@ class MarginalOracle:
         tangents = np.zeros_like(self._going_in)
         tangents[: self.layout.size] = direction
         changes = np.zeros_like(self._coming_out)
-        announce(passes.run_tangent_steps)
         passes.run_tangent_steps(
             program, self._logarithmic, self._going_in, self._coming_out, self._scales, self.total,
             tangents, changes, self._room,
@@ -345,7 +343,6 @@ class MarginalOracle:
         )  # fmt: skip
 
     def _run_logarithms(self, potentials: Vector, *, only_largest: bool) -> None:
-        announce(passes.run_log_steps)
         self._logarithmic = True
         passes.shift_tables(self.layout.offsets, potentials, self._going_in, self._shifts)
         with np.errstate(divide="ignore"):

@@ -6,9 +6,9 @@ reason: a loop over one row inside other loops is not always compiled to run sev
 
 import math
 
-import numba
 import numpy as np
 
+from consilience.kernels.kernel_cache import njit
 from consilience.models.program import advance
 
 REORDERED = {"contract", "reassoc", "nsz", "arcp", "nnan"}
@@ -21,7 +21,7 @@ _ROUND = 6755399441055744.0  # 1.5 · 2^52: adding and subtracting it rounds to 
 # exp x = 2^n · exp r with n = round(x / log 2), |r| ≤ log(2)/2. The Taylor polynomial of degree 13 is exact to 5e-18
 # there, so the result is within two units in the last place. The sum that rounds leaves n in its lowest bits, from
 # where it moves into the exponent. Flags that reorder sums would break both: only fused multiply-adds are allowed.
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def exponential(values, shift, out):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """out = exp(values − shift), zero below 1e-307 and for NaN; the number of values that are not finite."""
     unbounded = 0
@@ -54,7 +54,7 @@ def exponential(values, shift, out):  # type: ignore[no-untyped-def]  # pragma: 
 
 # Floating-point numbers are ordered as their bits are when read as integers, once those below zero are mirrored; and a
 # maximum of integers runs several at a time, which one of floating-point numbers, with their NaN, does not.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def largest_entry(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """The largest of some numbers."""
     top = np.int64(-(2**63))
@@ -66,7 +66,7 @@ def largest_entry(values):  # type: ignore[no-untyped-def]  # pragma: no cover -
     return np.int64(top).view(np.float64)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
 def total_of(row):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """The sum of a row."""
     total = 0.0
@@ -75,42 +75,42 @@ def total_of(row):  # type: ignore[no-untyped-def]  # pragma: no cover - compile
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def fill(row, value):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Every entry becomes the value."""
     for i in range(row.size):
         row[i] = value
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def scale(row, factor):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Every entry times a factor."""
     for i in range(row.size):
         row[i] *= factor
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def add(row, other):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """row + other, in row."""
     for i in range(row.size):
         row[i] += other[i]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def subtract(row, other):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """row − other, in row."""
     for i in range(row.size):
         row[i] -= other[i]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def multiply(row, other):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """row · other, in row."""
     for i in range(row.size):
         row[i] *= other[i]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def raise_to(row, other):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """The larger of both, in row."""
     for i in range(row.size):
@@ -142,7 +142,7 @@ OPEN, RUN, CLOSE = 1, 2, 4
 """What to do of a step: pass on what the parent knows; add up products; scale what came out."""
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def exponentiate(offsets, potentials, tables, shifts):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """exp(θ − max θ) for each table, with the maxima as shifts; counts the potentials that are not finite."""
     unbounded = 0
@@ -160,7 +160,7 @@ def _fused_rows(moving_in: int, moving_out: int):  # type: ignore[no-untyped-def
     begins at i[j] + a·di[j], or at o[j] + a·do[j] where it comes out.
     """
 
-    @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+    @njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
     def rows(going_in, coming_out, count, length, weights, sums, i, di, o, do):  # type: ignore[no-untyped-def]  # pragma: no cover
         i0, i1, i2, di0, di1, di2 = i[0], i[1], i[2], di[0], di[1], di[2]
         o0, o1, o2, do0, do1, do2 = o[0], o[1], o[2], do[0], do[1], do[2]
@@ -192,7 +192,7 @@ _rows_2_0, _rows_2_1, _rows_2_2 = _fused_rows(2, 0), _fused_rows(2, 1), _fused_r
 _rows_3_0, _rows_3_2, _rows_3_3 = _fused_rows(3, 0), _fused_rows(3, 2), _fused_rows(3, 3)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
 def _any_rows(going_in, coming_out, count, weights, sums, row, i, di, o, do, moving_in, moving_out):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """The same for any number of operands that move, through a row of products."""
     for a in range(count):
@@ -204,7 +204,7 @@ def _any_rows(going_in, coming_out, count, weights, sums, row, i, di, o, do, mov
             add(coming_out[o[j] + a * do[j] : o[j] + a * do[j] + row.size], row)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
 def _pass_on(known, sent, scale, passed):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """passed = known / (scale · sent), and the sum of what is known of raised entries."""
     raised, inverse = 0.0, 1.0 / scale
@@ -215,7 +215,7 @@ def _pass_on(known, sent, scale, passed):  # type: ignore[no-untyped-def]  # pra
     return raised
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=REORDERED)
 def _send(message, floors, sent):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """sent = message / max, at least the floors; the maximum."""
     top = largest_entry(message)
@@ -229,7 +229,7 @@ def _send(message, floors, sent):  # type: ignore[no-untyped-def]  # pragma: no 
 # Two axes at a time: for each place of the axes before them, the operands that do not move along the last axis are
 # multiplied into a weight for each row, the rows are run, and the sums of rows go to what does not move along the last
 # axis.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _add_products(dims, in_base, in_strides, moving_in, out_base, out_strides, moving_out, going_in, coming_out, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Add the products of what goes in to what comes out, for all cells of a step."""
     i, o, di, do = room.at_in, room.at_out, room.in_steps, room.out_steps
@@ -271,7 +271,7 @@ def _add_products(dims, in_base, in_strides, moving_in, out_base, out_strides, m
         more = advance(dims, inner - 1, counters, in_strides, i, out_strides, o)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def run_steps(program, first, last, doing, going_in, coming_out, floors, scales, total, verdict, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Do what is asked of steps first … last − 1, or of fewer where one fails."""
     for s in range(first, last):
@@ -318,7 +318,7 @@ LARGEST, EXPONENTIALS, PRODUCTS = 0, 1, 2
 """The largest sum of what goes in; the sum of its exponentials; the sum of its products."""
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _combine(values, at, strides, axis, product, row):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """row = the sum, or the product, of the operands along one row; those that do not move make one number."""
     still = 1.0 if product else 0.0
@@ -339,7 +339,7 @@ def _combine(values, at, strides, axis, product, row):  # type: ignore[no-untype
 #     largest        y(x_k) ← max(y(x_k), Σ_j x_j)
 #     otherwise      y(x_k) ← y(x_k) + w(x) a(x),    a = 1 without tangents,
 # where an exponential is taken of the sum less `shift` and less the shift of the first cell x_1 that comes out, if any.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def sweep(kind, program, s, first_out, last_out, going_in, shift, shifts, tangents, into, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Run over all cells of a step once, for some operands that come out, and put those `into` a vector like theirs.
 
@@ -396,7 +396,7 @@ def sweep(kind, program, s, first_out, last_out, going_in, shift, shifts, tangen
 # of the total. The same pass without the sums gives the largest exponent of all cells (max-sum, Dawid 1992).
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def shift_tables(offsets, potentials, tables, shifts):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """θ − max θ for each table, with the maxima as shifts."""
     for k in range(offsets.size - 1):
@@ -405,7 +405,7 @@ def shift_tables(offsets, potentials, tables, shifts):  # type: ignore[no-untype
             tables[i] = potentials[i] - shifts[k]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def run_log_steps(program, going_in, coming_out, scales, total, only_largest, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Both passes, or the first one with maxima in place of sums; all on logarithms.
 
@@ -466,7 +466,7 @@ def run_log_steps(program, going_in, coming_out, scales, total, only_largest, ro
 # covariance of their cells with the direction (forward-mode differentiation; nothing is approximated).
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def run_tangent_steps(program, logarithmic, going_in, coming_out, scales, total, tangents, changes, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Both passes on tangents, after both passes on numbers or on logarithms have left their vectors."""
     kind = np.int64(EXPONENTIALS if logarithmic else PRODUCTS)

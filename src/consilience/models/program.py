@@ -24,11 +24,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
+from consilience.kernels.kernel_cache import njit
 from consilience.marginals.table_stacks import Scope, stored_order
 from consilience.models.junction_trees import JunctionTree, Node, refined
 from consilience.models.tables import TableLayout, cells_of, checked_scopes
@@ -335,7 +335,7 @@ class Workspace(NamedTuple):
         )
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def advance(dims, axis, counters, in_strides, at_in, out_strides, at_out):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Move on along an axis, and along those before it where it is at its end; False after the last cell."""
     while axis >= 0:

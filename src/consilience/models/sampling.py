@@ -10,12 +10,11 @@ gets which value is random: it is independent of all attributes that the model m
 import itertools
 from collections.abc import Iterator, Sequence
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.rng import Generator
 from consilience.models.elimination import CalibratedModel
 from consilience.models.elimination_plans import carry_out, plan_elimination
@@ -53,7 +52,7 @@ TINY = 1e-300
 """Stands in for an empty sum below a division."""
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _group_rows(keys, starts, order):  # pragma: no cover - compiled
     """Write the rows by cell, in their own order within each: those of cell k are order[starts[k]:starts[k + 1]]."""
     for row in range(keys.size):
@@ -70,7 +69,7 @@ def _group_rows(keys, starts, order):  # pragma: no cover - compiled
     starts[0] = 0
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _sum_in_views(table, starts, places, model, expected):  # pragma: no cover - compiled
     """Add to each marginal in view the model's p(k, v), and the expected counts n_k p(v | k).
 
@@ -93,7 +92,7 @@ def _sum_in_views(table, starts, places, model, expected):  # pragma: no cover -
                 of_rows[v] += factor * share[v]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _place_rows(table, starts, order, places, aim, missing, turns, draws, codes):  # pragma: no cover - compiled
     """Give each row of each group a value. In a root clique `aim` is the number of all rows, elsewhere 0."""
     cells, values = table.shape
@@ -118,7 +117,7 @@ def _place_rows(table, starts, order, places, aim, missing, turns, draws, codes)
         _hand_out(counts, order[begin:end], draws[begin:end], codes)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _round_down(share, size, aim, expected, remainders, counts):  # pragma: no cover - compiled
     """Counts rounded down and their remainders; how many rows of the group are left, and the sum of the remainders."""
     values = share.size
@@ -144,7 +143,7 @@ def _round_down(share, size, aim, expected, remainders, counts):  # pragma: no c
     return size - placed, np.float64(size - placed)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _tilt(remainders, places, missing, gradients):  # pragma: no cover - compiled
     total, mean = 0.0, 0.0
     for v in range(remainders.size):
@@ -161,7 +160,7 @@ def _tilt(remainders, places, missing, gradients):  # pragma: no cover - compile
             remainders[v] *= max(1.0 + gradients[v] - mean, LEAST_TILT)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _scale(chances, total):  # pragma: no cover - compiled
     """Chances in proportion that sum to the total, except that none exceeds 1."""
     below = 0.0
@@ -187,7 +186,7 @@ def _scale(chances, total):  # pragma: no cover - compiled
                 chances[v] *= factor
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _share_rest(chances, total, rest, uniform, counts):  # pragma: no cover - compiled
     """One more for `rest` values by systematic sampling, from an offset that gives just so many."""
     above = np.floor(total)
@@ -204,7 +203,7 @@ def _share_rest(chances, total, rest, uniform, counts):  # pragma: no cover - co
     counts[last] += rest - before
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _hand_out(counts, members, uniforms, codes):  # pragma: no cover - compiled
     """The counted values, in random order, to the rows of a group."""
     first = 0
@@ -293,7 +292,6 @@ class _Step:
         for axis in self.known:
             keys *= self.model.sizes[axis]
             keys += codes[:, axis]
-        announce(_place_rows)
         starts, order = np.zeros(self.cells + 1, dtype=np.int64), np.empty(rows, dtype=np.int64)
         _group_rows(keys, starts, order)
         places = self._places()

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -28,7 +27,7 @@ from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.regions import LATTICE_BITS, CellGrid, Region, RegionKind, in_original_units, lattice_points
 
 Places = NDArray[np.int32]
@@ -254,7 +253,6 @@ def block_centroids(
     units: NDArray[np.int32], start: Floats, *, blocks: int, bits: int, seed: int, rounds: int = ROUNDS
 ) -> Floats:
     """The centroids that each block of the records has: an array of blocks × clusters × dimensions."""
-    announce(_cluster_blocks)
     points = np.ascontiguousarray(units, dtype=np.int32)
     labels = block_of_records(points, blocks=blocks, seed=seed)
     order = np.argsort(labels, kind="stable")
@@ -272,21 +270,20 @@ def block_of_records(units: NDArray[np.int32], *, blocks: int, seed: int) -> NDA
     >>> bool(first == last)
     True
     """
-    announce(_hash_rows)
     hashes = _hash_rows(np.ascontiguousarray(units, dtype=np.int32), np.uint64(seed % 2**64))
     return (hashes % np.uint64(blocks)).astype(np.int64)
 
 
 # The finaliser of SplitMix64 (Steele, Lea, Flood 2014), a bijection of 64 bits that leaves no visible pattern, taken
 # after each coordinate has been added in.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _mixed(state: np.uint64) -> np.uint64:  # pragma: no cover - compiled
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _hash_rows(units: Places, seed: np.uint64) -> NDArray[np.uint64]:  # pragma: no cover - compiled
     odd = np.uint64(0x9E3779B97F4A7C15)
     hashes = np.empty(units.shape[0], np.uint64)
@@ -298,7 +295,7 @@ def _hash_rows(units: Places, seed: np.uint64) -> NDArray[np.uint64]:  # pragma:
     return hashes
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _cluster_blocks(
     units: Places, starts: Integers, centroids: Floats, bits: int, rounds: int
 ) -> None:  # pragma: no cover - compiled
@@ -442,11 +439,10 @@ def cluster_sums(
         raise DeclarationError(
             f"points of {points_on_lattice.shape[1:]} coordinates do not fit centroids of the shape {centroids.shape}"
         )
-    announce(_cluster_sums)
     return _cluster_sums(np.ascontiguousarray(points_on_lattice), centroids, 2.0**-bits)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def closest(
     points: Numbers, i: int, unit: float, centroids: Floats
 ) -> tuple[int, float]:  # pragma: no cover - compiled
@@ -462,7 +458,7 @@ def closest(
     return best, best_distance
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _cluster_sums(
     units: Numbers, centroids: Floats, unit: float
 ) -> tuple[Integers, Integers]:  # pragma: no cover - compiled

@@ -1,13 +1,14 @@
 """The loops of `privacy.partitions`: compiled, and imported only when they are used."""
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from consilience.kernels.kernel_cache import njit
 
 Integers = NDArray[np.int64]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def scan(counts: Integers, ranks: Integers, values: Integers, width: int, found: Integers) -> None:
     """found[i] is the deviation of the last min(i, width) of the first i counts."""
     numbers = np.zeros(values.size + 1, dtype=np.int64)
@@ -37,7 +38,7 @@ def scan(counts: Integers, ranks: Integers, values: Integers, width: int, found:
 
 # With the mean q + r/w of w counts, C and S the number and the sum of those up to q, Σ|xᵢ − mean| is twice the sum of
 # what lies below the mean: 2(C·q − S) + 2·C·r/w. All products stay below w² or the number of records, times 2^(b + 1).
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def scan_means(counts: Integers, ranks: Integers, values: Integers, width: int, unit: int, found: Integers) -> None:
     """found[i] is ⌊unit · Σ|x − mean|⌋ of the last min(i, width) of the first i counts."""
     numbers = np.zeros(values.size + 1, dtype=np.int64)
@@ -60,7 +61,7 @@ def scan_means(counts: Integers, ranks: Integers, values: Integers, width: int, 
         found[i + 1] = 2 * unit * (below * whole - sum_below) + 2 * unit * below * (total - whole * held) // held
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _add(numbers: Integers, sums: Integers, rank: int, number: int, value: int) -> None:
     place = rank + 1
     while place < numbers.size:
@@ -72,7 +73,7 @@ def _add(numbers: Integers, sums: Integers, rank: int, number: int, value: int) 
 # best[j] = min over intervals i … j − 1 of best[i] + cost. Since longer intervals are tried first and only a strictly
 # lower cost replaces one, the length kept for j is the greatest that ends a partition of least cost, as the order of
 # partitions asks; the same holds for what is left of it.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def best_last_buckets(size: int, widths: Integers, steps: Integers, offsets: Integers, costs: Integers) -> Integers:
     """For each number of codes, how long the last bucket is in the best partition of them."""
     best = np.zeros(size + 1, dtype=np.int64)

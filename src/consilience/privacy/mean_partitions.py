@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from consilience.domain.sensitivity import Neighbours
-from consilience.kernels.compilation import announce
 from consilience.privacy.noise import NoiseSource
 from consilience.privacy.partitions import Bisection, Integers, LeastCostPartition, for_add_remove
 from consilience.privacy.scores import select
@@ -53,7 +52,6 @@ def window_mean_deviations(counts: Integers, width: int, bits: int) -> Integers:
 def _scanned(counts: Integers, width: int, bits: int) -> Integers:
     from consilience.privacy.interval_kernels import scan_means
 
-    announce(scan_means)
     values, ranks = np.unique(counts, return_inverse=True)
     found = np.zeros(counts.size + 1, dtype=np.int64)
     scan_means(np.ascontiguousarray(counts), ranks.astype(np.int64), values, width, 2**bits, found)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.record_functions import RecordFunction, gradient_sums, own_sums
 from consilience.kernels.regions import LATTICE_BITS, Bounds, Region, RegionKind, lattice_points
 from consilience.privacy.cluster_statistics import CHUNK, declared_bounds, refuse_other_bounds
@@ -252,7 +251,6 @@ class RecordLosses(RecordScore[int]):
         totals = np.zeros(len(self.parameters), np.int64)
         parameters = np.ascontiguousarray(np.moveaxis(self.parameters, 0, -1))
         add = _add_distances if self.parameters.ndim == 3 else _add_logistic
-        announce(add)
         region = Region(self.region, self.parameters.shape[-1] - (self.parameters.ndim == 2))
         for start in range(0, len(points), CHUNK):
             some = points[start : start + CHUNK]
@@ -286,14 +284,14 @@ class RecordLosses(RecordScore[int]):
 # Candidates are on the last axis, so that a processor takes several of them at a time.
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_scores(losses: Floats, limit: int, totals: Integers) -> None:  # pragma: no cover - compiled
     least = np.int64(losses.min() * 2.0**LOSS_BITS)
     for c in range(len(losses)):
         totals[c] -= min(np.int64(losses[c] * 2.0**LOSS_BITS) - least, limit)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_distances(
     units: Places, _: Floats, centroids: Floats, unit: float, limit: int, totals: Integers
 ) -> None:  # pragma: no cover - compiled
@@ -312,7 +310,7 @@ def _add_distances(
         _add_scores(losses, limit, totals)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_logistic(
     units: Places, labels: Floats, coefficients: Floats, unit: float, limit: int, totals: Integers
 ) -> None:  # pragma: no cover - compiled
@@ -374,7 +372,6 @@ class OwnStatistic:
     def exact(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
         region, theta = Region(self.region, len(self.attributes)), np.array(self.theta, dtype=np.float64)
         total = np.zeros(self.size, np.int64)
-        announce(own_sums)
         for start in range(0, len(points), CHUNK):
             units = lattice_points(points[start : start + CHUNK], self.bounds, region, bits=self.lattice_bits)
             if self.part == "count":

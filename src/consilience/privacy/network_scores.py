@@ -47,14 +47,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.transforms import exact_coefficients, most_frequencies, rows_of
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -149,11 +148,10 @@ def distances_to_dependence(tables: Sequence[Integers], records: int) -> Integer
     >>> distances_to_dependence([np.array([[2, 0], [0, 2]]), np.array([[1, 1], [1, 1]])], 4).tolist()
     [0, -4]
     """
-    announce(_nearest_dependence)
     return np.array([-_nearest_dependence(np.ascontiguousarray(each), records) for each in tables], dtype=np.int64)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _nearest_dependence(table: Integers, records: int) -> int:  # pragma: no cover - compiled
     rows, enough = table.shape[0], (records + 1) // 2
     if rows < 62 and rows * enough > (1 << rows) * rows:

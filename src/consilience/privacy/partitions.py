@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from consilience.domain.domains import Domain
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
 from consilience.privacy.noise import NoiseSource, laplace_scale
 from consilience.privacy.scores import select
 
@@ -94,7 +93,6 @@ def window_deviations(counts: Integers, width: int) -> Integers:
 def _scanned(counts: Integers, width: int) -> Integers:
     from consilience.privacy.interval_kernels import scan
 
-    announce(scan)
     values, ranks = np.unique(counts, return_inverse=True)
     found = np.zeros(counts.size + 1, dtype=np.int64)
     scan(np.ascontiguousarray(counts), ranks.astype(np.int64), values, width, found)
@@ -141,7 +139,6 @@ def least_cost_starts(size: int, family: Sequence[tuple[int, int]], costs: Seque
     """
     from consilience.privacy.interval_kernels import best_last_buckets
 
-    announce(best_last_buckets)
     longest_first = sorted(range(len(family)), key=lambda i: -family[i][0])
     offsets = np.cumsum([0, *(costs[i].size for i in longest_first)])[:-1].astype(np.int64)
     widths, steps = (np.array([family[i][part] for i in longest_first], dtype=np.int64) for part in (0, 1))

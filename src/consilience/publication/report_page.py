@@ -62,7 +62,9 @@ def altair() -> Any:
         import altair as library
         import vl_convert  # noqa: F401 (altair saves pictures with it)
     except ImportError:
-        raise NoPictures("pictures need more libraries; install them with: pip install 'consilience[plots]'") from None
+        raise NoPictures(
+            "pictures need altair and vl-convert, which are part of the install: pip install altair vl-convert-python"
+        ) from None
     return library
 
 

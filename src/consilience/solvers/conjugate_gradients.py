@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
+
+from consilience.kernels.kernel_cache import njit
 
 Array = NDArray[np.float64]
 Apply = Callable[[Array, Array], float]
@@ -92,14 +93,14 @@ def shortest_least_squares(
     return np.asarray(found, dtype=np.float64), int(steps)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _advance(length, direction, image, solution, residual):  # pragma: no cover - compiled
     for i in range(direction.size):
         solution[i] += length * direction[i]
         residual[i] -= length * image[i]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _turn(direction, share, scaled):  # pragma: no cover - compiled
     for i in range(direction.size):
         direction[i] = scaled[i] + share * direction[i]

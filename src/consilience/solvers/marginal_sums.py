@@ -14,11 +14,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 Array = NDArray[np.float64]
 
@@ -55,7 +54,6 @@ class MarginalSums:
 
     def of(self, table: Array) -> list[Array]:
         """The marginals of a table."""
-        announce(sum_down)
         gathered = np.empty(self._ends[-1])
         sum_down(np.ascontiguousarray(table).reshape(-1), self._outer, self._inner, self._flat, gathered)
         tables = self._split(gathered)
@@ -68,7 +66,6 @@ class MarginalSums:
 
     def spread(self, marginals: Sequence[Array]) -> Array:
         """The transposed operation: the table in which every cell is the sum of its marginal cells' values."""
-        announce(spread_up)
         gathered = np.zeros(self._ends[-1])
         tables = self._split(gathered)
         for axes, home, values in zip(self.axis_sets, self._homes, marginals, strict=True):
@@ -86,7 +83,7 @@ class MarginalSums:
         ]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_down(table, outer, inner, even, gathered):  # pragma: no cover - compiled
     """Write the marginals of a flat table, one after another."""
     gathered[:] = 0.0
@@ -106,7 +103,7 @@ def sum_down(table, outer, inner, even, gathered):  # pragma: no cover - compile
                     gathered[start + offsets[j]] += row[j]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def spread_up(gathered, outer, inner, even, table):  # pragma: no cover - compiled
     """Write the flat table in which every cell is the sum of its cells in all marginals."""
     width = inner.shape[1]
@@ -181,7 +178,6 @@ def walsh_transform(rows: NDArray[np.float64]) -> None:
     >>> rows
     array([[10., -2., -4.,  0.]])
     """
-    announce(transform_rows)
     transform_rows(rows)
 
 
@@ -189,7 +185,7 @@ BLOCK = 8192
 """Entries that are taken through all their passes while they lie in the second-level cache."""
 
 
-@numba.njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True)
 def transform_rows(rows):  # pragma: no cover - compiled
     """What `walsh_transform` does, for compiled callers."""
     length = rows.shape[1]
@@ -201,7 +197,7 @@ def transform_rows(rows):  # pragma: no cover - compiled
             _passes(rows[r], block)
 
 
-@numba.njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=True)
 def _passes(row, half):  # pragma: no cover - compiled
     """The passes that join pieces of length `half`, then longer ones, into the whole row."""
     length = row.shape[0]

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from consilience.domain.attributes import DROP, Attribute, Continuous, Numeric
 from consilience.domain.dates import NO_DAY, Date, DateTexts, periods_of
 from consilience.domain.declarations import guarded
 from consilience.domain.source_format import Summand
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.source.values import TRUTH_TEXTS, days_of, nulls, numbers_of, places_among, plain, positions, texts_of
 
 Bytes = NDArray[np.uint8]
@@ -102,12 +101,11 @@ class MarginalLayout:
 def look_up(table: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
     """The entries of a table at these places, none of which lies outside it."""
     found = np.empty(len(places), dtype=table.dtype)
-    announce(_look_up)
     _look_up(table, places, found)
     return found
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _look_up(table: Numbers, places: Numbers, found: Numbers) -> None:  # pragma: no cover - compiled
     for i in range(places.shape[0]):
         found[i] = table[places[i]]
@@ -141,14 +139,13 @@ def add_counts(
 ) -> None:
     """Add the records, each as often as it counts, to the counts of the chosen marginals, by default of all."""
     chosen = np.arange(len(layout.shapes)) if chosen is None else chosen
-    announce(_add_counts)
     _add_counts(
         codes.narrow, codes.medium, codes.wide, times.view(np.uint8) if times.dtype == np.bool_ else times,
         layout.bounds, layout.widths, layout.rows, layout.strides, layout.offsets, chosen, counts,
     )  # fmt: skip
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_counts(
     narrow: Bytes,
     medium: NDArray[np.uint16],
@@ -182,7 +179,7 @@ def _add_counts(
                 own[cells[i]] += times[begin + i]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_term(cells: Words, codes: Numbers, stride: np.uint32) -> None:  # pragma: no cover - compiled
     for i in range(codes.shape[0]):
         cells[i] += np.uint32(codes[i]) * stride

@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from consilience.domain.declarations import guarded
 from consilience.domain.source_format import SourceFormat
 from consilience.errors import SourceError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.source.readers import ROWS_PER_BATCH, InUtf8, Required, attempt, attempt_each, check_columns, in_utf8
 from consilience.source.records import Batch, meant_batches, writings_of
 
@@ -94,14 +93,13 @@ def split_records(
     wanted = int(slots.max(initial=-1)) + 1
     starts = np.empty((wanted, capacity), dtype=np.int32)
     ends = np.empty((wanted, capacity), dtype=np.int32)
-    announce(_split_records)
     records, consumed, skipping = _split_records(
         text, delimiter, ending, blank, slots, longest, final, skipping, starts, ends
     )
     return Fields(starts[:, :records], ends[:, :records], int(records), int(consumed), bool(skipping))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _split_records(
     text: Bytes,
     delimiter: int,
@@ -135,7 +133,7 @@ def _split_records(
     return record, at, skipping
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _split_one(
     text: Bytes,
     at: int,
@@ -185,7 +183,7 @@ def _split_one(
         field += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _closing_quote(
     text: Bytes,
     at: int,
@@ -229,7 +227,7 @@ def _closing_quote(
     return _closing_quote_from_line(text, at + 1, stop, cut, final, ending, blank, known)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _closing_quote_from_line(
     text: Bytes, line: int, stop: int, cut: bool, final: bool, ending: Marks, blank: Marks, known: Integers
 ) -> int:  # pragma: no cover - compiled
@@ -271,11 +269,10 @@ def gather_fields(
 
     A field that its record does not have is empty.
     """
-    announce(_gather_fields)
     return _gather_fields(text, starts, ends)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _gather_fields(text: Bytes, starts: Places, ends: Places) -> tuple[Bytes, Places]:  # pragma: no cover - compiled
     room = 0
     for record in range(len(starts)):
@@ -300,7 +297,7 @@ def _gather_fields(text: Bytes, starts: Places, ends: Places) -> tuple[Bytes, Pl
     return gathered[:written], offsets
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _write_quoted(text: Bytes, at: int, end: int, gathered: Bytes, written: Any) -> Any:  # pragma: no cover - compiled
     """Write what stands between two quotes; where the next field is to be written."""
     begin = written
@@ -315,7 +312,7 @@ def _write_quoted(text: Bytes, at: int, end: int, gathered: Bytes, written: Any)
     return written
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True, inline="always")
 def _is_space(byte: Any) -> bool:  # pragma: no cover - compiled
     return byte == SPACE or (byte >= 9 and byte <= CARRIAGE_RETURN)
 

@@ -23,11 +23,10 @@ from concurrent.futures import Executor
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int32]
@@ -115,7 +114,6 @@ class UnitRows:
         for kind, (begin, end), column in zip(self._columns, pairwise(self._offsets), columns, strict=True):
             codes[:, begin:end] = column.astype(kind).view(np.uint8).reshape(-1, kind.itemsize)
         self._make_room(len(present), int(offsets[-1] - offsets[0]))
-        announce(_add)
         _add(text, offsets, present, codes, self._part.bits, self._part.ending, self._met, self._units, self._rows)
 
     def chosen(self, limit: int, threads: Executor, *, shares: int, size: int) -> Generator[list[NDArray[Any]]]:
@@ -124,7 +122,6 @@ class UnitRows:
         weights = np.zeros(rows, dtype=np.int64)
         signed = np.array([column.kind == "i" for column in self._columns])
         bounds = np.linspace(0, units, shares + 1).astype(np.int64)
-        announce(_choose)
         tasks = [
             threads.submit(_choose, begin, end, limit, self._offsets, signed, self._units, self._rows, weights)
             for begin, end in pairwise(bounds)
@@ -170,12 +167,11 @@ def _with_slots(table: Table, met: int, size: int) -> Table:
     if 2 * size <= len(table.slots):
         return table
     slots = np.full(1 << (2 * size - 1).bit_length(), NOWHERE, dtype=np.int32)
-    announce(_place)
     _place(table.hashes[:met], slots)
     return table._replace(slots=slots)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _place(hashes: NDArray[np.uint64], slots: Places) -> None:  # pragma: no cover - compiled
     last = len(slots) - 1
     for entry in range(len(hashes)):
@@ -185,7 +181,7 @@ def _place(hashes: NDArray[np.uint64], slots: Places) -> None:  # pragma: no cov
         slots[slot] = entry
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add(
     text: Bytes,
     offsets: Integers,
@@ -211,7 +207,7 @@ def _add(
         rows.times[row] += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _unit(
     hashed: np.uint64, text: Bytes, begin: int, end: int, met: Integers, units: _Units
 ) -> Any:  # pragma: no cover - compiled
@@ -233,7 +229,7 @@ def _unit(
     return unit
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _row(
     unit: int, hashed: np.uint64, codes: Bytes, met: Integers, units: _Units, rows: _Rows
 ) -> Any:  # pragma: no cover - compiled
@@ -258,7 +254,7 @@ def _row(
     return row
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _hash(start: np.uint64, text: Bytes, begin: int, end: int) -> np.uint64:  # pragma: no cover - compiled
     """FNV-1a over the bytes, its upper half folded into the lower, which chooses the slot."""
     mixed = start
@@ -267,7 +263,7 @@ def _hash(start: np.uint64, text: Bytes, begin: int, end: int) -> np.uint64:  # 
     return mixed ^ (mixed >> np.uint64(32))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _same(
     text: Bytes, begin: int, end: int, other: Bytes, other_begin: Any, other_end: Any
 ) -> bool:  # pragma: no cover - compiled
@@ -280,7 +276,7 @@ def _same(
     return same == length
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _choose(
     begin: int, end: int, limit: int, offsets: Integers, signed: Marks, units: _Units, rows: _Rows, weights: Integers
 ) -> None:  # pragma: no cover - compiled
@@ -296,7 +292,7 @@ def _choose(
             _choose_among(unit, limit, offsets, signed, units, rows, weights, schedule)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _choose_among(
     unit: int,
     limit: int,
@@ -334,7 +330,7 @@ def _choose_among(
         weights[of_row[place]] += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _write_codes(codes: Bytes, offsets: Integers, signed: Marks, message: Bytes) -> int:  # pragma: no cover - compiled
     """Write the format and the codes, little-endian numbers at their offsets; the length of what was written."""
     length = len(FORMAT)
@@ -354,7 +350,7 @@ def _write_codes(codes: Bytes, offsets: Integers, signed: Marks, message: Bytes)
     return length + 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _write_number(number: np.uint64, negative: bool, message: Bytes, length: int) -> int:  # pragma: no cover - compiled
     """Write a whole number in decimal; the length of what was written."""
     if negative:
@@ -371,7 +367,7 @@ def _write_number(number: np.uint64, negative: bool, message: Bytes, length: int
     return length + digits
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _less(digest: Words, other: Words) -> bool:  # pragma: no cover - compiled
     for word in range(8):
         if digest[word] != other[word]:
@@ -379,14 +375,14 @@ def _less(digest: Words, other: Words) -> bool:  # pragma: no cover - compiled
     return False
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _exchange(smallest: Words, of_row: Places, one: int, two: int) -> None:  # pragma: no cover - compiled
     for word in range(8):
         smallest[one, word], smallest[two, word] = smallest[two, word], smallest[one, word]
     of_row[one], of_row[two] = of_row[two], of_row[one]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _sift_up(smallest: Words, of_row: Places, place: int) -> None:  # pragma: no cover - compiled
     """Restore the heap, largest digest first, after one was put at its end."""
     while place > 0 and _less(smallest[(place - 1) // 2], smallest[place]):
@@ -394,7 +390,7 @@ def _sift_up(smallest: Words, of_row: Places, place: int) -> None:  # pragma: no
         place = (place - 1) // 2
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _sift_down(smallest: Words, of_row: Places, held: int) -> None:  # pragma: no cover - compiled
     """Restore the heap, largest digest first, after its first was replaced."""
     place = 0
@@ -426,7 +422,7 @@ INITIAL_STATE = _fractions_of_roots(2, 8)
 ROUND_CONSTANTS = _fractions_of_roots(3, 64)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _sha256(message: Bytes, length: int, digest: Words, w: Words) -> None:  # pragma: no cover - compiled
     """The SHA-256 of message[:length] (FIPS 180-4), as eight words; the message is padded in place."""
     message[length] = 128
@@ -439,12 +435,12 @@ def _sha256(message: Bytes, length: int, digest: Words, w: Words) -> None:  # pr
         _compress(message[begin : begin + 64], digest, w)
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True, inline="always")
 def _rotated(word: np.uint32, by: int) -> np.uint32:  # pragma: no cover - compiled
     return np.uint32((word >> np.uint32(by)) | (word << np.uint32(32 - by)))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _compress(block: Bytes, state: Words, w: Words) -> None:  # pragma: no cover - compiled
     for t in range(16):
         word = np.uint32(0)

@@ -23,13 +23,12 @@ strategy, which random starts reach late or never.
 import math
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.rng import generator
 from consilience.strategies.attribute_strategies import Matrix, column_norm, gram_root, p_identity
 
@@ -108,7 +107,6 @@ def _factors(root: Matrix, strategy: Matrix, residual: float) -> LowRankFactors:
 
 def _optimised(root: Matrix, rows: int) -> Matrix:
     """L where the search ends."""
-    announce(_project_rows)
     cells = root.shape[1]
     if rows > cells:
         found = p_identity(root.T @ root, rows=min(rows - cells, max(1, round(cells / 16))))
@@ -183,7 +181,7 @@ def project_columns(matrix: Matrix) -> Matrix:
     return np.ascontiguousarray(columns.T)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _project_rows(rows, live):  # pragma: no cover - compiled
     for i in range(rows.shape[0]):
         row = rows[i]
@@ -263,7 +261,6 @@ def published_low_rank_factors(gram: ArrayLike, *, rank: int | None = None) -> L
     >>> found.strategy.shape, round(float((found.answers**2).sum()), 2)
     ((2, 4), 1.0)
     """
-    announce(_project_rows)
     root = gram_root(gram)
     rows = math.ceil(LOW_RANK.rows_per_rank * len(root)) if rank is None else rank
     rng, penalty, multipliers = generator(0), 1.0, np.zeros_like(root)

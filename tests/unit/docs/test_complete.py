@@ -30,10 +30,15 @@ MODULES = {
     "consilience.publication": "consilience.publication",
 }
 NOT_RUN = {
+    "consilience demo": "tests/unit/test_demo.py runs it with fewer people",
+    "docker build --tag consilience .": "takes an engine for containers; tests/unit/test_setup.py reads the Dockerfile",
+    "docker run --rm --network none --volume '$PWD:/data' consilience check release": "likewise",
+    "make wheel": "compiles all kernels; tests/unit/test_wheel.py builds a wheel with those of a release",
+    "pip install consilience": "needs a package index; tests/unit/test_wheel.py installs the wheel",
     "make setup": "builds the environment that the tests run in",
     "make test": "runs the tests, this one among them",
     "make check": "runs lint, types, architecture and the tests",
-    "make demo": "runs examples/demo.py, as tests/unit/test_examples.py does with fewer people",
+    "make demo": "runs `consilience demo`, as tests/unit/test_demo.py does with fewer people",
 }
 """Commands in shell blocks that no test runs, and why."""
 
@@ -157,6 +162,8 @@ def spans_out_of_date(docs: Path) -> list[str]:
 def is_sound(span: str) -> bool:
     known, words = commands(), span.split()
     match words:
+        case ["consilience", option] if option.startswith("--"):
+            return option in {"--help", *(each for of in get_command(app).params for each in of.opts)}
         case ["consilience", first, *rest]:
             groups = {name.split()[0] for name in known}
             command = known.get(verb(words))
@@ -195,7 +202,7 @@ def test_every_command_to_type_is_run_or_has_a_reason() -> None:
 def test_reasons_are_about_commands_that_pages_have() -> None:
     typed = {shlex.join(shlex.split(line, comments=True)) for _, line in shell_lines(DOCS)}
     assert set(NOT_RUN) <= typed
-    assert "examples/demo.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "consilience demo" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_commands_within_sentences_exist() -> None:
@@ -257,7 +264,7 @@ class TestTheRulesThemselves:
         "block",
         [
             "```sh\nmake bench\n```\n",
-            "```bash\npip install consilience\n```\n",
+            "```bash\npip install numpy\n```\n",
             "```text\n$ consilience check release\n```\n",
             "```\nconsilience check release\n```\n",
         ],
@@ -270,6 +277,7 @@ class TestTheRulesThemselves:
         "span",
         [
             "consilience synthesise release",
+            "consilience --install-competition",
             "consilience report release --pdf",
             "make tea",
             "python -m benchmarks nonsense",

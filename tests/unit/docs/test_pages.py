@@ -2,11 +2,11 @@
 
 import importlib.util
 import re
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
+
+from consilience.demo import write_table, write_town
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md"])
@@ -41,14 +41,8 @@ def load_runner():
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        import town
-    finally:
-        sys.path.pop(0)
-    town.write_town(tmp_path / "town.csv", people=2_000)
-    town.write_town(tmp_path / "town-2015.csv", people=3_000, seed=2015)
-    shutil.copy(ROOT / "examples" / "town.domain.toml", tmp_path)
+    write_table(tmp_path / "town.csv", people=2_000)
+    write_town(tmp_path / "town-2015.csv", people=3_000, seed=2015)
     return tmp_path
 
 

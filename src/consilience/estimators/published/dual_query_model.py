@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from consilience.estimators.graphical import Graphical
 from consilience.estimators.graphical_fitting import LARGEST_TREE, OptimiserName
 from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.estimators.published.dual_query import DualQueryRun, run_or_reason, run_total
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.rng import Generator
 from consilience.measurements import Gaussian, Measurement, MeasurementSet
 
@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 BLOCK = 512
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def add_weights(met: NDArray[np.uint8], fall: Floats, rise: float, sums: Floats) -> None:
     """Add e^v + e^−v of every row to the sum of each round."""
     steps, rows = met.shape
@@ -57,7 +57,7 @@ def add_weights(met: NDArray[np.uint8], fall: Floats, rise: float, sums: Floats)
             sums[t] += total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def add_slopes(met: NDArray[np.uint8], fall: Floats, rise: float, weights: Floats, slopes: Floats) -> None:
     """Add Σ_t weight_t·(e^v − e^−v) to the slope of each row."""
     steps, rows = met.shape

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -32,7 +31,7 @@ from consilience.estimators.base import (
     independent_rows,
 )
 from consilience.estimators.evidence import first_fact, noise_variance, places_of, refuse_record_sums
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.rng import Generator
 from consilience.marginals.least_squares import combined_total, total_of_answers
 from consilience.measurements import Exact, Measurement, MeasurementSet
@@ -112,7 +111,6 @@ class WeightedTable:
     def sweep(self, times: int) -> None:
         """Visit every answer in the order of adding, so many times over, or until nothing moves."""
         if self.total > 0 and self.measured:
-            announce(_sweep)
             _sweep(self._queries, self._answers, self._totals, self.total, times)
 
     def counts(self) -> Array:
@@ -134,7 +132,7 @@ class WeightedTable:
         return 0.5 * float(weighted @ residuals), max(gap, 0.0)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _sweep(queries, answers, totals, total, times):  # pragma: no cover - compiled
     for _ in range(times):
         largest = 0.0

@@ -19,11 +19,10 @@ sought from where it was found before, relative to the mean of the potentials.
 import math
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.models.fitting.least_risk import MATCHED, Search, match_marginals
 from consilience.models.fitting.objective import MeasuredRows
 from consilience.models.oracle import Oracle
@@ -32,7 +31,7 @@ from consilience.models.oracle import Oracle
 # The vector work of one step of `retraced_fits`, in as few passes as possible.
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def follow(average, marginals, share, next_share, middle):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """The average goes a share of the way to the marginals; from there the middle is the next share of the way."""
     for i in range(average.size):
@@ -41,7 +40,7 @@ def follow(average, marginals, share, next_share, middle):  # type: ignore[no-un
         middle[i] = value + next_share * (marginals[i] - value)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def descend(potentials, gradient, marginals, curvature, length, mean, share):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """potentials −= length·gradient/(1 + length·share·curvature·marginals); their mean goes a share of the way."""
     slowed = length * share
@@ -145,7 +144,6 @@ class RetracedFit:
 
     def _walk(self, way: Way, first: Array) -> tuple[Array, Array] | None:
         """The averages of marginals and of potentials at the end of a way; None where a residual has grown."""
-        announce(descend)
         shares = way.shares
         potentials, mean, marginals = self.start.copy(), self.start.copy(), first
         average, middle, shortest = first.copy(), first.copy(), np.inf

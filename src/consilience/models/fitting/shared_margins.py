@@ -22,18 +22,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.models.tables import cells_of
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Loops over the cells of tables by the value of what the tables share; see `shared_margins` for the layout.
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def sum_cells(cells, scale, index, ends, runs, begins, places, sums):  # pragma: no cover - compiled
     for e in range(begins.size):
         value, run = index[ends[e] : ends[e + 1]], runs[e]
@@ -52,7 +51,7 @@ def sum_cells(cells, scale, index, ends, runs, begins, places, sums):  # pragma:
                 into[value[i]] += total
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def spread_margins(sums, index, ends, runs, begins, places, cells):  # pragma: no cover - compiled
     for e in range(begins.size):
         value, run = index[ends[e] : ends[e + 1]], runs[e]
@@ -68,7 +67,7 @@ def spread_margins(sums, index, ends, runs, begins, places, cells):  # pragma: n
                     some[j] += amount
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def solve_margins(sums, resistance, masses, strength, groups, values, places):  # pragma: no cover - compiled
     # (diag(r) + s·m mᵀ)⁻¹ t = t/r − (m/r)·s·(m·t/r)/(1 + s·m·m/r), value by value; members without resistance stay out.
     for g in range(values.size):
@@ -90,7 +89,7 @@ def solve_margins(sums, resistance, masses, strength, groups, values, places):  
                     sums[at] = 0.0
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def balance(potentials, index, ends, runs, begins, groups, values):  # pragma: no cover - compiled
     for g in range(values.size):
         first, last = groups[g], groups[g + 1]
@@ -123,7 +122,7 @@ def balance(potentials, index, ends, runs, begins, groups, values):  # pragma: n
 # The vector work of conjugate gradients in as few passes as possible; see `newton_equations`.
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def add_stiffness(product, rho, stiffness, direction):  # pragma: no cover - compiled
     """product ← ρ·product + stiffness·direction; its inner product with the direction."""
     curvature = 0.0
@@ -134,7 +133,7 @@ def add_stiffness(product, rho, stiffness, direction):  # pragma: no cover - com
     return curvature
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def settle(lifted, lift, residual, inverse):  # pragma: no cover - compiled
     """lifted ← lift·lifted + inverse·residual; its inner product with the residual."""
     slope = 0.0
@@ -147,7 +146,7 @@ def settle(lifted, lift, residual, inverse):  # pragma: no cover - compiled
 
 # h is the stiffness of a row, w its weight, μ its cell, v its variance under the model. With own = h/w² and models = ρμ
 # the row moves as freely as f = models/(own + models) says; stuck is 1 − f.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def prepare(
     stiffness, weights, cells, variances, rho, ridge, lift, inverse, freedom, stuck
 ):  # pragma: no cover - compiled
@@ -218,12 +217,10 @@ class SharedMargins:
 
     def balance(self, potentials: Array) -> None:
         """Make the tables' largest values over all but S equal, S by S: the same model, with smaller potentials."""
-        announce(balance)
         balance(potentials, self.index, self.ends, self.runs, self.begins, self.groups, self.values)
 
     def margins(self, cells: Array, scale: Array, out: Array) -> None:
         """Write the sums of cells times scale of each entry, value by value."""
-        announce(sum_cells)
         out.fill(0.0)
         sum_cells(cells, scale, self.index, self.ends, self.runs, self.begins, self.places, out)
 
@@ -246,7 +243,6 @@ class CoarseCorrection:
         self, stiffness: Array, cells: Array, variances: Array, *, rho: float, total: float, ridge: float
     ) -> None:
         """From now on the equations have these stiffnesses h; μ are the rows over their weights, v their variances."""
-        announce(prepare)
         prepare(
             stiffness, self.weights, cells, variances, rho, ridge, self._lift, self._inverse, self._freedom, self._stuck
         )

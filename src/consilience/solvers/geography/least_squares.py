@@ -24,11 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.rng import Generator
 from consilience.solvers.fit import Array
 from consilience.solvers.trees.layout import Layout
@@ -238,7 +237,6 @@ class SignedFit:
 
 def fit_signed(layout: Layout, evidence: NodeEvidence) -> SignedFit:
     """The least-squares tables; the evidence is used up."""
-    announce(_up)
     basis, means = evidence.basis, evidence.weighted
     below, variances = np.empty_like(evidence.precisions), np.empty_like(evidence.precisions)
     leaves = np.ones(layout.nodes)
@@ -249,7 +247,6 @@ def fit_signed(layout: Layout, evidence: NodeEvidence) -> SignedFit:
 
 def expected_variances(layout: Layout, precisions: Array) -> Array:
     """The variances of a fit to noise of these precisions, found without any values."""
-    announce(_up)
     below, variances = np.empty_like(precisions), np.empty_like(precisions)
     means, leaves = np.zeros((len(precisions), 1)), np.ones(len(precisions))
     residual_of = np.zeros(1, dtype=np.int64)
@@ -265,12 +262,11 @@ def sums_of_leaves(layout: Layout, tables: Array) -> Array:
     >>> sums_of_leaves(forest([-1, 0, 0], 3), np.array([[0.0], [2.0], [3.0]])).ravel()
     array([5., 2., 3.])
     """
-    announce(_sum_up)
     _sum_up(layout.first, tables)
     return tables
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _sum_up(first, tables):  # pragma: no cover - compiled
     for v in range(len(tables) - 1, -1, -1):
         if first[v] < first[v + 1]:
@@ -280,7 +276,7 @@ def _sum_up(first, tables):  # pragma: no cover - compiled
                 tables[v, h] += tables[c, h]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _up(first, residual_of, precisions, means, below, leaves):  # pragma: no cover - compiled
     """Replace precision × value by what each subtree says, and write its variance and number of leaves."""
     nodes, cells = means.shape
@@ -314,7 +310,7 @@ def _up(first, residual_of, precisions, means, below, leaves):  # pragma: no cov
                 means[v, h] = (means[v, h] + summed / spread[k]) * below[v, k]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _down(first, roots, residual_of, means, below, variances, leaves):  # pragma: no cover - compiled
     """Replace what each subtree says by what all nodes together say, and write its variance."""
     nodes, cells = means.shape
@@ -351,7 +347,7 @@ def _down(first, roots, residual_of, means, below, variances, leaves):  # pragma
                     means[c, h] += rest * below[c, k] / spread[k]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _variance(below, spread, others, untold, above):  # pragma: no cover - compiled
     """The variance of a child's coefficient, from that of its parent."""
     if untold > 0.0:

@@ -22,11 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import Array
 from consilience.solvers.geography.least_squares import SignedFit
 from consilience.solvers.geography.rounding import round_rows, round_table
@@ -125,7 +124,6 @@ def divide(
         bounds = Bounds(np.zeros((fit.layout.nodes, groups)), np.full((fit.layout.nodes, groups), np.inf))
     tables = np.array(fit.tables)
     spread = _spread(fit, labels)
-    announce(_descend)
     _divide_roots(fit, tables, labels[0], bounds, whole=whole, known=roots)
     limits = (SETTINGS.row_tolerance, SETTINGS.most_newton_steps)
     unmet = _descend(fit.layout.first, labels, above, tables, spread, bounds.least, bounds.most, whole, *limits)
@@ -186,7 +184,7 @@ def _divide_roots(
             tables[root, cells] = table[:, 0]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _descend(
     first, labels, above, tables, spread, least, most, whole, tolerance, most_steps
 ):  # pragma: no cover - compiled
@@ -217,7 +215,7 @@ def _descend(
     return worst
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _within_groups(signed, spread, sums, held, above, whole, tolerance, most_steps):  # pragma: no cover - compiled
     """Divide what each child has of a group of the stage before, and what the parent has of the group's parts."""
     worst = 0.0
@@ -236,7 +234,7 @@ def _within_groups(signed, spread, sums, held, above, whole, tolerance, most_ste
 # The nearest vector between bounds with a given sum, column by column.
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _to_sum(table, spread, totals, least, most):  # pragma: no cover - compiled
     """Replace each column by min Σ_c (x_c − s_c)²/S_c such that its sum is the total, l ≤ x ≤ u, and x ≥ 0."""
     rows = len(table)
@@ -259,7 +257,7 @@ def _to_sum(table, spread, totals, least, most):  # pragma: no cover - compiled
         _settle(table[:, h], missing, least[:, h], most[:, h])
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _theta(column, spread, total, least, most, low, high):  # pragma: no cover - compiled
     """The θ at which the clipped column sums to the total: Newton's steps, halving where they leave the bracket."""
     theta = 0.5 * (low + high)
@@ -288,7 +286,7 @@ def _theta(column, spread, total, least, most, low, high):  # pragma: no cover -
     return theta
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _settle(column, missing, least, most):  # pragma: no cover - compiled
     """What rounding left of the sum goes to, or comes from, entries that have room."""
     for c in range(len(column)):
@@ -305,7 +303,7 @@ def _settle(column, missing, least, most):  # pragma: no cover - compiled
 # The nearest non-negative table with given sums of rows and columns.
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _to_margins(table, spread, rows, columns, tolerance, most_steps):  # pragma: no cover - compiled
     """Replace a table by min Σ (x − s)²/S_c such that x ≥ 0 has these margins; return how far a row's sum is off.
 
@@ -336,7 +334,7 @@ def _to_margins(table, spread, rows, columns, tolerance, most_steps):  # pragma:
     return off / largest
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _maximise(table, spread, rows, columns, shift, found, tolerance, most_steps):  # pragma: no cover - compiled
     """The shifts with the greatest dual, from the given ones; returns how far a row's sum is off then."""
     count, width = table.shape
@@ -356,7 +354,7 @@ def _maximise(table, spread, rows, columns, shift, found, tolerance, most_steps)
     return off
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fill(table, spread, rows, columns, shift, theta, found):  # pragma: no cover - compiled
     """The best columns given the shifts of the rows. Each θ starts from where it was."""
     count, width = table.shape
@@ -389,7 +387,7 @@ def _fill(table, spread, rows, columns, shift, theta, found):  # pragma: no cove
             found[c, h] = max(table[c, h] - shift[c] - spread[c] * at, 0.0) if rows[c] > 0.0 else 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _search(table, spread, rows, columns, theta, direction, shift, found):  # pragma: no cover - compiled
     """Move the shifts along a direction in which the concave dual rises, to where its slope is half of what it was."""
     start = shift.copy()
@@ -408,7 +406,7 @@ def _search(table, spread, rows, columns, theta, direction, shift, found):  # pr
         size = 2.0 * low if high == np.inf else 0.5 * (low + high)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _slope(found, spread, rows, direction):  # pragma: no cover - compiled
     """How fast the dual rises along a direction of the shifts: (Σ_h x_ch − R_c) / S_c for each row."""
     slope = 0.0
@@ -420,7 +418,7 @@ def _slope(found, spread, rows, direction):  # pragma: no cover - compiled
     return slope
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _row_error(found, rows):  # pragma: no cover - compiled
     worst = 0.0
     for c in range(len(rows)):
@@ -431,7 +429,7 @@ def _row_error(found, rows):  # pragma: no cover - compiled
     return worst
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _sweep_rows(table, spread, rows, columns, theta, shift):  # pragma: no cover - compiled
     """The best shift of each row, given the θ of the columns."""
     count, width = table.shape
@@ -461,7 +459,7 @@ def _sweep_rows(table, spread, rows, columns, theta, shift):  # pragma: no cover
         shift[c] = at
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _newton(found, spread, rows, error, step):  # pragma: no cover - compiled
     """Newton's step of the shifts, with the columns following; False where the equations have no solution.
 

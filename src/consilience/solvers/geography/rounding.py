@@ -7,14 +7,15 @@ their row and column lack something; what is lacking then is supplied along alte
 entries that do not.
 """
 
-import numba
 import numpy as np
+
+from consilience.kernels.kernel_cache import njit
 
 SMALLEST_FRACTION = 1e-9
 """A fraction below this is that of a whole number."""
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def round_rows(table, totals):  # pragma: no cover - compiled
     """Round each column so that it keeps its whole total: the largest fractions go up."""
     rows, width = table.shape
@@ -31,7 +32,7 @@ def round_rows(table, totals):  # pragma: no cover - compiled
             table[order[place], h] += 1.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def round_table(table, rows, columns):  # pragma: no cover - compiled
     """Round a non-negative table in place so that it keeps its whole sums of rows and columns."""
     count, width = table.shape
@@ -76,7 +77,7 @@ def round_table(table, rows, columns):  # pragma: no cover - compiled
     _force(table, row_lacks, column_lacks)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _supply(up, start, column_lacks):  # pragma: no cover - compiled
     """One more entry of a row goes up, by a shortest alternating path to a column that lacks something."""
     count, width = up.shape
@@ -108,7 +109,7 @@ def _supply(up, start, column_lacks):  # pragma: no cover - compiled
     return False
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _force(table, row_lacks, column_lacks):  # pragma: no cover - compiled
     """Keep the margins where rounding errors left no choice among the fractions: the last units go where they must.
 

@@ -12,12 +12,11 @@ piece and is then exact but for rounding (Qi and Sun 1993; Zhao, Sun and Toh 201
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.marginal_tables.marginal_basis import IndicatorBasis, Vector
 from consilience.solvers.marginal_tables.problem import (
     Basis,
@@ -121,7 +120,6 @@ def normal_equations(basis: Basis, diagonal: Vector, slack: Vector | float = 0.0
 def _factorise(matrix: NDArray[np.float64]) -> bool:
     """Replace the lower triangle by its Cholesky factor; False when the matrix is not positive definite."""
     if len(matrix) <= SETTINGS.plain_loop:
-        announce(_factorise_in_place)
         return bool(_factorise_in_place(matrix))
     try:
         factor, _ = scipy.linalg.cho_factor(matrix, lower=True, check_finite=False)
@@ -133,7 +131,7 @@ def _factorise(matrix: NDArray[np.float64]) -> bool:
 
 # L[i, j] = (M[i, j] − Σ_{k<j} L[i, k] L[j, k]) / L[j, j], and the root of the same for i = j: row by row, but four rows
 # at a time against two that are done, so that what is read from memory serves several products.
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
 def _factorise_in_place(matrix):  # pragma: no cover - compiled
     size = matrix.shape[0]
     for begin in range(0, size, 4):
@@ -153,7 +151,7 @@ def _factorise_in_place(matrix):  # pragma: no cover - compiled
     return True
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
 def _product(one, other, length):  # pragma: no cover - compiled
     total = 0.0
     for k in range(length):
@@ -161,7 +159,7 @@ def _product(one, other, length):  # pragma: no cover - compiled
     return total
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
 def _divide_four_rows(matrix, begin, j):  # pragma: no cover - compiled
     """Columns j and j + 1 of the factor in four rows."""
     a, b, c, d = matrix[begin], matrix[begin + 1], matrix[begin + 2], matrix[begin + 3]
@@ -182,7 +180,7 @@ def _divide_four_rows(matrix, begin, j):  # pragma: no cover - compiled
         row[j + 1] = (row[j + 1] - second - row[j] * two[j]) / two[j + 1]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy")
 def _substitute(factor, x):  # pragma: no cover - compiled
     size = x.shape[0]
     for i in range(size):
@@ -198,7 +196,7 @@ def _substitute(factor, x):  # pragma: no cover - compiled
             x[k] -= row[k] * x[i]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _eliminated_solution(starts, rows, border, block, factor, right):  # pragma: no cover - compiled
     first = block.shape[0]
     solution = right.copy()
@@ -250,7 +248,6 @@ def solve_by_newton(
     max_steps: int = 80,
 ) -> NewtonPoint:
     """The moves where the gradient vanishes, or the best ones found; below `acceptable` standstill ends the search."""
-    announce(best_responses)
     now = _respond(problem, convexity, np.zeros(problem.basis.rows) if start is None else start)
     best, idle = now, 0
     for steps in range(max_steps + 1):
@@ -296,7 +293,7 @@ def _step(problem: TableProblem, convexity: Convexity, now: NewtonPoint, gradien
     return _respond(problem, convexity, now.duals + length * direction) if length > 0.0 else None
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def step_length(a, q, centre, low, high, s, ds, gain, rounding):  # pragma: no cover - compiled
     """How far g rises along a direction with image ds and rᵀdλ = `gain`, at most 1; 0 where it does not.
 
@@ -319,7 +316,7 @@ def step_length(a, q, centre, low, high, s, ds, gain, rounding):  # pragma: no c
     return begin
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _slope_along(a, q, centre, low, high, s, ds, gain, t):  # pragma: no cover - compiled
     total = gain
     for i in range(s.shape[0]):
@@ -343,7 +340,6 @@ def _slope_along(a, q, centre, low, high, s, ds, gain, t):  # pragma: no cover -
 
 def fit_groups(known: KnownMarginals, widest: KnownMarginal, costs: CellCosts) -> tuple[Vector, float]:
     """The optimal table that has this marginal, and a number that no such table falls below."""
-    announce(_fit_groups)
     layout, totals, ceiling = known.layout, widest.values, known.ceilings()
     free = ceiling > 0.0
     others = tuple(place for place in range(len(layout.sizes)) if place not in widest.places)
@@ -370,7 +366,7 @@ def fit_groups(known: KnownMarginals, widest: KnownMarginal, costs: CellCosts) -
     return ungrouped(cells), held + float(missing.reshape(-1) @ duals + least)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fit_groups(y, a, q, free, totals, floor, x, duals):  # pragma: no cover - compiled
     for g in range(totals.shape[0]):
         kept = np.flatnonzero(free[g])
@@ -382,7 +378,7 @@ def _fit_groups(y, a, q, free, totals, floor, x, duals):  # pragma: no cover - c
             x[g, kept[j]] = found[j]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fit_group(y, a, q, total, floor):  # pragma: no cover - compiled
     """The cells of one group and its dual."""
     unmeasured = (a == 0.0) & (q == 0.0)
@@ -403,7 +399,7 @@ def _fit_group(y, a, q, total, floor):  # pragma: no cover - compiled
     return _fit_linear(y, a, x, measured, rest, floor)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fit_linear(y, a, x, measured, rest, floor):  # pragma: no cover - compiled
     """Move the cells x by `rest` in all, the cheapest first; x is where a cell costs least."""
     by_slope = measured[np.argsort(a[measured])]
@@ -428,7 +424,7 @@ def _fit_linear(y, a, x, measured, rest, floor):  # pragma: no cover - compiled
     return x, 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fit_convex(y, a, q, total, floor):  # pragma: no cover - compiled
     """The responses y moved by the excess of t over ±a, over 2q, at the dual t where they sum to `total`."""
     count = y.shape[0]
@@ -473,7 +469,7 @@ def _fit_convex(y, a, q, total, floor):  # pragma: no cover - compiled
     return x, dual
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _response_to(t, y, a, q, floor):  # pragma: no cover - compiled
     move = t - a if t > a else (t + a if t < -a else 0.0)
     x = y + move * 0.5 / q

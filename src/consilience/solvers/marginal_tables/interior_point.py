@@ -10,11 +10,10 @@ the best iterate is kept, and the iteration ends when nothing has become better 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import InteriorPointSettings
 from consilience.solvers.marginal_tables.dual_methods import normal_equations
 from consilience.solvers.marginal_tables.marginal_basis import Vector
@@ -93,7 +92,7 @@ class Directions(NamedTuple):
     zv: NDArray[np.float64]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def predictor_terms(costs, parts, s, terms, scaling, shift):  # pragma: no cover - compiled
     """D and e of the step that aims at products of 0; returns the sum of the products."""
     products = 0.0
@@ -108,7 +107,7 @@ def predictor_terms(costs, parts, s, terms, scaling, shift):  # pragma: no cover
     return products
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nnan", "nsz"})
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nnan", "nsz"})
 def predicted_products(costs, parts, s, ds, terms):  # pragma: no cover - compiled
     """The longest steps of the predictor, at most 1, and the products' sum as terms in α, β and αβ.
 
@@ -133,7 +132,7 @@ def predicted_products(costs, parts, s, ds, terms):  # pragma: no cover - compil
     return 1.0 / primal, 1.0 / dual, in_primal, in_dual, in_both
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def corrector_shift(costs, parts, s, terms, centre, shift):  # pragma: no cover - compiled
     """e of the step that aims at the corrector's products."""
     for i in range(s.shape[0]):
@@ -144,7 +143,7 @@ def corrector_shift(costs, parts, s, terms, centre, shift):  # pragma: no cover 
         shift[i] = terms.up[i] * up + terms.down[i] * down
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nnan", "nsz"})
+@njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nnan", "nsz"})
 def corrector_directions(costs, parts, s, ds, terms, centre, found):  # pragma: no cover - compiled
     """The changes that the corrector asks for; returns the longest steps that keep all parts and multipliers ≥ 0."""
     primal, dual = 0.0, 0.0
@@ -164,7 +163,7 @@ def corrector_directions(costs, parts, s, ds, terms, centre, found):  # pragma: 
     return 1.0 / primal, 1.0 / dual
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def take_step(kind, parts, by, primal, dual):  # pragma: no cover - compiled
     """Move every part by `primal` and every multiplier by `dual` of the changes."""
     for i in range(by.p.shape[0]):
@@ -176,7 +175,7 @@ def take_step(kind, parts, by, primal, dual):  # pragma: no cover - compiled
         parts.zv[i] += dual * by.zv[i]
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _has(kind):  # pragma: no cover - compiled
     """1 or 0: whether a cell of this kind has the parts p, m and v."""
     return 1.0 if kind != FIXED else 0.0, 1.0 if kind >= BOTH else 0.0, 1.0 if kind == BOTH else 0.0
@@ -249,7 +248,6 @@ def solve_by_interior_point(
     With `slack`, the marginals may be missed at a cost: Φδ + slack·λ = r, which is the least-squares problem
     min ½ Σ (r − Φδ)² / slack + costs.
     """
-    announce(take_step)
     costs = _split(problem)
     state = _start(problem, costs)
     room = _Room.of(costs)

@@ -25,12 +25,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-import numba
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.marginal_sums import walsh_transform
 
 Vector = NDArray[np.float64]
@@ -165,7 +164,6 @@ class MarginalBasis:
     def gram(self, diagonal: Vector) -> NDArray[np.float64]:
         """Φ D Φᵀ for a diagonal D."""
         matrix = np.empty((self.rows, self.rows))
-        announce(_gram)
         if self._several:
             _gram(self._transform(diagonal), *self._pairs, matrix)
         else:
@@ -244,7 +242,7 @@ class Found:
 # does. Only the triangle of i ≥ j is looked up.
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _pair_places(codes, sizes, binary, differences, sums):  # pragma: no cover - compiled
     """Fill in where u − v and u + v stand; rows of `codes` are the frequencies, axis by axis, then their bits."""
     axes = sizes.shape[0]
@@ -262,7 +260,7 @@ def _pair_places(codes, sizes, binary, differences, sums):  # pragma: no cover -
             at += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _place(one, other, sign, sizes, half):  # pragma: no cover - compiled
     """The place of u + sign·v, or of its negative where that is the one that is kept, and whether it is kept itself."""
     axes = sizes.shape[0]
@@ -275,7 +273,7 @@ def _place(one, other, sign, sizes, half):  # pragma: no cover - compiled
     return place, kept
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _gram(spectrum, differences, sums, matrix):  # pragma: no cover - compiled
     """Re F[u − v] − Im F[u + v] for every pair of rows."""
     at = 0
@@ -287,7 +285,7 @@ def _gram(spectrum, differences, sums, matrix):  # pragma: no cover - compiled
             at += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _gram_of_bits(spectrum, frequencies, matrix):  # pragma: no cover - compiled
     """F[u xor v] for every pair of rows."""
     for i in range(matrix.shape[0]):
@@ -295,7 +293,7 @@ def _gram_of_bits(spectrum, frequencies, matrix):  # pragma: no cover - compiled
             matrix[i, j] = matrix[j, i] = spectrum[frequencies[i] ^ frequencies[j]]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_hermitian(coordinates, own, mirror, half):  # pragma: no cover - compiled
     """Add λ(1 − j)/2 at each frequency and λ(1 + j)/2 at its negative, where they are kept."""
     for row in range(coordinates.shape[0]):
@@ -353,7 +351,6 @@ class IndicatorBasis:
     def apply(self, cells: Vector) -> Vector:
         """Φ x."""
         sums = np.zeros(self.rows)
-        announce(_add_up)
         _add_up(self.row_of, cells, sums)
         return sums
 
@@ -396,7 +393,7 @@ class IndicatorBasis:
         return starts, rows, np.where(meets, before[key], -1).astype(np.int32)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _add_up(row_of, cells, sums):  # pragma: no cover - compiled
     for i in range(row_of.shape[0]):
         for k in range(row_of.shape[1]):
@@ -404,7 +401,7 @@ def _add_up(row_of, cells, sums):  # pragma: no cover - compiled
                 sums[row_of[i, k]] += cells[i]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _spread_out(row_of, duals, cells):  # pragma: no cover - compiled
     for i in range(row_of.shape[0]):
         total = 0.0
@@ -414,7 +411,7 @@ def _spread_out(row_of, duals, cells):  # pragma: no cover - compiled
         cells[i] = total
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _remainder(row_of, diagonal, duals, right):  # pragma: no cover - compiled
     left = right.copy()
     for i in range(row_of.shape[0]):
@@ -428,7 +425,7 @@ def _remainder(row_of, diagonal, duals, right):  # pragma: no cover - compiled
     return left
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _gram_of_rows(row_of, diagonal, matrix):  # pragma: no cover - compiled
     for i in range(row_of.shape[0]):
         for k in range(row_of.shape[1]):
@@ -437,7 +434,7 @@ def _gram_of_rows(row_of, diagonal, matrix):  # pragma: no cover - compiled
                     matrix[row_of[i, k], row_of[i, j]] += diagonal[i]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _eliminated(row_of, diagonal, first, starts, rows, place, block, border, rest):  # pragma: no cover - compiled
     found = np.empty(row_of.shape[1], dtype=np.int32)
     for i in range(row_of.shape[0]):

@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numba
 import numpy as np
 import scipy.linalg.lapack
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import SHARED
 from consilience.solvers.marginal_tables.marginal_basis import (
     CellLayout,
@@ -255,7 +254,7 @@ def fill_cells(basis: MarginalBasis, target: Vector, cells: Vector, chosen: NDAr
 # bounds.
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def sum_of_costs(a, q, moves):  # pragma: no cover - compiled
     """Σ a|δ| + qδ²."""
     total = 0.0
@@ -265,14 +264,14 @@ def sum_of_costs(a, q, moves):  # pragma: no cover - compiled
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def best_responses(a, q, centre, low, high, s, moves, softness):  # pragma: no cover - compiled
     """Fills the minimisers of a|ξ| + q(ξ − centre)² − sξ and their derivatives in s."""
     for i in range(s.shape[0]):
         moves[i], softness[i] = response(a[i], q[i], centre[i], low[i], high[i], s[i])
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def sum_of_least_costs(a, q, low, high, s):  # pragma: no cover - compiled
     """The sum of the minima for centre 0; −∞ where s exceeds the slope of a cell without bound."""
     total = 0.0
@@ -285,7 +284,7 @@ def sum_of_least_costs(a, q, low, high, s):  # pragma: no cover - compiled
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def largest_excess(a, q, low, high, s):  # pragma: no cover - compiled
     """The largest |s|/a of a cell without curvature that can follow the image s, at least 1.
 
@@ -298,7 +297,7 @@ def largest_excess(a, q, low, high, s):  # pragma: no cover - compiled
     return largest
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def response(a, q, centre, low, high, s):  # pragma: no cover - compiled
     """The minimiser and its derivative in s.
 
@@ -338,7 +337,6 @@ class CellCosts:
 
     def of_moves(self, moves: Vector) -> float:
         """The loss of a table that differs from the noisy one by these moves."""
-        announce(sum_of_costs)
         return float(sum_of_costs(self.slope, self.curvature, moves))
 
     def gap_unit(self, objective: float) -> float:
@@ -406,7 +404,6 @@ class TableProblem:
         return bound
 
     def _bound(self, duals: Vector, image: Vector) -> float:
-        announce(sum_of_least_costs)
         least = sum_of_least_costs(self.costs.slope, self.costs.curvature, self.low, self.high, image)
         return float(self.target @ duals + least)
 

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.linalg
 import scipy.optimize
 import scipy.sparse as sp
 
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.fit import InteriorPointSettings
 from consilience.solvers.matrices.problem import SIGNS, Array, Certifier, Equations, RowCosts
@@ -231,7 +231,7 @@ def _direction(
 
 # With κ = centre − product − what was overlooked, parts t of sign ± move by dt = soft (κ_t/t − r_t ± dl), where r_t =
 # slope + 2q t ∓ l − z_t, and dx and dl solve Θ dx + Aᵀdl = z − Aᵀl + κ_x/x and A dx − W⁻¹dl = y − Ax + t − soft (…).
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def right_hand_sides(
     x, zx, t, zt, l, noisy, reached, image, slope, curvature, soft, over_x, over_t, centre, nonnegative
 ):  # pragma: no cover - compiled
@@ -248,7 +248,7 @@ def right_hand_sides(
     return wanted, missing
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def remaining_parts(
     x, zx, t, zt, l, dx, dl, slope, curvature, soft, over_x, over_t, centre, nonnegative, dzx, dt, dzt
 ):  # pragma: no cover - compiled
@@ -275,7 +275,7 @@ def remaining_parts(
     return primal, dual
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _moved(side, i, t, zt, l, slope, curvature, soft, over_t, centre):  # pragma: no cover - compiled
     kappa = centre - t[side, i] * zt[side, i] - over_t[side, i]
     residual = slope[side, i] + 2.0 * curvature[side, i] * t[side, i] - (1.0 - 2.0 * side) * l[i] - zt[side, i]
@@ -292,7 +292,7 @@ def reach(values: Array, changes: Array) -> float:
     return _reach(values.reshape(-1), changes.reshape(-1))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _reach(values, changes):  # pragma: no cover - compiled
     least = np.inf
     for i in range(values.size):

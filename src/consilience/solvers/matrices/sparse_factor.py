@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.linalg
 import scipy.linalg.lapack
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int32]
@@ -95,7 +94,6 @@ def find_pattern(matrix: Any, transposed: Any, most_work: float) -> Pattern | No
     The unknowns of its columns come first, and have a positive diagonal. None where the factors take more than so many
     multiplications.
     """
-    announce(factored_rows)
     positive = matrix.shape[1]
     starts = np.concatenate([transposed.indptr, transposed.nnz + matrix.indptr[1:]]).astype(np.int64)
     neighbours = np.concatenate([transposed.indices + positive, matrix.indices]).astype(np.int32)
@@ -195,7 +193,7 @@ def cholesky(matrix: Array) -> tuple[Array, bool]:
     return np.full_like(matrix, np.nan), True
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def minimum_degree(starts, neighbours, most_work):  # pragma: no cover - compiled
     """The order of elimination, and where the tail begins; −1 where it takes more than so many multiplications."""
     number = starts.size - 1
@@ -300,7 +298,7 @@ def minimum_degree(starts, neighbours, most_work):  # pragma: no cover - compile
     return order, number
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _living(element, begins, ends, members, gone):  # pragma: no cover - compiled
     """The members of an element that are not eliminated; the others are removed from it."""
     kept = begins[element]
@@ -312,7 +310,7 @@ def _living(element, begins, ends, members, gone):  # pragma: no cover - compile
     return kept - begins[element]
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _enter(unknown, degree, head, following, before):  # pragma: no cover - compiled
     other = head[degree]
     following[unknown], before[unknown] = other, -1
@@ -321,7 +319,7 @@ def _enter(unknown, degree, head, following, before):  # pragma: no cover - comp
     head[degree] = unknown
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _leave(unknown, degree, head, following, before):  # pragma: no cover - compiled
     one, other = before[unknown], following[unknown]
     if one >= 0:
@@ -332,7 +330,7 @@ def _leave(unknown, degree, head, following, before):  # pragma: no cover - comp
         before[other] = one
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def entries_above(starts, neighbours, entries, order):  # pragma: no cover - compiled
     """The entries above the diagonal of a symmetric matrix in this order, by columns: starts, rows and values."""
     number = order.size
@@ -351,7 +349,7 @@ def entries_above(starts, neighbours, entries, order):  # pragma: no cover - com
     return above, rows[:used].copy(), values[:used].copy()
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def elimination_tree(starts, rows, tail):  # pragma: no cover - compiled
     """The parent of each column before the tail, −1 at roots, and the number of entries below its diagonal."""
     number = starts.size - 1
@@ -371,7 +369,7 @@ def elimination_tree(starts, rows, tail):  # pragma: no cover - compiled
     return parents, counts
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def factored_rows(
     starts, rows, values, parents, columns, found_rows, found, pivots, dense
 ):  # pragma: no cover - compiled
@@ -418,7 +416,7 @@ def factored_rows(
                 work[j] = 0.0
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def go_down(columns, rows, values, right):  # pragma: no cover - compiled
     """Solves L x = b in place, as far as the tail."""
     for j in range(columns.size - 1):
@@ -427,7 +425,7 @@ def go_down(columns, rows, values, right):  # pragma: no cover - compiled
             right[rows[entry]] -= values[entry] * value
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def go_up(columns, rows, values, pivots, right):  # pragma: no cover - compiled
     """Solves DLᵀ x = b in place, once the tail is solved."""
     for j in range(columns.size - 2, -1, -1):

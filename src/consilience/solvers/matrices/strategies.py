@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-import numba
 import numpy as np
 import scipy.linalg
 import scipy.linalg.blas
@@ -14,6 +13,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap, SumMap
 from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.matrices.sparse_factor import Pattern, SparseFactor, cholesky, find_pattern
@@ -289,7 +289,7 @@ class _Augmented:
 
 
 # SciPy takes longer to look at a product than small ones take.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def row_sums(starts, columns, values, x):  # pragma: no cover - compiled
     """A x for a matrix by rows."""
     found = np.empty(starts.size - 1)

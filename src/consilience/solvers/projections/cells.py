@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.simplex import project_to_simplex
 from consilience.solvers.fit import Infeasible
 
@@ -375,7 +374,6 @@ class Isotonic:
         members, ends = self._chains(point)
         sign = -1.0 if self.decreasing else 1.0
         values = sign * point.ravel()
-        announce(_sweep)
         corrections = np.zeros(len(members))
         still = SETTINGS.still * float(np.abs(values).max(initial=0.0))
         for _ in range(1 if self._disjoint else SETTINGS.most_sweeps):
@@ -410,7 +408,7 @@ class Isotonic:
 # One sweep of Dykstra's algorithm: each chain's cells, with the correction that the chain took last time given back,
 # are replaced by their isotonic regression. The corrections' largest change says how far the sweeps are from resting:
 # the values alone can rest for a while and move again.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _sweep(values, members, ends, corrections):  # pragma: no cover - compiled
     largest_change = 0.0
     begin = 0
@@ -427,7 +425,7 @@ def _sweep(values, members, ends, corrections):  # pragma: no cover - compiled
 
 
 # Adjacent violators are pooled into blocks with their common mean; the means of the blocks that remain ascend.
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _pooled(values):  # pragma: no cover - compiled
     size = values.shape[0]
     mean = np.empty(size)

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import DeclarationError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.conjugate_gradients import shortest_least_squares
 from consilience.solvers.fit import SHARED, Infeasible
 from consilience.solvers.marginal_sums import MarginalSums
@@ -214,7 +213,6 @@ class TreeConsistency:
     def project(self, point: Array) -> Array:
         layout, _, variance, spread = self._tree(point)
         flat = layout.arranged(np.ascontiguousarray(point, dtype=np.float64).ravel())
-        announce(_project)
         return layout.returned(_project(flat, layout.first, variance, spread)).reshape(point.shape)
 
     def violation(self, point: Array) -> float:
@@ -251,7 +249,7 @@ def _complete_tree(branching: int, size: int, name: str) -> _Tree:
     return _Tree.of((np.arange(size, dtype=np.int64) - 1) // branching)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _variances(first):  # pragma: no cover - compiled
     """Var v = V/(1 + V) where V is the sum of the children's; a leaf has 1."""
     size = first.shape[0] - 1
@@ -269,7 +267,7 @@ def _variances(first):  # pragma: no cover - compiled
 # Downwards, what a parent's final value differs from S by is shared among the children by their variances:
 #     x_root = z_root,   x_child = z_child + (var_child / V)·(x_parent − S).
 # For complete k-ary trees these are the weights of Hay et al., equations (3) and (4).
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _project(values, first, variance, spread):  # pragma: no cover - compiled
     best, below = values.copy(), np.zeros(values.shape[0])
     for v in range(values.shape[0] - 1, -1, -1):

@@ -13,11 +13,10 @@ linear algebra.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import Array, Loss
 from consilience.solvers.trees.layout import Layout
 
@@ -53,7 +52,6 @@ def costs_of(
 
     An exact node costs nothing, and has its value for both bounds.
     """
-    announce(_fill)
     costs = np.empty(layout.nodes, dtype=COST)
     _fill(layout.first, noisy, weights, loss.linear, loss.square, 0.0 if nonnegative else -np.inf, costs)
     if clipped is not None:
@@ -65,7 +63,7 @@ def costs_of(
     return costs
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fill(first, noisy, weights, linear, square, lower, costs):  # pragma: no cover - compiled
     for v in range(len(costs)):
         cost, weight = costs[v], weights[v]
@@ -78,13 +76,12 @@ def _fill(first, noisy, weights, linear, square, lower, costs):  # pragma: no co
 
 def squares_in_box(costs: Costs, lower: Array, upper: Array) -> Costs:
     """The costs a²r² in a box, for costs a·|r|."""
-    announce(_fill_box)
     boxed = np.empty(len(costs), dtype=COST)
     _fill_box(costs, lower, upper, boxed)
     return boxed
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fill_box(costs, lower, upper, boxed):  # pragma: no cover - compiled
     for v in range(len(costs)):
         cost, box = costs[v], boxed[v]
@@ -102,12 +99,12 @@ def largest_count(noisy: Array) -> float:
     return float(np.abs(noisy).sum())
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def has_kink(cost):  # pragma: no cover - compiled
     return cost.linear + cost.linear_below > 0 or cost.square != cost.square_below
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def piece(cost, state):  # pragma: no cover - compiled
     """(σ, q) such that the slope on a piece is σ + 2q·(x − y)."""
     if state == BELOW:
@@ -115,7 +112,7 @@ def piece(cost, state):  # pragma: no cover - compiled
     return cost.linear, cost.square
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slope_at(cost, count, state):  # pragma: no cover - compiled
     """The slope of the cost on a piece."""
     sigma, square = piece(cost, state)
@@ -187,21 +184,20 @@ class Certificate:
 
 def certify(layout: Layout, costs: Costs, counts: Array, duals: Array, *, bound: float) -> Certificate:
     """What these duals prove of these counts, both in breadth-first order."""
-    announce(_certify)
     objective, gap, violation, largest, linear, square = _certify(costs, layout.first, counts, duals, bound)
     gap = min(gap, objective) if violation <= SETTINGS.broken * largest else np.inf
     move = SETTINGS.last_place * largest
     return Certificate(objective, gap, violation, linear * move + square * move**2)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def value_at(cost, residual):  # pragma: no cover - compiled
     if residual < 0:
         return cost.linear_below * -residual + cost.square_below * residual * residual
     return cost.linear * residual + cost.square * residual * residual
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def best_answer(cost, slope, bound):  # pragma: no cover - compiled
     """A count that minimises the cost minus slope times count."""
     answer = cost.noisy
@@ -213,7 +209,7 @@ def best_answer(cost, slope, bound):  # pragma: no cover - compiled
     return min(max(answer, cost.lower), cost.upper)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def shortfall(cost, count, slope, bound):  # pragma: no cover - compiled
     """What a node loses by its count against its best answer to the slope."""
     answer = best_answer(cost, slope, bound)
@@ -226,7 +222,7 @@ def shortfall(cost, count, slope, bound):  # pragma: no cover - compiled
     return max(value_at(cost, here) - value_at(cost, there) - slope * (count - answer), 0.0)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def excess(cost, slope):  # pragma: no cover - compiled
     """By what factor a slope is above the steepest that a cost without curvature can answer."""
     if slope > 0 and cost.linear > 0 and cost.square == 0 and cost.upper == np.inf:
@@ -236,7 +232,7 @@ def excess(cost, slope):  # pragma: no cover - compiled
     return 1.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _certify(costs, first, counts, duals, bound):  # pragma: no cover - compiled
     objective, gap, violation, largest, linear, square, divisor = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0
     for v in range(len(costs)):
@@ -260,7 +256,7 @@ def _certify(costs, first, counts, duals, bound):  # pragma: no cover - compiled
     return objective, gap, violation, largest, linear, square
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _gap_after_division(costs, first, counts, duals, divisor, bound):  # pragma: no cover - compiled
     gap = 0.0
     for v in range(len(costs)):
@@ -283,11 +279,10 @@ def _gap_after_division(costs, first, counts, duals, divisor, bound):  # pragma:
 
 def likely_window(layout: Layout, costs: Costs) -> float:
     """A dual beyond which no node of the optimum is expected."""
-    announce(_mean_slope)
     return SETTINGS.window * (layout.height + 1) * float(_mean_slope(costs, layout.first))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _mean_slope(costs, first):  # pragma: no cover - compiled
     """The mean of a + 2q·|r| over the nodes with children; infinite where there are none."""
     total, inner = 0.0, 0

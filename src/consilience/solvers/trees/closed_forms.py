@@ -11,10 +11,9 @@ two breakpoints of its children's sum, and the children share that stretch in pr
 duals.
 """
 
-import numba
 import numpy as np
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import Array
 from consilience.solvers.trees.certificate import SETTINGS, Certificate
 from consilience.solvers.trees.layout import Layout
@@ -24,7 +23,6 @@ from consilience.solvers.trees.states import Solution
 def fit_equal_weights(noisy: Array, branching: int, height: int, *, nonnegative: bool) -> tuple[Array, Array]:
     """Consistent counts of least Σ|x − y|, ties shared in proportion, and the duals that prove it, in breadth-first
     order. Both are for weight 1; for another weight, multiply the duals by it."""
-    announce(_rise)
     widths = np.array([branching ** (height - t) for t in range(height + 1)], dtype=np.int64)
     offsets = np.concatenate([np.cumsum(widths[::-1])[::-1][1:], [0]]).astype(np.int64)
     places = np.concatenate([[0], np.cumsum(widths * np.arange(1, height + 2))]).astype(np.int64)
@@ -42,13 +40,12 @@ def certify_equal_weights(
     noisy: Array, branching: int, counts: Array, duals: Array, *, weight: float, nonnegative: bool
 ) -> Certificate:
     """What `certify` says of such counts and duals, faster: there is one cost for all nodes."""
-    announce(_certify)
     objective, gap, violation, largest = _certify(noisy, branching, counts, duals, nonnegative)
     gap = min(gap, objective) if violation <= SETTINGS.broken * largest else np.inf
     return Certificate(weight * objective, weight * gap, violation, weight * len(noisy) * SETTINGS.last_place * largest)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _certify(noisy, branching, counts, duals, nonnegative):  # pragma: no cover - compiled
     objective, gap, violation, largest = 0.0, 0.0, 0.0, 0.0
     inner = (len(noisy) - 1) // branching
@@ -75,7 +72,7 @@ def _certify(noisy, branching, counts, duals, nonnegative):  # pragma: no cover 
     return objective, gap, violation, largest
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _sum_of_breaks(breaks, family, t, branching):  # pragma: no cover - compiled
     """One breakpoint of the children's sum; siblings' breakpoints are t places apart."""
     total = breaks[family] + breaks[family + t]
@@ -84,7 +81,7 @@ def _sum_of_breaks(breaks, family, t, branching):  # pragma: no cover - compiled
     return total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _rise(noisy, branching, widths, offsets, places, nonnegative, breaks):  # pragma: no cover - compiled
     """The breakpoints of all nodes: those of node i of height t begin at places[t] + i·(t + 1)."""
     floor = 0.0 if nonnegative else -np.inf
@@ -105,7 +102,7 @@ def _rise(noisy, branching, widths, offsets, places, nonnegative, breaks):  # pr
             at += t + 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _descend(
     noisy, branching, widths, offsets, places, nonnegative, breaks, counts, duals
 ):  # pragma: no cover - compiled
@@ -143,7 +140,7 @@ def _descend(
             child += branching
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _sum_up(branching, counts):  # pragma: no cover - compiled
     for v in range((len(counts) - 1) // branching - 1, -1, -1):
         total = 0.0
@@ -152,7 +149,7 @@ def _sum_up(branching, counts):  # pragma: no cover - compiled
         counts[v] = total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _share(
     breaks, family, t, branching, reached, count, left, right, nonnegative, counts, child
 ):  # pragma: no cover - compiled
@@ -189,7 +186,6 @@ def _share(
 
 def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> Solution:
     """The consistent counts of least Σ w²(x − y)², for weights w > 0."""
-    announce(_rise_squares)
     counts, duals = np.empty(layout.nodes), np.empty(layout.nodes)
     offsets, slopes = np.empty(layout.nodes), np.empty(layout.nodes)
     _rise_squares(layout.first, noisy, weights, counts, offsets, slopes)
@@ -199,7 +195,7 @@ def solve_two_passes(layout: Layout, noisy: Array, weights: Array) -> Solution:
     return Solution(counts, duals, certificate, 1)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _rise_squares(first, noisy, weights, counts, offsets, slopes):  # pragma: no cover - compiled
     for v in range(len(noisy) - 1, -1, -1):
         if first[v] == first[v + 1]:
@@ -216,7 +212,7 @@ def _rise_squares(first, noisy, weights, counts, offsets, slopes):  # pragma: no
         slopes[v] = slope / (1.0 + steep)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _descend_squares(first, roots, noisy, weights, counts, offsets, slopes, duals):  # pragma: no cover - compiled
     for v in range(roots):
         duals[v] = 0.0
@@ -234,7 +230,7 @@ def _descend_squares(first, roots, noisy, weights, counts, offsets, slopes, dual
             duals[c] = shared
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _sum_up_squares(first, noisy, weights, counts, duals):  # pragma: no cover - compiled
     """Make every inner count the sum of its children's; returns what the certificate says."""
     objective, gap, largest, square = 0.0, 0.0, 0.0, 0.0

@@ -22,11 +22,10 @@ ropes.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.trees.certificate import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
 from consilience.solvers.trees.layout import Layout
 
@@ -49,19 +48,19 @@ class Curve(NamedTuple):
     after: float
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def mark_of(v, state):  # pragma: no cover - compiled
     return v * 8 + state + 2
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def enter(states, mark):  # pragma: no cover - compiled
     """Put a node into the state that it has after a corner."""
     if mark >= 0:
         states[mark >> 3] = (mark & 7) - 2
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def put(corners, at, dual, count, mark):  # pragma: no cover - compiled
     corner = corners[at]
     corner.dual = dual
@@ -70,31 +69,31 @@ def put(corners, at, dual, count, mark):  # pragma: no cover - compiled
     return at + 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def inverse(slope):  # pragma: no cover - compiled
     return 1.0 / slope if slope > 0 else np.inf
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def steeper(slope, square):  # pragma: no cover - compiled
     """dx/dλ after a cost with this curvature was added: 1 / (1/slope + 2q)."""
     return inverse(1.0 / slope + 2.0 * square) if slope > 0 else 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def finite(slope):  # pragma: no cover - compiled
     """A ray's slope where it is used: on a flat ray there is no dual to go to."""
     return slope if slope < np.inf else 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slope_between(left, right):  # pragma: no cover - compiled
     """dx/dλ between two corners; 0 for a flat piece, on which there is no dual to ask at."""
     width = right.dual - left.dual
     return (right.count - left.count) / width if width > 0 else 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slope_before(corners, curve, following):  # pragma: no cover - compiled
     """dx/dλ on the piece that ends at the corner `following`, or on the last ray."""
     if following == curve.start + curve.size:
@@ -102,7 +101,7 @@ def slope_before(corners, curve, following):  # pragma: no cover - compiled
     return slope_between(corners[following - 1], corners[following])
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def pass_below(corners, curve, bottom, bottom_too, states):  # pragma: no cover - compiled
     """Pass the corners below a dual; the next corner, and a point and the slope of the piece before it."""
     i, end = curve.start, curve.start + curve.size
@@ -119,7 +118,7 @@ def pass_below(corners, curve, bottom, bottom_too, states):  # pragma: no cover 
 # never reached, or passed for good. If both first rays are flat at one dual, the second curve stands still at the end
 # of its own, so that one curve alone moves there and its limits are kept. At every moment the pieces of both curves at
 # the current dual are known by a point and a slope.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
     both_flat = one.before == np.inf and two.before == np.inf
     if both_flat and corners[two.start].mark == NO_CORNER:
@@ -157,7 +156,7 @@ def merge(corners, one, two, out, start, states):  # pragma: no cover - compiled
     return Curve(start, at - start, one.before + two.before, one.after + two.after)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def dual_at(corners, curve, following, count):  # pragma: no cover - compiled
     """The dual on a curve at a count between the corners `following` − 1 and `following`."""
     end = curve.start + curve.size
@@ -171,7 +170,7 @@ def dual_at(corners, curve, following, count):  # pragma: no cover - compiled
     return right.dual - (right.dual - left.dual) * ((right.count - count) / (right.count - left.count))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def copy_below(cost, side, limit, corners, i, end, out, at):  # pragma: no cover - compiled
     """Copy the corners with counts below a limit, raised by the slope of a piece."""
     y = cost.noisy
@@ -186,7 +185,7 @@ def copy_below(cost, side, limit, corners, i, end, out, at):  # pragma: no cover
 
 # A node adds its slope to the dual at each count. Where its kink or a bound lies inside the range of the curve, the
 # curve gets new corners; what a bound cuts off is settled.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_cost(cost, v, corners, curve, out, start, states):  # pragma: no cover - compiled
     y, low, high = cost.noisy, cost.lower, cost.upper
     i, end, at = curve.start, curve.start + curve.size, start
@@ -223,7 +222,7 @@ def add_cost(cost, v, corners, curve, out, start, states):  # pragma: no cover -
     return Curve(start, at - start, before, after)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def fix_count(cost, v, most, corners, curve, out, start, states):  # pragma: no cover - compiled
     """The curve of a node whose bounds leave one count: everything below it is settled."""
     at_low = cost.lower >= cost.upper or cost.lower > most
@@ -239,7 +238,7 @@ def fix_count(cost, v, most, corners, curve, out, start, states):  # pragma: no 
 
 # No optimum needs counts beyond the bound, and duals would grow there from level to level. Duals beyond the window
 # are left out on a guess (see `certificate`): high in a tree, most corners are there.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def trim(corners, curve, bound, window, states):  # pragma: no cover - compiled
     """The curve without corners of counts beyond ±bound or duals beyond ±window; it goes on straight instead."""
     start, size, before, after = curve.start, curve.size, curve.before, curve.after
@@ -256,13 +255,13 @@ def trim(corners, curve, bound, window, states):  # pragma: no cover - compiled
     return Curve(start, size, before, after)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def taken(curves, place):  # pragma: no cover - compiled
     curve = curves[place]
     return Curve(curve.start, curve.size, curve.before, curve.after)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def keep(curves, place, curve):  # pragma: no cover - compiled
     kept = curves[place]
     kept.start = curve.start
@@ -272,7 +271,7 @@ def keep(curves, place, curve):  # pragma: no cover - compiled
 
 
 # Neighbours are merged in rounds, from the stack to the room beside it and back, until one curve is left.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def merge_children(curves, bottom, children, stack, beside, states):  # pragma: no cover - compiled
     """One curve, in the room beside, for the children whose curves begin at place `bottom`."""
     base = curves[bottom].start
@@ -293,7 +292,7 @@ def merge_children(curves, bottom, children, stack, beside, states):  # pragma: 
     return taken(curves, bottom)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def walk(costs, first, roots, height, bound, window, curves, stack, beside, states):  # pragma: no cover - compiled
     """Set the states of all nodes at the optimum."""
     path = np.empty(height + 1, dtype=np.int64)
@@ -330,7 +329,7 @@ def walk(costs, first, roots, height, bound, window, curves, stack, beside, stat
             enter(states, stack[i].mark)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def corners_needed(costs):  # pragma: no cover - compiled
     """How many corners all costs together have, with one more for each node that may be a line."""
     needed = 0
@@ -341,7 +340,6 @@ def corners_needed(costs):  # pragma: no cover - compiled
 
 def states_by_curves(layout: Layout, costs: Costs, bound: float, *, window: float = np.inf) -> NDArray[np.int8]:
     """The state of every node at an optimum whose duals are within ±window, by merging curves on a stack."""
-    announce(walk)
     room = int(corners_needed(costs))
     stack, beside = np.empty(room, dtype=CORNER), np.empty(room, dtype=CORNER)
     curves = np.empty(layout.nodes, dtype=CURVE)

@@ -7,11 +7,10 @@ pieces between are mapped. A corner changes rope at most log₂ n times, each ti
 each change costs a cut: O(n log² n) altogether.
 """
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.trees.certificate import ABOVE, BELOW, HIGH, KINK, LOW, Costs, has_kink, piece, slope_at
 from consilience.solvers.trees.curves import corners_needed, enter, finite, mark_of, steeper
 from consilience.solvers.trees.layout import Layout
@@ -48,14 +47,14 @@ LEAST = 5e-324
 """The least positive number: a step in dual that is longer than none."""
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def pass_all(steps, root, path, listed, states):  # pragma: no cover - compiled
     """Put nodes into the states that they have after the corners of a sequence."""
     for i in range(list_corners(steps, root, path, listed)):
         enter(states, steps[listed[i]].mark)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def reach_back(steps, rope, value, by_count, path):  # pragma: no cover - compiled
     """Move the start of a curve back on its first ray, to a smaller count or dual."""
     if by_count:
@@ -73,7 +72,7 @@ def reach_back(steps, rope, value, by_count, path):  # pragma: no cover - compil
         set_first_step(steps, rope.root, first[0] + dual, first[1] + count, path)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def cut(steps, root, target, by_count, after, path):  # pragma: no cover - compiled
     """Cut a sequence at a distance from its start, in dual or in count.
 
@@ -94,13 +93,13 @@ def cut(steps, root, target, by_count, after, path):  # pragma: no cover - compi
     return left, right, dual * part, count * part
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_corner(steps, sequence, at, dual, count, mark, path):  # pragma: no cover - compiled
     return join(steps, sequence, new_step(steps, at, dual, count, mark), path)
 
 
 # A node adds its slope to the dual at each count; see `curves.add_cost`.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no cover - compiled
     y, low, high = cost.noisy, cost.lower, cost.upper
     least = rope.count if rope.before == 0 else -np.inf
@@ -146,7 +145,7 @@ def add_cost(cost, v, rope, steps, used, path, listed, states):  # pragma: no co
     return used
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def raise_start(low, mark, rope, steps, used, path, listed, states):  # pragma: no cover - compiled
     """Cut off the counts below a lower bound, and put a corner there."""
     if low < rope.count:
@@ -161,7 +160,7 @@ def raise_start(low, mark, rope, steps, used, path, listed, states):  # pragma: 
     return used + 1
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def fix_count(cost, v, most, rope, steps, path, listed, states):  # pragma: no cover - compiled
     """The curve of a node whose bounds leave one count: everything below it is settled."""
     at_low = cost.lower >= cost.upper or cost.lower > most
@@ -173,7 +172,7 @@ def fix_count(cost, v, most, rope, steps, path, listed, states):  # pragma: no c
     rope.root, rope.size = EMPTY, 0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compiled
     """Forget the corners whose counts lie beyond ±bound; the curve goes on straight instead."""
     if rope.root != EMPTY and rope.count + totals(steps, rope.root)[1] > bound and rope.count < bound:
@@ -197,13 +196,13 @@ def trim(rope, steps, bound, path, listed, states):  # pragma: no cover - compil
         rope.root = right
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def least_dual(rope, bound):  # pragma: no cover - compiled
     """The dual at which the count on the first ray is −bound: no optimum needs a lower one."""
     return rope.dual - max(rope.count + bound, 0.0) / rope.before if rope.before > 0 else -np.inf
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def align(large, small, steps, bound, path, listed, states):  # pragma: no cover - compiled
     """Start the larger curve where the sum begins; list the corners of the smaller one.
 
@@ -235,7 +234,7 @@ def align(large, small, steps, bound, path, listed, states):  # pragma: no cover
     return following, number, dual, count
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def count_before(small, steps, listed, following, number, dual, count, at):  # pragma: no cover - compiled
     """The count of a curve at a dual just before its corner `following`, from the point before that corner."""
     if at < dual:
@@ -250,7 +249,7 @@ def count_before(small, steps, listed, following, number, dual, count, at):  # p
 
 # At each corner of the smaller curve the larger one is cut, and the piece before the cut gets the slope that the
 # smaller curve has there. A flat ray ends all duals, as in `curves.merge`.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def take_up(large, small, steps, bound, path, listed, states):  # pragma: no cover - compiled
     """Add the counts of a smaller curve to a larger one, at the same duals."""
     following, number, dual, count = align(large, small, steps, bound, path, listed, states)
@@ -282,7 +281,7 @@ def take_up(large, small, steps, bound, path, listed, states):  # pragma: no cov
     large.size += small.size
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: no cover - compiled
     """Set the states of all nodes at the optimum."""
     path = np.empty(DEEPEST, dtype=np.int64)
@@ -311,7 +310,6 @@ def climb(costs, first, roots, bound, ropes, steps, listed, states):  # pragma: 
 
 def states_by_ropes(layout: Layout, costs: Costs, bound: float) -> NDArray[np.int8]:
     """The state of every node at an optimum, by cutting and joining ropes."""
-    announce(climb)
     room = int(corners_needed(costs))
     steps, listed = np.empty(room, dtype=STEP), np.empty(2 * room, dtype=np.int64)
     ropes = np.empty(layout.nodes, dtype=ROPE)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, LinearMap, PrefixMap, SparseMap, SumMap
 from consilience.solvers.trees.layout import SETTINGS
 
@@ -73,7 +72,6 @@ def _sparse_pattern(matrix: Any) -> AxisPattern | str:
         matrix = matrix.copy()
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
-    announce(_deal)
     rows, columns = matrix.shape
     layer = np.empty(rows, dtype=np.int32)
     layers = int(_deal(matrix.indptr, matrix.indices, np.zeros(columns, dtype=np.int32), layer))
@@ -84,7 +82,7 @@ def _sparse_pattern(matrix: Any) -> AxisPattern | str:
     return AxisPattern(rows_of, np.diff(matrix.indptr).astype(np.int64))
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _deal(begins, codes, reached, layer):  # pragma: no cover - compiled
     """Give each row the first layer that is free for all of its codes; returns how many layers there are."""
     layers = 0
@@ -98,7 +96,7 @@ def _deal(begins, codes, reached, layer):  # pragma: no cover - compiled
     return layers
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _place(begins, codes, layer, rows_of):  # pragma: no cover - compiled
     for row in range(len(layer)):
         for place in range(begins[row], begins[row + 1]):
@@ -213,7 +211,6 @@ def forest_of_lists(
     begins: NDArray[np.integer], sets: NDArray[np.integer], *, measured: NDArray[np.bool_]
 ) -> SetForest | Crossing:
     """The forest of the measured sets, given by lists: cell j is in sets[begins[j]] … sets[begins[j + 1] − 1]."""
-    announce(_follow_lists)
     order, rank = _by_size(np.bincount(sets, minlength=len(measured)), measured)
     parent, owner = np.full(len(order), UNSEEN, dtype=np.int64), np.full(len(begins) - 1, ROOT, dtype=np.int64)
     one, other = _follow_lists(begins, sets, rank, parent, owner)
@@ -224,7 +221,6 @@ def _nest(
     family: SetFamily, measured: NDArray[np.bool_], allowed: NDArray[np.bool_] | None, owner: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | Crossing:
     """The sets in order and the parent of each; the owners of the cells are filled in where there is room for them."""
-    announce(_follow_layers)
     shape = np.array(family.shape, dtype=np.int64)
     possible = np.empty(0, dtype=np.bool_) if allowed is None else np.ascontiguousarray(allowed).ravel()
     sizes = family.sizes
@@ -259,7 +255,7 @@ def _forest(order: NDArray[np.int64], parent: NDArray[np.int64], owner: NDArray[
     return SetForest(np.concatenate([parent, mixed]), order, node_of_set[owner])
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _link(chain, parent):  # pragma: no cover - compiled
     """Follow a chain of ranks; two that cross, or (−1, −1)."""
     for i in range(1, len(chain)):
@@ -276,7 +272,7 @@ def _link(chain, parent):  # pragma: no cover - compiled
     return -1, -1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _follow_lists(begins, sets, rank, parent, owner):  # pragma: no cover - compiled
     chain = np.empty(len(rank), dtype=np.int64)
     for cell in range(len(owner)):
@@ -293,7 +289,7 @@ def _follow_lists(begins, sets, rank, parent, owner):  # pragma: no cover - comp
     return -1, -1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _advance(shape, starts, parts, codes, sums, changed):  # pragma: no cover - compiled
     """Add up the parts of all axes from the first changed one on; `sums[a]` holds the axes before a."""
     for axis in range(changed, len(shape)):
@@ -303,7 +299,7 @@ def _advance(shape, starts, parts, codes, sums, changed):  # pragma: no cover - 
             sums[axis + 1, layer] = before + row[layer] if before >= 0 and row[layer] >= 0 else ABSENT
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _step(shape, codes):  # pragma: no cover - compiled
     """Go to the next cell, the last axis fastest; returns the first axis whose code changed, −1 after the last cell."""
     for axis in range(len(shape) - 1, -1, -1):
@@ -314,7 +310,7 @@ def _step(shape, codes):  # pragma: no cover - compiled
     return -1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _count_layers(shape, starts, parts, bases, possible, sizes):  # pragma: no cover - compiled
     codes = np.zeros(len(shape), dtype=np.int64)
     sums = np.zeros((len(shape) + 1, len(bases)), dtype=np.int64)
@@ -329,7 +325,7 @@ def _count_layers(shape, starts, parts, bases, possible, sizes):  # pragma: no c
         cell += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _follow_layers(shape, starts, parts, bases, possible, rank, parent, owner):  # pragma: no cover - compiled
     codes = np.zeros(len(shape), dtype=np.int64)
     sums = np.zeros((len(shape) + 1, len(bases)), dtype=np.int64)

@@ -8,12 +8,11 @@ the last node to the first, and a pass from the roots to the leaves a loop from 
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.errors import DeclarationError, TooLarge
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import SHARED, Array, Infeasible
 
 
@@ -144,7 +143,6 @@ def forest(parent: ArrayLike, nodes: int) -> Layout:
         raise DeclarationError(
             f"the parent of node {outside[0]} is {named[outside[0]]}; a parent is −1 or a node from 0 to {nodes - 1}"
         )
-    announce(_breadth_first)
     order, first, roots, reached, height, total_depth = _breadth_first(named.astype(np.int64))
     if reached < nodes:
         missed = int(np.setdiff1d(np.arange(nodes), order[:reached])[0])
@@ -153,7 +151,7 @@ def forest(parent: ArrayLike, nodes: int) -> Layout:
     return Layout(first, roots, height, total_depth, None if in_order else order)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _breadth_first(parent):  # pragma: no cover - compiled
     nodes = len(parent)
     ends = np.zeros(nodes + 2, dtype=np.int64)
@@ -223,7 +221,6 @@ class ContradictoryCounts(Infeasible):
 
 def find_contradiction(layout: Layout, noisy: Array, exact: NDArray[np.bool_], *, nonnegative: bool) -> list[int]:
     """A node whose exact count those below it cannot reach, and the exact nodes below it that say so; else nothing."""
-    announce(_first_out_of_reach)
     largest = float(np.abs(noisy[exact]).max(initial=0.0))
     floor = 0.0 if nonnegative else -np.inf
     low, high = np.empty(layout.nodes), np.empty(layout.nodes)
@@ -231,7 +228,7 @@ def find_contradiction(layout: Layout, noisy: Array, exact: NDArray[np.bool_], *
     return [] if node < 0 else [node, *_nearest_exact(layout, exact, node)]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _first_out_of_reach(first, noisy, exact, floor, rounding, low, high):  # pragma: no cover - compiled
     for v in range(len(low) - 1, -1, -1):
         least, most = floor, np.inf

@@ -9,8 +9,9 @@ The tree is a treap (Seidel and Aragon 1996) over corners. Its priorities come f
 results are repeatable. A sequence is known by its root, and −1 is the empty one.
 """
 
-import numba
 import numpy as np
+
+from consilience.kernels.kernel_cache import njit
 
 STEP = np.dtype(
     [
@@ -38,7 +39,7 @@ DEEPEST = 512
 """Longer paths do not occur: among 2³⁰ corners one of 200 has a chance below 10⁻²⁰."""
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def new_step(steps, at, dual, count, mark):  # pragma: no cover - compiled
     """A sequence of one step."""
     step = steps[at]
@@ -52,7 +53,7 @@ def new_step(steps, at, dual, count, mark):  # pragma: no cover - compiled
     return at
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def transform(steps, root, pp, pc, cp, cc):  # pragma: no cover - compiled
     """Map every step (p, c) of a sequence to (pp·p + pc·c, cp·p + cc·c)."""
     if root == EMPTY:
@@ -75,19 +76,19 @@ def transform(steps, root, pp, pc, cp, cc):  # pragma: no cover - compiled
     step.count_by_dual, step.count_by_count = cp * a + cc * c, cp * b + cc * d
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_curvature(steps, root, square):  # pragma: no cover - compiled
     if square > 0:
         transform(steps, root, 1.0, 2.0 * square, 0.0, 1.0)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_slope(steps, root, slope):  # pragma: no cover - compiled
     if slope > 0:
         transform(steps, root, 1.0, 0.0, slope, 1.0)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def hand_down(steps, root):  # pragma: no cover - compiled
     """Pass the waiting map on to the two subtrees."""
     step = steps[root]
@@ -98,7 +99,7 @@ def hand_down(steps, root):  # pragma: no cover - compiled
         transform(steps, step.right, pp, pc, cp, cc)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def total_up(steps, root):  # pragma: no cover - compiled
     step = steps[root]
     step.total_dual, step.total_count = step.dual, step.count
@@ -108,7 +109,7 @@ def total_up(steps, root):  # pragma: no cover - compiled
             step.total_count += steps[below].total_count
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def totals(steps, root):  # pragma: no cover - compiled
     """What all steps of a sequence add up to."""
     if root == EMPTY:
@@ -116,7 +117,7 @@ def totals(steps, root):  # pragma: no cover - compiled
     return steps[root].total_dual, steps[root].total_count
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def split(steps, root, target, by_count, path):  # pragma: no cover - compiled
     """The corners before the target, in dual or in count from the start of the sequence, and those from it on."""
     left, right, left_end, right_end, depth, gone = EMPTY, EMPTY, EMPTY, EMPTY, 0, 0.0
@@ -151,7 +152,7 @@ def split(steps, root, target, by_count, path):  # pragma: no cover - compiled
     return left, right
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def join(steps, left, right, path):  # pragma: no cover - compiled
     """One sequence after the other."""
     if left == EMPTY:
@@ -184,7 +185,7 @@ def join(steps, left, right, path):  # pragma: no cover - compiled
     return root
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def first_step(steps, root):  # pragma: no cover - compiled
     """Δdual and Δcount of the first step."""
     while True:
@@ -194,7 +195,7 @@ def first_step(steps, root):  # pragma: no cover - compiled
         root = steps[root].left
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def set_first_step(steps, root, dual, count, path):  # pragma: no cover - compiled
     depth = 0
     while True:
@@ -209,7 +210,7 @@ def set_first_step(steps, root, dual, count, path):  # pragma: no cover - compil
         total_up(steps, path[i])
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def list_corners(steps, root, path, listed):  # pragma: no cover - compiled
     """Write the corners of a sequence, in order, to an array; how many they are."""
     depth, found = 0, 0

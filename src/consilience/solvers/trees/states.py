@@ -24,11 +24,10 @@ instead, and on the way down the smallest step is chosen from it.
 
 from typing import Literal, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import Array
 from consilience.solvers.trees.certificate import (
     ABOVE,
@@ -76,20 +75,20 @@ class StateSettings(NamedTuple):
 SETTINGS = StateSettings()
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def held_count(cost, state):  # pragma: no cover - compiled
     if state == KINK:
         return cost.noisy
     return cost.lower if state == LOW else cost.upper
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def is_held(state):  # pragma: no cover - compiled
     return state != BELOW and state != ABOVE
 
 
 # A node held at its kink adds any slope between its pieces' to the dual; at a bound, any that presses against it.
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slopes_held(cost, state):  # pragma: no cover - compiled
     if state == KINK:
         return piece(cost, BELOW)[0], cost.linear
@@ -101,7 +100,7 @@ def slopes_held(cost, state):  # pragma: no cover - compiled
     return slope_at(cost, cost.upper, side), np.inf
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def side_at(cost, count, state):  # pragma: no cover - compiled
     """The piece next to a bound, inside it."""
     if not has_kink(cost) or count > cost.noisy or (count == cost.noisy and state == LOW):
@@ -109,7 +108,7 @@ def side_at(cost, count, state):  # pragma: no cover - compiled
     return BELOW
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def family(first, v, responses):  # pragma: no cover - compiled
     """The answers of all children of v together: A and S, and the steps in dual that all of them stand."""
     offset, slope, low, high = 0.0, 0.0, -np.inf, np.inf
@@ -122,13 +121,13 @@ def family(first, v, responses):  # pragma: no cover - compiled
     return offset, slope, low, high
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slope_by_dual(first, v, duals):  # pragma: no cover - compiled
     """g: the dual of a node minus the dual that its children share."""
     return duals[v] - duals[first[v]] if first[v] < first[v + 1] else duals[v]
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def respond(costs, first, states, counts, duals, vanishing, responses):  # pragma: no cover - compiled
     """From the leaves upwards: how every node answers to a step in dual."""
     for v in range(len(costs) - 1, -1, -1):
@@ -161,7 +160,7 @@ def respond(costs, first, states, counts, duals, vanishing, responses):  # pragm
         mine.high = high + (2.0 * square * offset - missing) if still else np.inf
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def settle(costs, first, roots, states, counts, duals, responses):  # pragma: no cover - compiled
     """From the roots down: move the duals of all nodes, and the counts of the leaves."""
     for v in range(roots):
@@ -190,7 +189,7 @@ def settle(costs, first, roots, states, counts, duals, responses):  # pragma: no
         duals[v] += rise
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def begin(costs, first, counts):  # pragma: no cover - compiled
     """Start from the leaves' noisy values and their sums; returns the curvature for free leaves that have none."""
     least = np.inf
@@ -206,7 +205,7 @@ def begin(costs, first, counts):  # pragma: no cover - compiled
     return SETTINGS.vanishing * least if least < np.inf else 1.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_up(first, counts):  # pragma: no cover - compiled
     """Make every inner count the sum of its children's."""
     for v in range(len(counts) - 1, -1, -1):
@@ -219,7 +218,7 @@ def add_up(first, counts):  # pragma: no cover - compiled
 
 # A count x answers a slope g best if it minimises φ(z) + (z − x − t·g)²/2t over z, for any t > 0. Where it does not,
 # the state of that minimiser is a better one.
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def state_for(cost, count, slope):  # pragma: no cover - compiled
     """The state that fits a count and a slope best."""
     if cost.lower >= cost.upper:
@@ -236,7 +235,7 @@ def state_for(cost, count, slope):  # pragma: no cover - compiled
     return BELOW if point < cost.noisy - reach * cost.linear_below else KINK
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def restate(costs, first, counts, duals, states):  # pragma: no cover - compiled
     """Set the states that fit the counts and duals."""
     for v in range(len(costs)):
@@ -265,7 +264,6 @@ class Solution(NamedTuple):
 # duals are a better guess.
 def solve_pieces(layout: Layout, costs: Costs, states: NDArray[np.int8], *, bound: float) -> Solution:
     """The least cost for given states; the states are mended where the duals contradict them."""
-    announce(respond)
     counts = np.empty(layout.nodes)
     vanishing = begin(costs, layout.first, counts)
     start = Solution(counts, np.zeros(layout.nodes), Certificate(np.inf, np.inf, np.inf, 0.0), 0)
@@ -317,7 +315,6 @@ TieRule = Literal["min-l2", "proportional", "vertex"]
 
 def optimal_box(costs: Costs, duals: Array, slopes: Array) -> tuple[Array, Array]:
     """Between which counts each node may lie in an L1 optimum, as far as its own slope says."""
-    announce(_bound_by_slope)
     lower, upper = np.empty(len(costs)), np.empty(len(costs))
     _bound_by_slope(costs, duals, slopes, lower, upper)
     return lower, upper
@@ -325,7 +322,6 @@ def optimal_box(costs: Costs, duals: Array, slopes: Array) -> tuple[Array, Array
 
 def share_box(layout: Layout, lower: Array, upper: Array, *, whole: bool) -> Array:
     """Consistent counts in a box: children filled one after the other if `whole`, else in proportion."""
-    announce(_share)
     low, high = lower.copy(), upper.copy()
     counts = np.empty(layout.nodes)
     _narrow(layout.first, low, high)
@@ -334,7 +330,7 @@ def share_box(layout: Layout, lower: Array, upper: Array, *, whole: bool) -> Arr
     return counts
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _bound_by_slope(costs, duals, slopes, lower, upper):  # pragma: no cover - compiled
     for v in range(len(costs)):
         cost, slope = costs[v], slopes[v]
@@ -354,7 +350,7 @@ def _bound_by_slope(costs, duals, slopes, lower, upper):  # pragma: no cover - c
                 upper[v] = cost.lower
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _narrow(first, low, high):  # pragma: no cover - compiled
     for v in range(len(low) - 1, -1, -1):
         if first[v] == first[v + 1]:
@@ -369,7 +365,7 @@ def _narrow(first, low, high):  # pragma: no cover - compiled
 
 # Children begin at their lower ends, and the rest of the parent's count is shared; where a lower end is infinitely far
 # they begin at their upper ends, and give back.
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _share(first, roots, low, high, whole, counts):  # pragma: no cover - compiled
     for v in range(len(low)):
         if v < roots:
@@ -394,7 +390,7 @@ def _share(first, roots, low, high, whole, counts):  # pragma: no cover - compil
         move(low, high, whole, rest, begin, end, counts)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def end_of(low, high):  # pragma: no cover - compiled
     """The lower end of a range if it is finite, else the upper, else 0."""
     if low > -np.inf:
@@ -402,7 +398,7 @@ def end_of(low, high):  # pragma: no cover - compiled
     return high if high < np.inf else 0.0
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def move(low, high, whole, rest, begin, end, counts):  # pragma: no cover - compiled
     """Add the rest to the children from `begin` to `end`, within their ranges: in turn, or to the unlimited evenly."""
     unlimited = 0
@@ -433,14 +429,13 @@ def move(low, high, whole, rest, begin, end, counts):  # pragma: no cover - comp
 
 def duals_from_states(layout: Layout, costs: Costs, states: NDArray[np.int8]) -> tuple[Array, Array]:
     """A dual for every node that fits the states, and the slopes g that follow, free of the rounding of duals."""
-    announce(_fill_duals)
     low, high = np.empty(layout.nodes), np.empty(layout.nodes)
     duals, slopes = np.empty(layout.nodes), np.empty(layout.nodes)
     _fill_duals(costs, layout.first, layout.roots, states, low, high, duals, slopes)
     return duals, slopes
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def slopes_in(cost, state):  # pragma: no cover - compiled
     """The least and the greatest slope of the cost in a state."""
     if is_held(state):
@@ -449,7 +444,7 @@ def slopes_in(cost, state):  # pragma: no cover - compiled
     return sigma, sigma
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def common(first, v, low, high):  # pragma: no cover - compiled
     """The duals that all children of v can bear."""
     least, most = -np.inf, np.inf
@@ -461,7 +456,7 @@ def common(first, v, low, high):  # pragma: no cover - compiled
 
 # Rounding can leave nothing between them; duals that are too high are the ones that no count answers. Below an exact
 # node one end or both may be infinitely far.
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def between(bottom, top, otherwise):  # pragma: no cover - compiled
     """The middle of what is left for a dual, or its finite end, or any other dual if it has none."""
     if bottom > -np.inf and top < np.inf:
@@ -471,7 +466,7 @@ def between(bottom, top, otherwise):  # pragma: no cover - compiled
     return top if top < np.inf else otherwise
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _fill_duals(costs, first, roots, states, low, high, duals, slopes):  # pragma: no cover - compiled
     for v in range(len(costs) - 1, -1, -1):
         least, most = slopes_in(costs[v], states[v])

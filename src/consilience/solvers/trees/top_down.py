@@ -12,12 +12,11 @@ the division by least squares with the sign added; with one S for all children t
 what exact counts below c need: 0 without any. A child that nothing was measured of takes what the others leave.
 """
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import MeasurementError
-from consilience.kernels.compilation import announce
+from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import Array
 from consilience.solvers.trees.layout import Layout
 
@@ -32,7 +31,6 @@ def divide_top_down(
     `signed` are consistent least-squares counts that have the exact counts. Nodes that exact counts below them
     determine are left out of the first mask.
     """
-    announce(_summarise)
     leaves = np.empty(layout.nodes, dtype=np.int64)
     slopes, least, amounts = np.empty(layout.nodes), np.empty(layout.nodes), np.zeros(layout.nodes)
     facts = np.zeros(layout.nodes, dtype=np.bool_) if exact is None else exact
@@ -43,7 +41,7 @@ def divide_top_down(
     return amounts, reached & ~above & (slopes > 0.0), above
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _summarise(first, signed, weights, exact, leaves, slopes, least):  # pragma: no cover - compiled
     """Of every subtree: its leaves, S (0 where exact counts leave no choice), and the least it can have."""
     for v in range(len(signed) - 1, -1, -1):
@@ -64,7 +62,7 @@ def _summarise(first, signed, weights, exact, leaves, slopes, least):  # pragma:
             slopes[v] = slope / (1.0 + double * slope)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _descend(first, roots, block, signed, leaves, slopes, least, reached, amounts):  # pragma: no cover - compiled
     total, low, determined = 0.0, 0.0, True
     for v in range(roots):
@@ -82,7 +80,7 @@ def _descend(first, roots, block, signed, leaves, slopes, least, reached, amount
             _divide(amounts[v], first[v], first[v + 1], signed, slopes, least, amounts)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _divide(total, begin, end, signed, slopes, least, amounts):  # pragma: no cover - compiled
     """Divide a total among the nodes from `begin` to `end`."""
     others, floor, open_nodes = 0.0, 0.0, 0
@@ -102,7 +100,7 @@ def _divide(total, begin, end, signed, slopes, least, amounts):  # pragma: no co
     _project(total - floor, begin, end, False, signed, slopes, least, amounts)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _slope(slope, unmeasured):  # pragma: no cover - compiled
     """S among the nodes that share: 1 for all of those that nothing was measured of."""
     if unmeasured:
@@ -110,7 +108,7 @@ def _slope(slope, unmeasured):  # pragma: no cover - compiled
     return -1.0 if slope == np.inf else slope
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _project(total, begin, end, unmeasured, signed, slopes, least, amounts):  # pragma: no cover - compiled
     """Newton's method from the left: the sum is convex and decreasing in θ, so every step drops nodes for good."""
     theta, kept = -np.inf, -1
@@ -163,19 +161,18 @@ def rounded(layout: Layout, counts: Array) -> Array:
             f"the largest count is {largest:.3g}; whole numbers are exact up to {LARGEST_WHOLE:.3g}: "
             "leave out `integers`"
         )
-    announce(_round)
     whole = np.empty(layout.nodes)
     _round(layout.first, layout.roots, counts, whole)
     return whole
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def floor_of(count):  # pragma: no cover - compiled
     """Rounded down, where what lacks to a whole number is more than rounding."""
     return np.floor(count + (1e-7 + 1e-13 * abs(count)))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def _round(first, roots, counts, whole):  # pragma: no cover - compiled
     for v in range(roots):
         whole[v] = np.floor(counts[v] + 0.5)
@@ -189,7 +186,7 @@ def _round(first, roots, counts, whole):  # pragma: no cover - compiled
             hand_out(first[v], first[v + 1], units, remainders, counts, whole)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy")
 def hand_out(begin, end, units, remainders, counts, whole):  # pragma: no cover - compiled
     """Give the children from `begin` to `end` so many units by their remainders."""
     if begin == end:

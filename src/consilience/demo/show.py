@@ -1,10 +1,9 @@
-"""What `make demo` runs: a made-up town, released with differential privacy, next to the truth.
+"""What `consilience demo` shows: a made-up town, released with differential privacy, next to the truth.
 
 Because the town is made up, the demo may show what a real release never shows: the exact counts, and the error of
 every number. Those columns are marked NON-PRIVATE.
 """
 
-import argparse
 import shlex
 import shutil
 import subprocess
@@ -20,12 +19,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
-from town import PEOPLE, SEED, write_town
 
 import consilience as cs
+from consilience.demo.town import DOMAIN_FILE, PEOPLE, SEED, write_table
 from consilience.publication import open_release
 
-DOMAIN_FILE = Path(__file__).with_name("town.domain.toml")
 MARKER = "made-by-the-demo.txt"
 EPSILON = 1
 REFITS = 50
@@ -44,39 +42,37 @@ class Compared:
     truth: Counts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Release a made-up town and compare it with the truth.")
-    parser.add_argument("--people", type=int, default=PEOPLE)
-    parser.add_argument("--folder", type=Path, default=Path("demo"))
-    parser.add_argument("--refits", type=int, default=REFITS, help="how many refits error bars rest on")
-    arguments = parser.parse_args()
-    folder: Path = arguments.folder
+def show_demo(*, people: int = PEOPLE, folder: Path = Path("demo"), refits: int = REFITS) -> None:
+    """Print the demo, and leave what it makes in the folder."""
     console = _console()
 
-    _heading(console, f"1. A town of {arguments.people:,} people who do not exist")
+    _heading(console, f"1. A town of {people:,} people who do not exist")
     prepare(console, folder)
-    data = write_town(folder / "town.csv", people=arguments.people)
+    data, domain = write_table(folder / "town.csv", people=people)
     console.print(
         f"Wrote {data}: seven attributes that depend on each other, with gaps and odd values as in real tables (seed "
-        f"{SEED}). What they mean is declared in {_shown(DOMAIN_FILE)}."
+        f"{SEED}). What they mean is declared in {domain}."
     )
 
-    _heading(console, f"2. Released with differential privacy, epsilon = {EPSILON}")
-    domain = str(_shown(DOMAIN_FILE))
-    out = str(folder / "release")
-    run(console, ["release", str(data), "--domain", domain, "--plan", "2-way", "--epsilon", str(EPSILON), "--out", out])
+    _heading(console, f"2. Measured with differential privacy, epsilon = {EPSILON}")
+    asked = [str(data), "--domain", str(domain), "--plan", "2-way", "--epsilon", str(EPSILON)]
+    measured = folder / "town.measurements.parquet"
+    run(console, ["measure", *asked, "--out", str(measured)])
+    show_noisy(console, measured)
+    _heading(console, "3. Made consistent, and released: the same request again costs nothing")
+    run(console, ["release", *asked, "--out", str(folder / "release")])
 
     compared = compare(folder)
-    _heading(console, "3. What came out")
+    _heading(console, "4. What came out")
     show_one_table(console, compared)
-    _heading(console, "4. Why it is better: the noisy tables contradict each other")
+    _heading(console, "5. Why it is better: the noisy tables contradict each other")
     show_contradiction(console, compared)
     show_summary(console, compared)
-    _heading(console, "5. How far to trust a number")
-    show_error_bars(console, folder, arguments.refits)
-    _heading(console, "6. A report for people who were not there")
-    page = write_page(console, folder, arguments.refits)
-    _heading(console, "7. Your turn")
+    _heading(console, "6. How far to trust a number")
+    show_error_bars(console, folder, refits)
+    _heading(console, "7. A report for people who were not there")
+    page = write_page(console, folder, refits)
+    _heading(console, "8. Your turn")
     show_next_steps(console, folder, data, page)
 
 
@@ -90,23 +86,18 @@ def prepare(console: Console, folder: Path) -> None:
             f"Removed {folder} from an earlier demo. Its ledger went with it, which real data would never allow."
         )
     folder.mkdir(parents=True)
-    (folder / MARKER).write_text("Made by examples/demo.py. The next demo removes this folder.\n", encoding="utf-8")
+    (folder / MARKER).write_text("Made by `consilience demo`. The next demo removes this folder.\n", encoding="utf-8")
 
 
 def run(console: Console, arguments: Sequence[str]) -> None:
     """Show a command and run it as a person would, its words indented below it."""
     console.print("$ " + shlex.join(["consilience", *arguments]), style="bold", soft_wrap=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "consilience.cli.main", *arguments],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    for line in done.stdout.splitlines():
-        console.print(Padding(line, (0, 0, 0, 2), expand=False))
-    if done.returncode:
-        sys.exit(f"the command failed with exit code {done.returncode}")
+    command = [sys.executable, "-m", "consilience.cli.main", *arguments]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        for line in running.stdout or ():
+            console.print(Padding(line.rstrip("\n"), (0, 0, 0, 2), expand=False))
+    if running.returncode:
+        sys.exit(f"the command failed with exit code {running.returncode}")
 
 
 def compare(folder: Path) -> list[Compared]:
@@ -119,6 +110,18 @@ def compare(folder: Path) -> list[Compared]:
         Compared(names, each.values.reshape(truth.shape), estimate.marginal(*names), truth.astype(np.float64))
         for names, each, truth in zip(sets, measured, exact, strict=True)
     ]
+
+
+def show_noisy(console: Console, path: Path) -> None:
+    """The first numbers there are: what differential privacy allows to be seen."""
+    measured = cs.MeasurementSet.load(path)
+    found = next(each for each in measured if each.query.attributes == ("age", "employment"))
+    ages, jobs = measured.domain["age"], measured.domain["employment"]
+    console.print("The first numbers, as noisy as they are: retired people by age.")
+    table = _table("", ["age", "noisy"])
+    for label, row in zip(ages.labels, found.values.reshape(ages.size, jobs.size), strict=True):
+        table.add_row(label, f"{row[jobs.code('Retired')]:,.0f}")
+    console.print(table)
 
 
 def show_one_table(console: Console, compared: Sequence[Compared]) -> None:
@@ -196,7 +199,7 @@ def show_error_bars(console: Console, folder: Path, refits: int) -> None:
 def write_page(console: Console, folder: Path, refits: int) -> Path | None:
     """The report of the release, where the libraries for pictures are installed."""
     if not all(find_spec(name) for name in ("altair", "vl_convert")):
-        console.print("Left out: pictures need two more libraries. pip install 'consilience[plots]'")
+        console.print("Left out: pictures need altair and vl-convert. pip install altair vl-convert-python")
         return None
     run(console, ["report", str(folder / "release"), "--refits", str(refits)])
     return folder / "release" / "report.html"
@@ -225,13 +228,13 @@ def show_next_steps(console: Console, folder: Path, data: Path, page: Path | Non
         f"{program} synthesize {release} --out {folder / 'people.csv'}",
         f"{program} check {release}",
         f"{program} ledger show {data}",
-        f"{program} measure {data} --domain {_shown(DOMAIN_FILE)} --epsilon 1 --plan flat --dry-run",
+        f"{program} measure {data} --domain {folder / 'town.domain.toml'} --epsilon 1 --plan flat --dry-run",
     ]
     for command in commands:
         console.print(f"  {command}", soft_wrap=True)
     console.print()
     console.print("And try to release more: the budget is spent, so the ledger refuses.")
-    more = f"{program} release {data} --domain {_shown(DOMAIN_FILE)} --epsilon 0.1 --out {folder / 'more'}"
+    more = f"{program} release {data} --domain {folder / 'town.domain.toml'} --epsilon 0.1 --out {folder / 'more'}"
     console.print(f"  {more}", soft_wrap=True)
 
 
@@ -250,7 +253,7 @@ def _heading(console: Console, text: str) -> None:
 
 
 def _table(title: str, header: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(header):
         table.add_column(name, justify="right" if position else "left")
     return table
@@ -273,7 +276,3 @@ def _program() -> str:
     if shutil.which("consilience") or not beside.exists():
         return "consilience"
     return str(_shown(beside))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,18 +5,21 @@ each other as they do in real towns: retired people are old, graduates earn more
 few drive where the trains stop. As in real tables, some answers are missing and a few are odd: ages of 999, misspelt
 districts, ways to work that no list foresaw. `town.domain.toml` says what becomes of those.
 
-    python examples/town.py town.csv --people 2000
+    consilience demo --table town.csv --people 2000
 """
 
-import argparse
 import csv
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.rng import Generator, generator
+
+DOMAIN_FILE = Path(__file__).with_name("town.domain.toml")
 PEOPLE = 50_000
 SEED = 1876
 
@@ -45,7 +48,7 @@ DISTRICT_RAIL = np.array([0.3, 0.4, -0.6, -0.8, 0.1, 1.2])
 
 def make_town(people: int = PEOPLE, seed: int = SEED) -> dict[str, list[str]]:
     """The columns of the town's table, as a CSV file holds them: text, and empty where an answer is missing."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     age = _ages(rng, people)
     sex = (rng.random(people) > 0.49 + 0.0018 * np.maximum(age - 55, 0)).astype(np.int64)
     district = _districts(rng, age)
@@ -74,6 +77,14 @@ def write_town(path: str | os.PathLike[str], *, people: int = PEOPLE, seed: int 
     return Path(path)
 
 
+def write_table(path: str | os.PathLike[str], *, people: int = PEOPLE, seed: int = SEED) -> tuple[Path, Path]:
+    """Write the town as a CSV file, and beside it the domain file that describes it; the paths of both."""
+    data = write_town(path, people=people, seed=seed)
+    domain = data.with_suffix(".domain.toml")
+    shutil.copyfile(DOMAIN_FILE, domain)
+    return data, domain
+
+
 def write_columns(path: str | os.PathLike[str], columns: Mapping[str, Sequence[str]]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -81,7 +92,7 @@ def write_columns(path: str | os.PathLike[str], columns: Mapping[str, Sequence[s
         writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _pick(rng: np.random.Generator, weights: Weights) -> Codes:
+def _pick(rng: Generator, weights: Weights) -> Codes:
     """For each row of weights one column, with a probability in proportion to its weight."""
     cumulated = np.cumsum(weights, axis=1)
     thresholds = rng.random(len(weights)) * cumulated[:, -1]
@@ -97,21 +108,21 @@ def _slope(age: Codes, middle: float, width: float) -> Weights:
     return 1 / (1 + np.exp(-(age - middle) / width))
 
 
-def _ages(rng: np.random.Generator, people: int) -> Codes:
+def _ages(rng: Generator, people: int) -> Codes:
     """A population pyramid: even among the young, a bulge of those born in good years, fewer and fewer of the old."""
     years = np.arange(100)
     weights = (1 + 0.35 * _bell(years, 33, 7) + 0.3 * _bell(years, 56, 7)) * (1 - _slope(years, 79, 6.5))
     return rng.choice(years, size=people, p=weights / weights.sum()).astype(np.int64)
 
 
-def _districts(rng: np.random.Generator, age: Codes) -> Codes:
+def _districts(rng: Generator, age: Codes) -> Codes:
     young_adult = _bell(age, 26, 6)
     old = _slope(age, 68, 4)
     pull = DISTRICT_YOUTH[None, :] * (young_adult - 0.6 * old)[:, None]
     return _pick(rng, DISTRICT_SHARES[None, :] * np.exp(1.5 * pull))
 
 
-def _educations(rng: np.random.Generator, age: Codes, district: Codes) -> Codes:
+def _educations(rng: Generator, age: Codes, district: Codes) -> Codes:
     """Pupils count as basic; degrees came within reach of later generations, and of wealthier districts first."""
     old = _slope(age, 58, 9)
     wealth = DISTRICT_WEALTH[district]
@@ -123,7 +134,7 @@ def _educations(rng: np.random.Generator, age: Codes, district: Codes) -> Codes:
     return _pick(rng, grown + pupil[:, None] * np.array([1.0, 0.0, 0.0]))
 
 
-def _employments(rng: np.random.Generator, age: Codes, sex: Codes, education: Codes) -> Codes:
+def _employments(rng: Generator, age: Codes, sex: Codes, education: Codes) -> Codes:
     adult = age >= 16
     graduate = education == EDUCATIONS.index("University")
     basic = (education == EDUCATIONS.index("Basic")) & (age >= 19)
@@ -147,9 +158,7 @@ def _employments(rng: np.random.Generator, age: Codes, sex: Codes, education: Co
     return _pick(rng, weights)
 
 
-def _incomes(
-    rng: np.random.Generator, age: Codes, sex: Codes, district: Codes, education: Codes, employment: Codes
-) -> Codes:
+def _incomes(rng: Generator, age: Codes, sex: Codes, district: Codes, education: Codes, employment: Codes) -> Codes:
     """Lognormal, with a Pareto tail among those who work: a few earn very much. Whole crowns a year."""
     people = len(age)
     level = np.array([31_000, 11_000, 5_500, 17_500, 4_000])[employment]
@@ -163,7 +172,7 @@ def _incomes(
     return np.where(age < 16, 0, np.round(amount / 100) * 100).astype(np.int64)
 
 
-def _commutes(rng: np.random.Generator, employment: Codes, district: Codes, income: Codes) -> Codes:
+def _commutes(rng: Generator, employment: Codes, district: Codes, income: Codes) -> Codes:
     travels = np.isin(employment, [EMPLOYMENTS.index("Employed"), EMPLOYMENTS.index("Student")])
     student = employment == EMPLOYMENTS.index("Student")
     rail = DISTRICT_RAIL[district]
@@ -179,7 +188,7 @@ def _named(names: tuple[str, ...], codes: Codes) -> list[str]:
     return [names[code] for code in codes]
 
 
-def _leave_gaps(rng: np.random.Generator, columns: dict[str, list[str]], age: Codes) -> None:
+def _leave_gaps(rng: Generator, columns: dict[str, list[str]], age: Codes) -> None:
     """Blank answers: incomes that people keep to themselves, the rich more often, and educations nobody remembers."""
     amounts = np.array(columns["income"], dtype=np.int64)
     refuses = (age >= 16) & (rng.random(len(age)) < 0.05 + 0.1 * (amounts > 60_000))
@@ -190,7 +199,7 @@ def _leave_gaps(rng: np.random.Generator, columns: dict[str, list[str]], age: Co
         columns["education"][row] = ""
 
 
-def _make_slips(rng: np.random.Generator, columns: dict[str, list[str]], age: Codes) -> None:
+def _make_slips(rng: Generator, columns: dict[str, list[str]], age: Codes) -> None:
     """A few odd answers: ages of 999, losses as incomes, misspelt districts, new ways to work."""
     slips = {
         "age": (["999", "120"], age >= 75, 0.01),
@@ -201,17 +210,3 @@ def _make_slips(rng: np.random.Generator, columns: dict[str, list[str]], age: Co
     for name, (odd, eligible, share) in slips.items():
         for row in np.flatnonzero(eligible & (rng.random(len(age)) < share)):
             columns[name][row] = odd[int(rng.integers(len(odd)))]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the table of a town that does not exist.")
-    parser.add_argument("path", type=Path, help="the CSV file to write")
-    parser.add_argument("--people", type=int, default=PEOPLE)
-    parser.add_argument("--seed", type=int, default=SEED)
-    arguments = parser.parse_args()
-    write_town(arguments.path, people=arguments.people, seed=arguments.seed)
-    print(f"wrote {arguments.people:,} people to {arguments.path}")
-
-
-if __name__ == "__main__":
-    main()
