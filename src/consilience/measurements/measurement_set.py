@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -209,6 +210,14 @@ class MeasurementSet:
             return MeasurementSet(
                 contents.domain, contents.measurements, contents.privacy, contents.provenance, contents.private
             )
+
+    @cached_property
+    def by_query(self) -> Mapping[Query, tuple[Measurement, ...]]:
+        """The measurements of each query that was measured."""
+        found: dict[Query, list[Measurement]] = {}
+        for each in self.measurements:
+            found.setdefault(each.query, []).append(each)
+        return {query: tuple(measured) for query, measured in found.items()}
 
     def __len__(self) -> int:
         return len(self.measurements)

@@ -398,7 +398,7 @@ def answer_table(
         )
     asked = BoundQuestion(question, estimate.domain)
     bound = asked.sides[0].bound
-    noisy = [each.values for each in estimate.measurements if each.query == bound.query] if asked.is_plain else []
+    noisy = [each.values for each in estimate.measurements.by_query.get(bound.query, ())] if asked.is_plain else []
     axes = asked.axes
     table = AnswerTable(
         question=question,

@@ -6,13 +6,16 @@
     model.parquet          the estimate
     refits.parquet         the refits of error bars, once some were made
     tables/*.csv           one-way margins and the measured tables: labels, estimate, low and high if asked for, noisy,
-                           and what each estimate stands on; what was not measured has no estimate
+                           and what each estimate stands on; what was not measured has no estimate. More than 300
+                           tables stand below each other: tables/2-way.csv has all of two attributes
     report.html            the report, once it was made; its pictures are in pictures/
 
 A bundle is written beside its place and renamed, so that it is there whole or not at all.
 """
 
 import hashlib
+import io
+import itertools
 import json
 import logging
 import math
@@ -21,7 +24,7 @@ import re
 import shutil
 import tempfile
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -43,7 +46,7 @@ from consilience.measurements import MeasurementSet
 from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
-from consilience.publication.answers import AnswerTable, answer_table, table_of
+from consilience.publication.answers import AnswerTable, CsvWriter, answer_table, cell, heading, table_of
 from consilience.publication.intervals import intervals
 from consilience.publication.refits import attach_refits, kept_with, refits_file, refits_made
 from consilience.solvers.fit import Status
@@ -150,9 +153,9 @@ def _object_of(declared: Declaration, key: str) -> dict[str, Any]:
 def _arrays(table: Any, declared: Declaration) -> dict[str, NDArray[np.float64]]:
     """The arrays by their names, each of the shape that it declares."""
     arrays = {}
-    for name, shape, cell in zip(*(table.column(name) for name in ("name", "shape", "values")), strict=True):
+    for name, shape, numbers in zip(*(table.column(name) for name in ("name", "shape", "values")), strict=True):
         sizes = [int(size) for size in shape.as_py()]
-        array = np.array(np.from_dlpack(cell.values), dtype=np.float64)  # `to_numpy` would import pandas
+        array = np.array(np.from_dlpack(numbers.values), dtype=np.float64)  # `to_numpy` would import pandas
         if min(sizes, default=1) < 0 or math.prod(sizes) != array.size:
             declared.refuse(f"the array {name.as_py()!r} has {array.size:,} values for the shape {sizes}")
         if not np.isfinite(array).all():
@@ -170,6 +173,8 @@ VERSION = 1
 LARGEST_CSV = 100_000
 """Measured tables with more rows than this stay in the measurement file and are not written as CSV."""
 REFITS = "refits.parquet"
+MOST_TABLE_FILES = 300
+"""So many tables are a file each; of more, all of as many attributes are one file."""
 LONGEST_SHOWN = 200
 LONGEST_NAME = 80
 """Bytes of a table's file name without its ending. File systems take 255, and some of them encrypt."""
@@ -388,10 +393,8 @@ def _fill(estimate: Estimate, tables: Sequence[AnswerTable], about: Mapping[str,
     estimate.measurements.save(directory / "measurements.parquet")
     save_model(estimate, directory / "model.parquet")
     (directory / "tables").mkdir()
-    names: set[str] = set()
-    for table in tables:
-        name = _file_name(table.query, names)
-        (directory / "tables" / name).write_text(table.to_csv(), encoding="utf-8")
+    for name, text in _csv_files(tables):
+        (directory / "tables" / name).write_text(text, encoding="utf-8")
     files = sorted(each for each in directory.rglob("*") if each.is_file())
     digests = {str(each.relative_to(directory)): _digest(each) for each in files}
     manifest = {**_manifest(estimate), **about, "files": digests}
@@ -414,6 +417,38 @@ def _tables(estimate: Estimate) -> list[AnswerTable]:
     measured = [table_of(each.query) for each in estimate.measurements if each.values.size <= LARGEST_CSV]
     queries += [query for query in measured if query.bind(domain).size <= LARGEST_CSV]
     return [answer_table(estimate, query) for query in dict.fromkeys(queries)]
+
+
+def _csv_files(tables: Sequence[AnswerTable]) -> Iterator[tuple[str, str]]:
+    """The names of the files of tables, and what stands in them."""
+    if len(tables) <= MOST_TABLE_FILES:
+        names: set[str] = set()
+        for table in tables:
+            yield _file_name(table.query, names), table.to_csv()
+        return
+    for ways in sorted({len(table.columns) for table in tables}):
+        yield f"{ways}-way.csv", _below_each_other([table for table in tables if len(table.columns) == ways])
+
+
+def _below_each_other(tables: Sequence[AnswerTable]) -> str:
+    """Tables of as many attributes as one CSV: which table, attributes and values, then the columns of all of them."""
+    of_table = [table.header[len(table.label_columns) :] for table in tables]
+    columns = [
+        name for name in ("estimate", "low", "high", "noisy", "basis", "note") if any(name in h for h in of_table)
+    ]
+    worded = any(table.shown_axes != table.axes for table in tables)
+    words = ("attribute", "value", *(["label"] if worded else []))
+    private, stream = tables[0].private, io.StringIO()
+    writer = CsvWriter(stream)
+    places = range(1, len(tables[0].columns) + 1)
+    writer.writerow([*heading(private=private), "table", *(f"{w}_{i}" for i in places for w in words), *columns])
+    for table, own in zip(tables, of_table, strict=True):
+        title = [*cell(private=private), table.query.describe()]
+        for values, shown, row in zip(table.labels, table.shown_labels, table.rows(), strict=True):
+            labels = [each[: len(words)] for each in zip(table.columns, values, shown, strict=True)]
+            numbers = (row[name] if name in own else None for name in columns)
+            writer.writerow([*title, *itertools.chain(*labels), *numbers])
+    return stream.getvalue()
 
 
 def _with_bars(

@@ -1,5 +1,6 @@
 """The release bundle: whole or not at all, checked when opened, and free of what must stay."""
 
+import csv
 import hashlib
 import json
 import shutil
@@ -12,7 +13,7 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.errors import ConsilienceError, FileFormatError
 from consilience.estimators import Residual, estimate
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication import answer_table, open_release, write_bundle
+from consilience.publication import answer_table, bundle, open_release, write_bundle
 from consilience.publication.bundle import check_bundle
 
 DOMAIN = Domain(
@@ -247,3 +248,28 @@ def test_of_measured_coefficients_the_tables_are_shown_that_they_are_about(tmp_p
     names = {path.stem for path in (tmp_path / "release" / "tables").iterdir()}
     assert names == {"total", "a", "b", "c", "a-b"}
     assert "matrix" not in (tmp_path / "release" / "tables" / "a-b.csv").read_text()
+
+
+def test_many_tables_stand_below_each_other_in_few_files(fitted, tmp_path: Path, monkeypatch) -> None:
+    apart = write_bundle(fitted, tmp_path / "apart", interval=0.9, refits=20)
+    monkeypatch.setattr(bundle, "MOST_TABLE_FILES", 2)
+    together = write_bundle(fitted, tmp_path / "together", interval=0.9, refits=20)
+    files = sorted(each.name for each in (together / "tables").iterdir())
+    assert files == ["0-way.csv", "1-way.csv", "2-way.csv"]
+    check_bundle(together)
+    numbers = ("estimate", "low", "high", "noisy", "basis")
+    expected = []
+    for file in (apart / "tables").iterdir():
+        with file.open(encoding="utf-8", newline="") as text:
+            for row in csv.DictReader(text):
+                labels = [(name, value) for name, value in row.items() if name in DOMAIN.names]
+                expected.append((sorted(labels), [row.get(name) or "" for name in numbers]))
+    found = []
+    for file in files:
+        with (together / "tables" / file).open(encoding="utf-8", newline="") as text:
+            for row in csv.DictReader(text):
+                ways = int(file[0])
+                labels = [(row[f"attribute_{i}"], row[f"value_{i}"]) for i in range(1, ways + 1)]
+                found.append((sorted(labels), [row.get(name) or "" for name in numbers]))
+                assert row["table"] == (", ".join(name for name, _ in labels) or "total")
+    assert sorted(found) == sorted(expected)
