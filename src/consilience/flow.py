@@ -10,6 +10,7 @@ nothing could be written. What happens is told to the logger "consilience": in a
 import filecmp
 import itertools
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from consilience.measurements import MeasurementSet
 from consilience.measuring import DryRun, measure_as_priced, price
 from consilience.plans import chosen_plan, plan_from_text
 from consilience.plans.answering import asked_queries
+from consilience.plans.best_buy import BUYING, BestBuy
 from consilience.privacy.budgets import Budget, Number, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, charged_elsewhere, ledger_place
@@ -125,6 +127,9 @@ class Request:
                 raise DeclarationError("a named plan measures what it names; choose one of plan= and unnamed_share=")
             return plan_from_text(self.plan, self.workload) if isinstance(self.plan, str) else self.plan
         wanted = self.workload
+        if wanted is None and math.comb(len(self.domain.counted_names), 2) > BUYING.most_listed:
+            logger.info("plan: best-buy, for all pairs of attributes")
+            return BestBuy(ways=2, neighbours=self.neighbours)
         if wanted is None:
             wanted = Workload.marginals(self.domain, ways=min(2, len(self.domain.counted_names)))
         asked = self._asked

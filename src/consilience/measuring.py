@@ -317,6 +317,7 @@ class PricingGate(PricedRun):
         self.readings = 0
         self.marginals: dict[tuple[str, ...], None] = {}
         self._points: tuple[str, ...] | None = None
+        self._scored: object = None
 
     def _read(self, marginals: Iterable[tuple[str, ...]] = (), *, points: tuple[str, ...] | None = None) -> None:
         """Note what a step would read, besides what the gate to the data has kept from steps before."""
@@ -360,13 +361,15 @@ class PricingGate(PricedRun):
     ) -> Candidate:
         score.check(self.domain)
         self.domain.refuse_weight("a private choice")
-        self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
+        if score is not self._scored:  # one score may be drawn by a thousand times
+            self.domain.refuse_unreleased(dict.fromkeys(itertools.chain(*score.marginals)), "the plan")
         self.account.charge(budget)
         self.selections.append(budget)
         if isinstance(score, RecordScore):
             self._read(points=score.attributes)
-        else:
+        elif score is not self._scored:
             self._read(score.marginals)
+        self._scored = score
         return score.candidates[places_left(score, besides)[0]]
 
     def partition(self, rule: PartitionRule, budget: Budget) -> tuple[int, ...]:

@@ -237,3 +237,11 @@ def test_a_workload_that_could_not_be_answered_is_refused_also_by_the_dry_run_an
     assert outcome.exit_code != 0
     assert "1 of 2 queries" in str(outcome.exception) + outcome.output
     assert sorted(each.name for each in tmp_path.iterdir()) == ["large.csv", "large.domain.toml", "wanted.toml"]
+
+
+def test_of_very_many_pairs_the_plan_lists_none() -> None:
+    domain = cs.Domain.from_sizes({f"a{i}": 2 for i in range(330)})
+    chosen = Request(data="people.csv", domain=domain, epsilon=1).chosen
+    assert chosen.to_json()["plan"] == "best-buy"
+    assert chosen.to_json()["workload"] is None
+    assert Request(data="people.csv", domain=domain.project(domain.names[:5]), epsilon=1).chosen.to_json()["workload"]

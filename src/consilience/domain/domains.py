@@ -187,9 +187,13 @@ class Domain:
     def _by_name(self) -> dict[str, Attribute]:
         return {attribute.name: attribute for attribute in self.attributes}
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(attribute.name for attribute in self.attributes)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
 
     def __getitem__(self, name: str) -> Attribute:
         found = self._by_name.get(name)
@@ -224,12 +228,13 @@ class Domain:
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         """These attributes in the domain's order; unknown and repeated ones are refused."""
-        wanted = list(names)
-        for name in wanted:
+        wanted: set[str] = set()
+        for name in names:
             self[name]
-            if wanted.count(name) > 1:
+            if name in wanted:
                 raise DeclarationError(f"the attribute {name!r} is named twice; name it once")
-        return tuple(name for name in self.names if name in wanted)
+            wanted.add(name)
+        return tuple(sorted(wanted, key=self._places.__getitem__))
 
     def allowed_cells(self, names: Sequence[str] | None = None) -> NDArray[np.bool_] | None:
         """Which cells over these attributes can occur, or None when all can.

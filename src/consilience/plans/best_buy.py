@@ -79,6 +79,8 @@ class BuyingSettings:
     """More tables than this are not measured directly, however little noise they had,"""
     most_cells: int = 5_000_000
     """nor more cells."""
+    most_listed: int = 50_000
+    """Of more pairs than this no list is made: a plan for all pairs says so. Nor do rounds select among so many."""
     mean_noise: float = 0.75
     """E|noise| in standard deviations: 0.71 for Laplace noise, 0.80 for Gaussian noise."""
     largest_strategy: int = 1024
@@ -136,6 +138,10 @@ class DirectTables:
             expected = known.records * reduce(np.multiply.outer, [shares[name] for name in names])
             noise += float(np.minimum(times * BUYING.mean_noise * deviations[names], expected).sum())
         return noise / (2.0 * known.records * len(self.tables))
+
+
+def _pairs(domain: Domain) -> int:
+    return math.comb(len(domain.counted_names), 2)
 
 
 def _even_deviation(tables: int, budget: Budget) -> float:
@@ -229,7 +235,8 @@ class BestBuy(AnswersWorkload):
         if direct is not None:
             plan: Plan = Marginals(direct.tables)
         else:
-            plan = self.aim() if needed is not None and needed <= records else self.forest()
+            rounds = needed is not None and needed <= records and _pairs(gate.domain) <= BUYING.most_listed
+            plan = self.aim() if rounds else self.forest()
         plan.run(PartialGate(gate, rest))
 
     @property
@@ -268,6 +275,8 @@ class BestBuy(AnswersWorkload):
         """The tables that may be measured directly, by declared sizes, those of most attributes first."""
         varying = set(attribute_importance(self.workload, domain))
         if self.workload is None:
+            if _pairs(domain) > BUYING.most_listed:
+                return ()
             sets = attribute_sets(domain, min(self.ways, len(varying)), [n for n in domain.names if n in varying])
             weights = [1.0] * len(sets)
         else:
@@ -341,7 +350,7 @@ class BestBuy(AnswersWorkload):
                 lines.append("else rounds select tables (AIM), where a fit leaves no more than that of pairs")
             lines.append("else one-way marginals and a forest of pairs are measured")
         else:
-            if pairs is not None:
+            if pairs is not None and _pairs(example.domain) <= BUYING.most_listed:
                 lines.append(f"else, from {math.ceil(pairs):,} records on, rounds select tables (AIM)")
             lines.append("with fewer records one-way marginals and a forest of pairs are measured")
         if known is None:

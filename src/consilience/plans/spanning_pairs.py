@@ -98,15 +98,13 @@ class Joining:
     def __init__(self, counts: Counts, records: float) -> None:
         self._counts = counts
         self._first = max(records, 1.0) * LEAST_GROUP
-        self._found: list[Groups] = []
+        self._found = [separate(len(counts))]
 
     def at(self, level: int) -> Groups:
         """The values by themselves at level 0; from then on the least count grows by a factor."""
-        if level == 0:
-            return separate(len(self._counts))
-        while len(self._found) < level:
-            self._found.append(joined_to(self._counts, self._first * GROUP_GROWTH ** len(self._found)))
-        return self._found[level - 1]
+        while len(self._found) <= level:
+            self._found.append(joined_to(self._counts, self._first * GROUP_GROWTH ** (len(self._found) - 1)))
+        return self._found[level]
 
 
 def joined_table(attributes: Sequence[Joining], most_cells: float) -> JoinedValues:
@@ -149,6 +147,9 @@ def group_factor(attribute: Attribute, groups: Groups) -> Factor:
 
 
 Pair = tuple[str, str]
+
+MOST_SCORED_ANEW = 50_000
+"""Of more pairs all rounds of a selection go by one score; of fewer each has its own, as it was in earlier versions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,11 +204,13 @@ class OneWayCounts:
         if domain.impossible or domain.public.margins:
             answers = self.estimate.answers([self.query(domain, pair, each) for pair, each in values.items()])
             return {pair: np.asarray(each, dtype=np.float64) for pair, each in zip(values, answers, strict=True)}
-        found = {}
+        found, joined = {}, dict[tuple[str, int], NDArray[np.float64]]()
         for pair, each in values.items():
-            parts = zip(pair, each.groups, strict=True)
-            first, second = (JoinedValues((groups,)).joined(self.counts[name]) for name, groups in parts)
-            found[pair] = np.outer(first, second) / self.records
+            parts = [(name, id(groups)) for name, groups in zip(pair, each.groups, strict=True)]
+            for key, groups in zip(parts, each.groups, strict=True):
+                if key not in joined:  # pairs share the groups of an attribute
+                    joined[key] = JoinedValues((groups,)).joined(self.counts[key[0]])
+            found[pair] = np.multiply.outer(joined[parts[0]], joined[parts[1]]) / self.records
         return found
 
 
@@ -245,6 +248,8 @@ def grow_forest(
     none is worth more: of k pairs the greatest noise alone reaches b ln k, with b the scale of the selection. With
     `sizes`, pairs with which the model would not answer everything asked for are left out.
     """
+    if len(tables) > MOST_SCORED_ANEW:
+        return _grown_by_one_score(gate, names, tables, step, nothing=nothing, even_odds=even_odds, sizes=sizes)
     forest, chosen, spent = Forest(names), [], Fraction(0)
     part, selector = gate.budget.scaled(step), best_selector(gate.budget.additive_unit)
     scale = 2.0 * gate.rows_per_unit / epsilon_of(part, selector)
@@ -265,6 +270,50 @@ def grow_forest(
             return chosen, spent
         pair = (found[0], found[1])
         forest.join(pair)
+        chosen.append(pair)
+        if sizes is not None:
+            sizes.add([pair])
+
+
+def _grown_by_one_score(
+    gate: Gate,
+    names: Sequence[str],
+    tables: Mapping[Pair, JoinedTable],
+    step: Fraction,
+    *,
+    nothing: float | None,
+    even_odds: bool,
+    sizes: ModelSizes | None,
+) -> tuple[list[Pair], Fraction]:
+    """As in `grow_forest`, but all rounds select by one score, besides pairs that would make a cycle.
+
+    Half a million tables are then scored and described once and not in each of a thousand rounds. The odds of
+    "nothing" are those against all pairs, also in later rounds, when fewer are left.
+    """
+    pairs, places = list(tables), {name: place for place, name in enumerate(names)}
+    ends = np.array([[places[name] for name in pair] for pair in pairs])
+    component, chosen, spent = np.arange(len(names)), list[Pair](), Fraction(0)
+    part, selector = gate.budget.scaled(step), best_selector(gate.budget.additive_unit)
+    scale = 2.0 * gate.rows_per_unit / epsilon_of(part, selector)
+    odds = min(scale * math.log(len(pairs)), GREATEST_ESTIMATE) if even_odds else 0.0
+    score = MarginalGain(tables, None if nothing is None else nothing + odds)
+    while True:
+        joins = component[ends[:, 0]] != component[ends[:, 1]]
+        if sizes is not None:
+            joins[[place for place in np.flatnonzero(joins) if not sizes.allows(pairs[place])]] = False
+        left = np.flatnonzero(joins)
+        if not left.size:
+            return chosen, spent
+        if left.size == 1 and nothing is None:
+            found = pairs[left[0]]
+        else:
+            spent += step
+            found = gate.select(score, part, selector=selector, besides=np.flatnonzero(~joins).tolist())
+        if found is None:
+            return chosen, spent
+        pair = (found[0], found[1])
+        one, other = (component[places[name]] for name in pair)
+        component[component == other] = one
         chosen.append(pair)
         if sizes is not None:
             sizes.add([pair])

@@ -49,6 +49,8 @@ T = TypeVar("T")
 Taken = Sequence[int]
 """Places of candidates that are not to be chosen."""
 
+MOST_PLACES_LISTED = 10_000
+
 LARGEST_KEPT_COUNTS = 2**29
 """Exact counts of up to this many bytes (8 for each cell) are kept from step to step; more are counted again."""
 
@@ -301,12 +303,12 @@ class DataGate(PricedRun):
         self.account.charge(budget)
         places = places_left(score, besides)
         request = ["select", budget.to_json(), selector, list(score.fingerprint())]
-        request += [list(besides)] if besides else []
+        request += [_described(besides)] if besides else []
         recorded = self._recorded(request)
         if recorded is not None:
             chosen = int(recorded)
         else:
-            chosen = places[self._choose(score, budget, selector, places)]
+            chosen = int(places[self._choose(score, budget, selector, places)])
             self._record(request, chosen)
         self._next_step()
         return score.candidates[chosen]
@@ -355,7 +357,7 @@ class DataGate(PricedRun):
         starts = rule.draw(counts, epsilon=epsilon, neighbours=self._neighbours, noise=self._noise)
         return [int(start) for start in starts]
 
-    def _choose(self, score: Score[object], budget: Budget, selector: Selector, places: list[int]) -> int:
+    def _choose(self, score: Score[object], budget: Budget, selector: Selector, places: NDArray[np.intp]) -> int:
         epsilon = epsilon_of(budget, selector)
         self._progress("counting", 0, 1)
         if self._scored is None or self._scored[0] is not score:  # mechanisms may draw many times by one score
@@ -437,12 +439,21 @@ def selections_named(measurement: Measurement, identity: str) -> Measurement:
     return replace(measurement, id=identity)
 
 
-def places_left(score: Score[object], besides: Sequence[int]) -> list[int]:
+def places_left(score: Score[object], besides: Taken) -> NDArray[np.intp]:
     """The places of the candidates that are left to choose from."""
-    places = [place for place in range(len(score.candidates)) if place not in besides]
-    if not places:
+    left = np.ones(len(score.candidates), dtype=np.bool_)
+    left[np.asarray(besides, dtype=np.intp)] = False
+    places = np.flatnonzero(left)
+    if not places.size:
         raise DeclarationError("no candidate is left to choose from; give more of them, or select fewer")
     return places
+
+
+def _described(besides: Taken) -> list[int] | str:
+    """The places that are not to be chosen, or where they are many what tells them from others."""
+    if len(besides) <= MOST_PLACES_LISTED:
+        return list(besides)
+    return hashlib.sha256(np.asarray(besides, dtype="<i8").tobytes()).hexdigest()
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
@@ -229,9 +229,7 @@ class JoinedTable:
     def fault(self) -> str | None:
         """What is wrong with these numbers, and what would be right; None where nothing is."""
         values, numbers = self.values, np.array([self.hidden, self.weight, self.penalty])
-        if any(
-            np.unique(group).tolist() != list(range(k)) for group, k in zip(values.groups, values.shape, strict=True)
-        ):
+        if any(group.min(initial=0) < 0 or not np.bincount(group, minlength=1).all() for group in values.groups):
             return "has groups that are not numbered 0, 1, 2, …; number them without a gap"
         if self.estimate.shape != values.shape or not np.isfinite(self.estimate).all():
             return (
@@ -269,18 +267,27 @@ class MarginalGain:
 
     tables: Mapping[Names, JoinedTable]
     nothing: float | None = None
+    _fit: list[Domain] = field(default_factory=list, repr=False)
+    """The domains that the tables were found to fit: one score may be drawn by a thousand times."""
 
     @property
     def candidates(self) -> tuple[Names | None, ...]:
+        return self._candidates
+
+    @cached_property
+    def _candidates(self) -> tuple[Names | None, ...]:
         return tuple(self.tables) if self.nothing is None else (*self.tables, None)
 
     @property
     def marginals(self) -> tuple[Names, ...]:
         return tuple(self.tables)
 
+    @cached_property
+    def _largest_weight(self) -> int:
+        return max(table.unit_weight for table in self.tables.values())
+
     def sensitivity(self, neighbours: Neighbours) -> float:
-        largest = max(table.unit_weight for table in self.tables.values())
-        return float(largest * 2**LATTICE_BITS * (1 if neighbours == "add-remove" else 2))
+        return float(self._largest_weight * 2**LATTICE_BITS * (1 if neighbours == "add-remove" else 2))
 
     def values(self, exact_counts: Sequence[Integers]) -> Integers:
         scores = [table.score(exact) for table, exact in zip(self.tables.values(), exact_counts, strict=True)]
@@ -289,6 +296,8 @@ class MarginalGain:
         return np.array(scores, dtype=np.int64)
 
     def check(self, domain: Domain) -> None:
+        if any(each is domain for each in self._fit):
+            return
         if not self.tables:
             raise DeclarationError("there is no table to select; name at least one")
         for names, table in self.tables.items():
@@ -300,8 +309,13 @@ class MarginalGain:
                 )
             if table.fault is not None:
                 raise DeclarationError(f"the table by {', '.join(names)} {table.fault}")
+        self._fit.append(domain)
 
     def fingerprint(self) -> Sequence[object]:
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> Sequence[object]:
         tables = [[list(names), table.digest] for names, table in self.tables.items()]
         return ["marginal-gain", self.nothing, hashlib.sha256(json.dumps(tables).encode()).hexdigest()]
 

@@ -12,6 +12,7 @@ from consilience.domain.domains import ImpossibleCells, PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measuring import PricingGate, measure, price
+from consilience.plans import spanning_pairs
 from consilience.plans.forest import Forest, Independent, Mst, balanced_shares
 from consilience.plans.spanning_pairs import Forest as Components
 from consilience.privacy.budgets import budget
@@ -30,6 +31,12 @@ TABLE = pa.table({name: CODES[:, i].astype(str) for i, name in enumerate(SIZES)}
 SOURCE = open_table(TABLE, DOMAIN)
 PLANS = [Independent(), Mst(), Mst(rare=0.0), Forest(), Forest(care=0), Forest(wary=False)]
 AMOUNTS = [{"epsilon": 1.0}, {"rho": 0.1}, {"epsilon": 1.0, "delta": 1e-6}]
+
+
+@pytest.fixture(autouse=True, params=[spanning_pairs.MOST_SCORED_ANEW, 0], ids=["a score each", "one score"])
+def how_rounds_score(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs twice: with a score for each round, and as where pairs are very many."""
+    monkeypatch.setattr(spanning_pairs, "MOST_SCORED_ANEW", request.param)
 
 
 def pairs_of(measured) -> set[tuple[str, ...]]:

@@ -12,10 +12,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.problems.selection_laws import selection_probabilities
+from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
+from consilience.privacy import gate
 from consilience.privacy.noise import SecureNoise, SimulatedNoise, _noisy_max_measurement
 from consilience.privacy.scores import (
     NOISE_OF_SELECTOR,
+    JoinedTable,
+    JoinedValues,
+    MarginalGain,
     Selector,
     epsilon_for_rho,
     select,
@@ -252,3 +257,16 @@ def test_rho_conversions_refuse_what_is_no_budget():
 def test_a_reference_law_with_too_many_terms_is_refused():
     with pytest.raises(TooLarge, match="coarser lattice"):
         selection_probabilities(np.array([1, 2]), sensitivity=2.0**40, epsilon=1.0, selector="report-noisy-max")
+
+
+def test_places_besides_are_left_out_and_told_apart_however_many_they_are():
+    domain = Domain.from_sizes({"a": 3})
+    score = MarginalGain({("a",): JoinedTable(JoinedValues.separate((3,)), np.zeros(3))}, 0.0)
+    score.check(domain)
+    assert gate.places_left(score, [0]).tolist() == [1]
+    with pytest.raises(DeclarationError, match="no candidate is left"):
+        gate.places_left(score, [0, 1])
+    many = list(range(gate.MOST_PLACES_LISTED + 1))
+    assert gate._described(many[:5]) == many[:5]
+    assert gate._described(many) != gate._described([*many[1:], len(many)])
+    assert len(gate._described(many)) == 64
