@@ -155,6 +155,40 @@ def report_command(
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# `consilience explore`: a page that answers anything about a release, in the reader's browser.
+
+
+EXPLORE_EXAMPLE = "Example: consilience explore release"
+
+
+def explore_command(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release bundle.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the page to this file; else it goes into RELEASE.")
+    ] = None,
+    level: Annotated[float, typer.Option("--level", help="The level of the error bars.")] = 0.95,
+    refits: Annotated[int, typer.Option("--refits", help="Refits for the error bars; more are more exact.")] = 200,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="With --out: replace an existing file.")] = False,
+    json: options.AsJson = False,
+) -> None:
+    """Write a page to explore a release in a browser: any table, filter and share, offline. Spends nothing."""
+    from consilience.publication.explorer import explore
+    from consilience.publication.release import open_release
+
+    listen()
+    opened = open_release(release)
+    with progress() as show:
+        made = explore(opened, out=out, level=level, refits=refits, overwrite=overwrite, progress=show)
+    if not opened.estimate.private:
+        note("NOT PRIVATE: the noise of this release was simulated, and the page says so")
+    if json:
+        found = {"page": str(made.path), "bytes": made.path.stat().st_size, "refits": made.refits}
+        print_json(found | {"private": opened.estimate.private})
+        return
+    echo(f"wrote {made.path}: open it in a browser")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # `consilience check`: is this file one of ours, is it whole, and may it be published?
 
 

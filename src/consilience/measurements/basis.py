@@ -233,12 +233,12 @@ class Evidence:
         self._spaces: dict[tuple[str, Factor], RowSpace | None] = {}
         self._factors: dict[str, dict[Factor, LinearMap]] = {}
         looked_through = _partitioned(measured)
-        self._known = [known for each in measured for known in self._of_measurement(each)]
-        self._known += [self._of_query(Query.marginal(*margin.attributes)) for margin in self.domain.public.margins]
-        self._known += [self._of_query(Query(()))] * (self.domain.public.total is not None)
-        self._known += [self._of_query(Query.marginal(*scope)) for scope in public]
+        self.known = [known for each in measured for known in self._of_measurement(each)]
+        self.known += [self._of_query(Query.marginal(*margin.attributes)) for margin in self.domain.public.margins]
+        self.known += [self._of_query(Query(()))] * (self.domain.public.total is not None)
+        self.known += [self._of_query(Query.marginal(*scope)) for scope in public]
         self._by_attribute: dict[str, set[int]] = {}
-        for number, known in enumerate(self._known):
+        for number, known in enumerate(self.known):
             for name in known.spaces:
                 self._by_attribute.setdefault(name, set()).add(number)
         for name in looked_through & self._factors.keys():
@@ -257,7 +257,7 @@ class Evidence:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The attributes that measurements tell apart, those in one group that measurements link with each other."""
         group_of: dict[str, list[str]] = {}
-        for known in self._known:
+        for known in self.known:
             linked = {id(group): group for name in known.linked if (group := group_of.get(name)) is not None}
             joined = list(dict.fromkeys(itertools.chain(*linked.values(), known.linked)))
             if len(linked) != 1 or len(joined) > max(map(len, linked.values())):
@@ -275,7 +275,7 @@ class Evidence:
         axes = QueryAxes(query.bind(self.domain))
         told = [(key, axes.all_of(key, self._tells_apart(name, each))) for key, name, each in axes.parts]
         varies = [(key, name, ~axes.all_of(key, is_constant(each))) for key, name, each in axes.parts]
-        looked_at = np.full(axes.shape, bool(self._known))
+        looked_at = np.full(axes.shape, bool(self.known))
         for key, marks in told:
             looked_at &= axes.product({key: marks})
         for (one, name, here), (other, second, there) in itertools.combinations(varies, 2):
@@ -326,20 +326,23 @@ class Evidence:
                 self._spaces[name, factor] = RowSpace.of(each)
         return self._spaces[name, factor]
 
+    def alike(self, name: str, columns: int) -> NDArray[np.intp]:
+        """The group of each value of an attribute; no measurement told apart two that are in one group."""
+        return alike(list(self._factors.get(name, {}).values()), columns)
+
     def _tells_apart(self, name: str, asked: LinearMap) -> Marks:
         """For each row of an asked factor whether measurements told apart what it tells apart."""
         if name not in self._told_apart:
-            maps = list(self._factors.get(name, {}).values())
-            self._told_apart[name] = RowSpace.of_groups(alike(maps, asked.columns))
+            self._told_apart[name] = RowSpace.of_groups(self.alike(name, asked.columns))
         return self._told_apart[name].contains(asked)
 
     def _determined(self, query: Query, axes: QueryAxes, possible: Marks) -> Marks:
         """Which answers are linear combinations of known numbers, of those for which this is possible at all."""
         found = self._sums_of_determined(query, axes)
-        for known in self._known:
+        for known in self.known:
             if known.released is not None and known.query == query:
                 found |= known.released.reshape(axes.shape)
-        holding = [self._known[number] for number in self._holding(axes)]
+        holding = [self.known[number] for number in self._holding(axes)]
         for known in holding:
             if known.determines and all(
                 known.spaces[name].contains_constants for name in known.spaces.keys() - axes.maps.keys()
@@ -376,7 +379,7 @@ class Evidence:
     def _telling_apart(self, names: Sequence[str]) -> Sequence[int]:
         """The numbers of the known queries that tell values of all these attributes apart."""
         if not names:
-            return range(len(self._known))
+            return range(len(self.known))
         return sorted(set.intersection(*(self._by_attribute.get(name, set()) for name in names)))
 
     def _determined_in_parts(self, axes: QueryAxes) -> Marks:
@@ -387,7 +390,7 @@ class Evidence:
                 needed = axes.product({n: axes.varies[n] if n in chosen else axes.has_mean[n] for n in axes.maps})
                 given = np.zeros(axes.shape, dtype=np.bool_)
                 for number in self._telling_apart(chosen):
-                    known = self._known[number]
+                    known = self.known[number]
                     if given[needed].all():
                         break
                     if known.determines and all(
@@ -412,7 +415,7 @@ class Evidence:
                 continue
             usable = [
                 known
-                for known in self._known
+                for known in self.known
                 if known.determines
                 and all(known.spaces[n].contains_constants for n in known.spaces.keys() - set(names))
             ]

@@ -157,7 +157,7 @@ class ModelErrors:
     def _drawn_strengths(self, missing: Names, names: Names, number: int, rng: Generator) -> Array:
         """For each draw the strength of the interaction of a missing set."""
         order = min(len(missing), LARGEST_INTERACTION, max(map(len, self.scopes)))
-        known = self._strengths_of(order)
+        known = self.strengths_of(order)
         own = [strength for each, strength in known.items() if each <= set(names)]
         found = rng.choice(list(known.values()), number)
         if own:
@@ -166,7 +166,7 @@ class ModelErrors:
         unlike = np.exp(UNLIKE * (rng.standard_normal(number) + 0.5))
         return np.minimum(found * unlike * weakened(max(1, freedom)) ** (len(missing) - order), STRONGEST)
 
-    def _strengths_of(self, order: int) -> dict[frozenset[str], float]:
+    def strengths_of(self, order: int) -> dict[frozenset[str], float]:
         """The strength of the interaction of each measured set of so many attributes, or of some if they are many."""
         if order not in self._strengths:
             names = self.estimate.domain.counted_names

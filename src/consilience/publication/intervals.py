@@ -447,7 +447,7 @@ def _described(
         *[UNKNOWN] * bool(unknown.any()),
         *[PUBLIC_ONLY.format(estimate.public_tables.name)] * bool((stands_on.public | never).any()),
     ]
-    notes += [ADAPTIVE] * _is_adaptive(estimate)
+    notes += [ADAPTIVE] * is_adaptive(estimate)
     low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in (low, high))
     low, high = (np.where(stands_on.public | never, np.nan, end) for end in (low, high))
     center, low, high = (np.where(stands_on.not_measured, np.nan, each) for each in (center, low, high))
@@ -539,7 +539,7 @@ def _quantile_of_errors(errors: Array, level: float) -> Array:
     return np.asarray(np.partition(sizes, place, axis=0)[place], dtype=np.float64)
 
 
-def _is_adaptive(estimate: Estimate) -> bool:
+def is_adaptive(estimate: Estimate) -> bool:
     """Whether the plan that measured is one that chooses by the data."""
     plan = estimate.measurements.provenance.get("plan")
     return isinstance(plan, Mapping) and plan.get("plan") in ADAPTIVE_PLANS

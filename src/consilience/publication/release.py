@@ -13,8 +13,8 @@ from consilience.domain.questions import Question
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
+from consilience.publication import explorer, synthetic
 from consilience.publication import report as reports
-from consilience.publication import synthetic
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
 from consilience.publication.bundle import Bundle, Finding, keep_refits, open_bundle
 from consilience.publication.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
@@ -316,7 +316,8 @@ def _refuse_shared_noise(pair: Sequence[Estimate], names: tuple[str, str]) -> No
 class Release(Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
-    `answer`, `interval`, `synthesize` and `report` are those of `consilience`, of this bundle.
+    `answer`, `interval`, `synthesize` and `report` are those of `consilience`, of this bundle. `explore` writes a
+    page that answers anything.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -335,6 +336,7 @@ class Release(Bundle):
     answer = answer
     synthesize = synthetic.synthesize
     report = reports.report
+    explore = explorer.explore
 
     def interval(
         self,

@@ -12,6 +12,7 @@ from consilience.domain import Domain
 from consilience.estimators import Table, estimate
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import Release, open_release, write_bundle
+from consilience.publication.explorer import explore
 from consilience.publication.report import report
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "release-bundle.md"
@@ -28,13 +29,14 @@ def named(section: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """A bundle with everything: error bars in its tables, and a report."""
+    """A bundle with everything: error bars in its tables, a report and an explorer."""
     domain = Domain.from_sizes({"age": 3, "sex": 2})
     noisy = {"age": [40.0, 31.0, 55.0], ("age", "sex"): [[22.0, 17.0], [15.0, 14.0], [30.0, 29.0]]}
     measured = MeasurementSet.from_marginals(domain, noisy, noise=Laplace(2.0), spent={"epsilon": "1"})
     place = tmp_path_factory.mktemp("bundle") / "release"
     path = write_bundle(estimate(measured, method=Table()), place, interval=0.95, refits=20)
     report(path, refits=20)
+    explore(path, refits=20)
     return open_release(path)
 
 
@@ -72,5 +74,5 @@ def test_columns_of_the_tables(bundle: Release) -> None:
 
 def test_without_error_bars_two_columns_and_a_key_are_missing(bundle: Release, tmp_path: Path) -> None:
     plain = open_release(write_bundle(bundle.estimate, tmp_path / "plain"))
-    assert set(bundle.manifest) - set(plain.manifest) == {"intervals", "report"}
+    assert set(bundle.manifest) - set(plain.manifest) == {"intervals", "report", "explorer"}
     assert (plain.path / "tables" / "age.csv").read_text(encoding="utf-8").startswith("age,estimate,noisy,basis\n")

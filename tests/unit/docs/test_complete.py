@@ -247,6 +247,7 @@ class TestTheRulesThemselves:
         [
             ("how-to/make-synthetic-records.md", "synthesize"),
             ("how-to/write-a-report.md", "report"),
+            ("how-to/explore-a-release.md", "explore"),
             ("how-to/cluster-points.md", "kmeans"),
             ("how-to/fit-a-logistic-regression.md", "logistic"),
             ("how-to/evaluate-a-release.md", "evaluate"),

@@ -16,6 +16,7 @@ SLOW = (
     "docs/how-to/answer-any-marginal.md",
     "docs/how-to/ask-questions.md",
     "docs/how-to/cluster-points.md",
+    "docs/how-to/explore-a-release.md",
     "docs/how-to/fit-a-logistic-regression.md",
     "docs/how-to/make-synthetic-records.md",
     "docs/how-to/print-tables.md",

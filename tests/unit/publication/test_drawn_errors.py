@@ -69,8 +69,8 @@ def test_where_three_attributes_interact_the_models_error_is_in_the_interval_and
 def test_strengths_are_nothing_where_attributes_are_independent_and_much_where_they_are_not():
     alike = ModelErrors(cs.estimate(pairs_of(independent_flags()), method="graphical"), 0)
     grouped = ModelErrors(cs.estimate(pairs_of(hidden_groups()), method="graphical"), 0)
-    assert np.median(list(alike._strengths_of(2).values())) < 0.1
-    assert np.median(list(grouped._strengths_of(2).values())) > 0.3
+    assert np.median(list(alike.strengths_of(2).values())) < 0.1
+    assert np.median(list(grouped.strengths_of(2).values())) > 0.3
 
 
 def test_drawn_tables_keep_the_measured_margins_and_are_never_negative():
