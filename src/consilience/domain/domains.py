@@ -20,6 +20,7 @@ from consilience.domain.constraints import ImpossibleCells, determined, impossib
 from consilience.domain.declarations import WORDS, Declaration, is_number, suggestion, visible
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.language import FUNCTIONS
+from consilience.domain.place_facts import PlaceFacts
 from consilience.domain.source_format import Notation, SourceFormat, Summand, read_weight
 from consilience.errors import DeclarationError
 
@@ -41,14 +42,17 @@ class PublicFacts:
 
     total: float | None = None
     margins: tuple[PublicMargin, ...] = ()
+    places: tuple[PlaceFacts, ...] = ()
+    """What is known of single places of the geography; `Geographic` keeps it, and no other estimator."""
 
     def __bool__(self) -> bool:
-        return self.total is not None or bool(self.margins)
+        return self.total is not None or bool(self.margins) or bool(self.places)
 
     def describe(self) -> tuple[str, ...]:
         """One line for each fact, for privacy statements."""
         lines = [] if self.total is None else ["the exact total"]
-        return tuple(lines + [f"the exact counts by {', '.join(margin.attributes)}" for margin in self.margins])
+        lines += [f"the exact counts by {', '.join(margin.attributes)}" for margin in self.margins]
+        return (*lines, *(facts.describe() for facts in self.places))
 
 
 @dataclass(frozen=True)
@@ -352,7 +356,9 @@ class Domain:
         rules = tuple(rule for rule in self.impossible if set(rule.attributes) <= set(kept))
         margins = tuple(margin for margin in self.public.margins if set(margin.attributes) <= set(kept))
         unreviewed = tuple(name for name in self.unreviewed if name in kept)
-        facts = PublicFacts(self.public.total, margins)
+        marked = [each.name for each in self.attributes if isinstance(each, Hierarchy) and each.geography]
+        places = tuple(each for each in self.public.places if {*marked, *each.by} <= set(kept))
+        facts = PublicFacts(self.public.total, margins, places)
         own = tuple((name, notation) for name, notation in self.source_format.by_attribute if name in kept)
         how = replace(self.source_format, by_attribute=own)
         said = {rule.because for rule in rules}
@@ -445,7 +451,7 @@ class Domain:
         bare = Domain(name, attributes)
         rules = declared.tables("impossible") if "impossible" in declared else ()
         impossible = tuple(_read_rule(bare, rule) for rule in rules)
-        public = _read_facts(declared.table("public")) if "public" in declared else PublicFacts()
+        public = _read_facts(declared.table("public"), attributes, folder) if "public" in declared else PublicFacts()
         constraints = list(declared.texts("constraints")) if "constraints" in declared else []
         for table in declared.tables("determined") if "determined" in declared else ():
             constraints += determined(table)
@@ -521,15 +527,18 @@ def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: 
     return tuple(range(attribute.edges.index(ends[0]), attribute.edges.index(ends[1])))
 
 
-def _read_facts(declared: Declaration) -> PublicFacts:
+def _read_facts(declared: Declaration, attributes: Sequence[Attribute], folder: Path | None) -> PublicFacts:
     total = declared.number("total") if "total" in declared else None
     tables = declared.tables("margins") if "margins" in declared else ()
     margins = []
     for table in tables:
         margins.append(PublicMargin(table.texts("attributes"), table.numbers("counts")))
         table.close()
+    geography = next((each for each in attributes if isinstance(each, Hierarchy) and each.geography), None)
+    tables = declared.tables("places") if "places" in declared else ()
+    places = tuple(PlaceFacts.read(table, geography, folder) for table in tables)
     declared.close()
-    return PublicFacts(total, tuple(margins))
+    return PublicFacts(total, tuple(margins), places)
 
 
 def _declare_facts(public: PublicFacts) -> dict[str, Any]:
@@ -539,6 +548,8 @@ def _declare_facts(public: PublicFacts) -> dict[str, Any]:
             {"attributes": list(margin.attributes), "counts": [_plain(count) for count in margin.counts]}
             for margin in public.margins
         ]
+    if public.places:
+        declared["places"] = [facts.to_declaration() for facts in public.places]
     return declared
 
 
@@ -552,6 +563,8 @@ def _check_public_facts(domain: Domain) -> None:
     total = domain.public.total
     if total is not None and not (is_number(total) and total >= 0):
         raise DeclarationError(f"domain {domain.name!r}: the public total {total} must be a finite number from 0 up")
+    for facts in domain.public.places:
+        facts.check(f"domain {domain.name!r}", {each.name: each for each in domain.counted})
     for margin in domain.public.margins:
         _check_margin(domain, margin)
     for first, second in itertools.combinations(domain.public.margins, 2):

@@ -116,9 +116,17 @@ def refuse_record_sums(measured: MeasurementSet) -> None:
             each.bind(measured.domain)
 
 
-def refuse_nothing_to_fit(measured: MeasurementSet) -> None:
-    """Refuse measurements of which none is noisy and released, and those that no estimator over cells takes."""
+def refuse_nothing_to_fit(measured: MeasurementSet, *, keeps_places: bool = False) -> None:
+    """Refuse measurements of which none is noisy and released, and those that no estimator over cells takes.
+
+    So are facts about single places by all but `Geographic`: no other estimator keeps them.
+    """
     refuse_record_sums(measured)
+    if measured.domain.public.places and not keeps_places:
+        raise DeclarationError(
+            f"the domain knows {measured.domain.public.places[0].describe()}, which Geographic alone keeps; measure "
+            "marginals of places, or take these facts out of the domain"
+        )
     if not any(_is_released(each) for each in measured if not isinstance(each.noise, Exact)):
         raise MeasurementError("there is no noisy measurement to fit; measure something first")
 
@@ -135,9 +143,9 @@ def _is_released(measurement: Measurement) -> bool:
     return measurement.values.size > 0 if measurement.censored is None else not measurement.censored.all()
 
 
-def gather(measured: MeasurementSet) -> tuple[Evidence, ...]:
-    """The evidence of a measurement set and of what its domain declares public."""
-    refuse_nothing_to_fit(measured)
+def gather(measured: MeasurementSet, *, keeps_places: bool = False) -> tuple[Evidence, ...]:
+    """The evidence of a measurement set and of what its domain declares public, but for facts about places."""
+    refuse_nothing_to_fit(measured, keeps_places=keeps_places)
     return (*(evidence_of(each, measured.domain) for each in measured), *_public_facts(measured.domain))
 
 

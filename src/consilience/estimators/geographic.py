@@ -39,6 +39,8 @@ from consilience.solvers.trees.layout import Layout
 Nodes = NDArray[np.intp]
 BYTES_PER_COUNT = 50
 """What a cell of a place takes at the peak: some five numbers, and the table itself."""
+WHOLE = 1e-6
+"""A count this close to a whole number is one."""
 DRAWN_AT_ONCE = 20_000_000
 """Errors of so many cells are drawn at a time."""
 
@@ -78,6 +80,9 @@ class Geographic:
         if isinstance(problem, str):
             raise TooLarge(f"Geographic cannot fit these measurements: {problem}")
         bounds = problem.bounds()
+        self._refuse_bounds(problem)
+        if self.integers and bounds is not None:
+            bounds = Bounds(np.ceil(bounds.least - WHOLE), np.floor(bounds.most + WHOLE))
         signed = fit_signed(problem.places.layout, problem.node_evidence())
         tables, unmet = signed.tables, 0.0
         if self.nonnegative:
@@ -95,6 +100,19 @@ class Geographic:
         method |= {} if self.attribute is None else {"attribute": self.attribute}
         status = Status.CONVERGED if unmet <= 1e-8 else Status.STALLED
         return GeographicEstimate(measured, method, status, stats, problem.full_table(tables))
+
+    def _refuse_bounds(self, problem: MeasuredPlaces) -> None:
+        """Refuse bounds on counts of either sign, and fractions as the counts of whole records."""
+        numbers = [each for limits in problem.limits for each in (limits.least, limits.most)]
+        numbers += [each.values for each in problem.rows if each.variance == 0.0]
+        if not self.nonnegative and any(np.any(each.least < each.most) for each in problem.limits):
+            raise DeclarationError(
+                "bounds on places are kept where counts are not negative; leave out nonnegative=False"
+            )
+        for each in numbers if self.integers else ():
+            finite = each[np.isfinite(each)]
+            if np.any(np.abs(finite - np.round(finite)) > WHOLE):
+                raise DeclarationError("facts about places hold fractions; correct them, or leave out integers=True")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Attribute, Hierarchy
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Factor, Identity, Level, Total, Value
+from consilience.domain.place_facts import PlaceFacts
 from consilience.errors import readable_count
 from consilience.estimators.evidence import LARGEST_TABLE, Array, Evidence, MeasuredCells, gather, refuse_nothing_to_fit
 from consilience.measurements import MeasurementSet
@@ -113,13 +114,14 @@ class MeasuredPlaces:
     basis: CellBasis
     evidence: tuple[Evidence, ...]
     rows: tuple[_Rows, ...]
+    limits: tuple["_Limits", ...]
     facts: tuple[int, ...]
     """The attributes of the table of each place that facts are about."""
 
     @staticmethod
     def of(measured: MeasurementSet, name: str | None) -> "MeasuredPlaces | str":
         """The problem, or the reason why these measurements are none."""
-        refuse_nothing_to_fit(measured)
+        refuse_nothing_to_fit(measured, keeps_places=True)
         domain = measured.domain
         attribute = geography_of(domain, name)
         if isinstance(attribute, str):
@@ -128,9 +130,11 @@ class MeasuredPlaces:
             return "impossible cells are declared, which it does not keep empty"
         if domain.cells > LARGEST_TABLE:
             return f"the full table has {readable_count(domain.cells)} cells; Geographic keeps up to {LARGEST_TABLE:,}"
-        evidence = gather(measured)
+        evidence = gather(measured, keeps_places=True)
         told = MeasuredCells.of(domain, evidence).names
-        cells = MeasuredCells(domain, tuple(each for each in domain.counted_names if each in (*told, attribute.name)))
+        known = [name for each in domain.public.places for name in each.by]
+        named = {*told, *known, attribute.name}
+        cells = MeasuredCells(domain, tuple(each for each in domain.counted_names if each in named))
         others = [each for each in cells.names if each != attribute.name]
         places, basis = Places.of(attribute), CellBasis(domain.sizes(others))
         if places.layout.nodes * basis.cells > LARGEST_TABLE:
@@ -141,9 +145,13 @@ class MeasuredPlaces:
             if isinstance(found, str):
                 return found
             rows.append(found)
-        scopes = {each.scope for each in rows if each.variance == 0.0}
+        limits = tuple(_limits(each, domain, places, others) for each in domain.public.places)
+        rows += [_Rows(nodes, each.scope, low, 0.0, each.name) for each in limits for nodes, low in (each.exact,)]
+        scopes = {each.scope for each in (*rows, *limits) if isinstance(each, _Limits) or each.variance == 0.0}
         facts = max(scopes, key=len, default=())
-        problem = MeasuredPlaces(cells, attribute, places, basis, evidence, tuple(rows), facts)
+        problem = MeasuredPlaces(cells, attribute, places, basis, evidence, tuple(rows), limits, facts)
+        if not all(each.scope == facts for each in limits):
+            return problem.refusal(scopes)
         return problem if scopes <= {facts} or problem.are_implied() else problem.refusal(scopes)
 
     def refusal(self, scopes: set[tuple[int, ...]]) -> str:
@@ -178,7 +186,7 @@ class MeasuredPlaces:
     def bounds(self) -> Bounds | None:
         """Between what the sums of each place are, by the facts about it and those below it; None without facts."""
         known = [each for each in self.rows if each.variance == 0.0 and each.scope == self.facts]
-        if not known:
+        if not known and not self.limits:
             return None
         groups = math.prod(self.basis.sizes[axis] for axis in self.facts)
         least = np.zeros((self.places.layout.nodes, groups))
@@ -186,10 +194,13 @@ class MeasuredPlaces:
         for each in known:
             least[each.nodes] = np.maximum(least[each.nodes], each.values)
             most[each.nodes] = np.minimum(most[each.nodes], each.values)
+        for each in self.limits:
+            least[each.nodes] = np.maximum(least[each.nodes], each.least)
+            most[each.nodes] = np.minimum(most[each.nodes], each.most)
         found = within_reach(self.places.layout, Bounds(least, most))
         if isinstance(found, OutOfReach):
             place = self.places.said(found.node)
-            names = list(dict.fromkeys(each.name for each in known))
+            names = list(dict.fromkeys(each.name for each in (*known, *self.limits)))
             raise Infeasible(
                 f"the facts contradict each other at {self.attribute.name}={place}: what is known of it and of the "
                 f"places in it differs by {found.excess:.6g} at least ({'; '.join(names)}). Correct them, or give them "
@@ -251,6 +262,40 @@ class MeasuredPlaces:
         tables = np.zeros((self.places.layout.nodes, self.basis.cells))
         tables[self.leaves] = own
         return sums_of_leaves(self.places.layout, tables)
+
+
+@dataclass(frozen=True, eq=False)
+class _Limits:
+    """Between what the marginals of some places are: a row for each."""
+
+    nodes: Nodes
+    scope: tuple[int, ...]
+    least: Array
+    most: Array
+    name: str
+
+    @property
+    def exact(self) -> tuple[Nodes, Array]:
+        """The places of which every cell is known, and their counts."""
+        known = np.all(self.least == self.most, axis=1)
+        return self.nodes[known], self.least[known]
+
+
+def _limits(facts: PlaceFacts, domain: Domain, places: Places, others: Sequence[str]) -> _Limits:
+    """Facts about single places; cells of a place that are not named are not known."""
+    order = sorted(facts.by, key=others.index)
+    sizes = domain.sizes(order)
+    nodes = list(dict.fromkeys(places.node_of[cell[0]] for cell in facts.cells))
+    row_of = {node: row for row, node in enumerate(nodes)}
+    least = np.zeros((len(nodes), math.prod(sizes)))
+    most = np.full_like(least, np.inf)
+    for cell, low, high in zip(facts.cells, facts.least, facts.most, strict=True):
+        told = dict(zip(facts.by, cell[1:], strict=True))
+        column = int(np.ravel_multi_index([domain[name].code(told[name]) for name in order], sizes)) if order else 0
+        row = row_of[places.node_of[cell[0]]]
+        least[row, column], most[row, column] = low, high
+    scope = tuple(others.index(name) for name in order)
+    return _Limits(np.array(nodes, dtype=np.intp), scope, least, most, f"the public {facts.describe()}")
 
 
 def _rows(each: Evidence, attribute: Attribute, places: Places, others: Sequence[str]) -> _Rows | str:

@@ -8,6 +8,7 @@ import pytest
 import consilience as cs
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.domains import PublicFacts, PublicMargin
+from consilience.domain.place_facts import PlaceFacts
 from consilience.errors import ConsilienceError
 from consilience.estimators.choose import choose
 from consilience.estimators.geographic import Geographic, GeographicEstimate
@@ -120,6 +121,47 @@ def test_facts_that_contradict_each_other_name_the_place() -> None:
     state = PLACE.path(list(PLACE.groups("County"))[2])[1]
     with pytest.raises(Infeasible, match=f"place={state}.*differs by 5 at least"):
         fitted(broken)
+
+
+def with_facts(*facts: PlaceFacts) -> MeasurementSet:
+    return measured(QUERIES, domain=Domain("places", (SEX, PLACE, AGE), public=PublicFacts(places=facts)))
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_bounds_on_places_are_kept_at_every_level(integers: bool) -> None:
+    empty, full = PLACE.labels[0], PLACE.labels[3]
+    state = float(TRUTH[:, list(PLACE.codes("s1"))].sum())
+    facts = PlaceFacts((), ((empty,), (full,), ("c10",), ("s1",)), (0, 50, 0, state), (0, 60, 7, state))
+    account = fitted(with_facts(facts), integers=integers)
+    found = {place: float(account.answer(f"place={place}").item()) for place in (empty, full, "c10", "s1")}
+    assert found[empty] == pytest.approx(0, abs=1e-7)
+    assert 50 - 1e-7 <= found[full] <= 60 + 1e-7
+    assert found["c10"] <= 7 + 1e-7
+    assert found["s1"] == pytest.approx(state, abs=1e-6)
+    assert "bounds on the number of records of 4 places" in account.measurements.privacy.describe()
+
+
+def test_facts_by_other_attributes_are_kept_where_they_are_named() -> None:
+    facts = PlaceFacts(("sex",), (("c00", "F"), ("c01", "M")), (3, 0), (3, 5))
+    account = fitted(with_facts(facts))
+    assert account.answer("place=c00 by sex").ravel()[0] == pytest.approx(3, abs=1e-7)
+    assert account.answer("place=c01 by sex").ravel()[1] <= 5 + 1e-7
+
+
+def test_bounds_that_cannot_be_met_name_the_place_and_the_least_violation() -> None:
+    with pytest.raises(Infeasible, match=r"place=s0: .*differs by 2 at least") as caught:
+        fitted(with_facts(PlaceFacts((), (("c00",), ("c01",), ("s0",)), (6, 6, 0), (9, 9, 10))))
+    assert caught.value.violation == pytest.approx(2)
+
+
+def test_facts_about_places_are_left_to_the_estimator_that_keeps_them() -> None:
+    found = with_facts(PlaceFacts((), (("s0",),), (9,), (9,)))
+    with pytest.raises(ConsilienceError, match="which Geographic alone keeps"):
+        cs.estimate(found, method="table")
+    with pytest.raises(ConsilienceError, match="leave out nonnegative=False"):
+        fitted(with_facts(PlaceFacts((), (("s0",),), (9,), (10,))), nonnegative=False)
+    with pytest.raises(ConsilienceError, match="hold fractions"):
+        fitted(with_facts(PlaceFacts((), (("s0",),), (9.5,), (9.5,))), integers=True)
 
 
 @pytest.mark.parametrize(
