@@ -21,6 +21,7 @@ BENCHMARKS = {
     "marginals": "benchmarks.accuracy.marginals",
     "memory": "benchmarks.speed.memory",
     "estimation": "benchmarks.speed.estimation",
+    "geography": "benchmarks.accuracy.geography",
     "graphical": "benchmarks.speed.graphical",
     "cluster-choice": "benchmarks.accuracy.cluster_choice",
     "clusters": "benchmarks.accuracy.clusters",

@@ -431,6 +431,41 @@ def memory() -> str:
     )
 
 
+def places_errors() -> str:
+    """The mean absolute error at each level of a generated country, by method."""
+    rows = [row for row in results("geography", "geography") if row["problem"] == "error"]
+    ways = ["measured", "level by level", "Tree", "Geographic"]
+    body = [[row["level"], row["of"], *(f"{row[way]:.3g}" for way in ways)] for row in rows]
+    return as_table(["level", "of", *ways], body)
+
+
+def places_coverage() -> str:
+    """How often 95 % intervals hold the truth at each level of a generated country."""
+    rows = [row for row in results("geography", "geography") if row["problem"] == "coverage"]
+    body = [
+        [row["level"], row["of"], f"{row['answers']:,}", f"{100 * row['held']:.1f} %", f"{row['width']:.3g}"]
+        for row in rows
+    ]
+    return as_table(["level", "of", "answers", "held", "mean width"], body)
+
+
+def places_bias() -> str:
+    """The mean signed error of the totals of blocks, by size."""
+    rows = [row for row in results("geography", "geography") if row["problem"] == "bias"]
+    body = [
+        [row["of"], f"{row['places']:,}", f"{row['mean signed error']:+.3f}", f"{row['standard error']:.3f}"]
+        for row in rows
+    ]
+    return as_table(["blocks, people", "places", "mean signed error", "standard error"], body)
+
+
+def places_seconds() -> str:
+    """The processor time of a fit."""
+    rows = [row for row in results("geography", "geography") if row["problem"] == "scale"]
+    body = [[row["of"], f"{row['least squares']:.2g}", f"{row['seconds']:.2g}"] for row in rows]
+    return as_table(["places", "seconds of least squares", "with division and whole numbers"], body)
+
+
 def startup() -> str:
     """What a newcomer waits for."""
     rows = {row["what"]: row for row in results("startup", "startup")}
@@ -448,6 +483,10 @@ def startup() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "places-errors": places_errors,
+    "places-coverage": places_coverage,
+    "places-bias": places_bias,
+    "places-seconds": places_seconds,
     "losses-by-length": losses_by_length,
     "long-ranges": long_ranges,
     "totals-held": totals_held,
