@@ -212,7 +212,7 @@ export function start(document, window) {
   function first() {
     at("title").textContent = `Explore ${data.name}`;
     const total = release.answer({ query: [] });
-    const about = `${data.tables} noisy tables, privacy budget ${data.spent}.`;
+    const about = `${data.tables} noisy ${data.tables === 1 ? "table" : "tables"}, privacy budget ${data.spent}.`;
     at("about").textContent = Number.isFinite(total.estimates[0]) ? `About ${WHOLE.format(total.estimates[0])} ${data.counted}, from ${about}` : about;
     at("banner").hidden = data.private;
     options(at("show"), measuresOf(data));
@@ -229,7 +229,7 @@ export function start(document, window) {
     at("cost").textContent = `Everything here is computed in this page from numbers that are published already: looking costs no privacy, however often. What was spent when they were measured: ${data.spent}.`;
     at("promise").textContent = data.promise;
     at("made").textContent = `Made with ${data.tool}, release of ${data.created.slice(0, 10)}; checksum of the measurements ${data.checksum}.`;
-    window.addEventListener("hashchange", read);
+    window.addEventListener("hashchange", () => { if (window.location.hash.slice(1) !== asText(view, data)) read(); });
     read();
   }
 
@@ -244,9 +244,8 @@ export function start(document, window) {
   }
 
   function go(next) {
-    const text = asText(next, data);
-    if (window.location.hash.slice(1) === text) read();
-    else window.location.hash = text;
+    window.location.hash = asText(next, data);
+    read();
   }
 
   // Filters.
@@ -428,10 +427,10 @@ export function start(document, window) {
     return svg;
   }
 
-  function errorBar(svg, from, to, middle, upright = false) {
+  function errorBar(svg, from, to, middle, upright = false, stroke = "#1d2329") {
     if (!Number.isFinite(to)) return;
     const path = upright ? `M${middle - 3} ${from}h6M${middle} ${from}V${to}M${middle - 3} ${to}h6` : `M${from} ${middle - 3}v6M${from} ${middle}H${to}M${to} ${middle - 3}v6`;
-    svg.append(drawing("path", { d: path, stroke: "#1d2329", "stroke-width": 1.4, fill: "none" }));
+    svg.append(drawing("path", { d: path, stroke, "stroke-width": 1.4, fill: "none" }));
   }
 
   function legend(svg, groups, width) {
@@ -458,7 +457,7 @@ export function start(document, window) {
   /** A round number not below the largest, which quarters well. */
   function round(most) {
     const unit = 10 ** Math.floor(Math.log10(most));
-    return unit * [1, 2, 4, 6, 8, 10].find(each => each * unit >= most * 0.9999);
+    return unit * [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find(each => each * unit >= most * 0.9999);
   }
 
   function lines({ question, found, title }) {
@@ -480,7 +479,7 @@ export function start(document, window) {
         const k = i * across.length + j, number = found.estimates[k];
         if (!Number.isFinite(number)) return;
         path += `${path ? "L" : "M"}${x(i)} ${y(number)}`;
-        errorBar(svg, y(found.low[k]), y(found.high[k]), x(i), true);
+        errorBar(svg, y(found.low[k]), y(found.high[k]), x(i) + 4 * (j - (across.length - 1) / 2), true, two ? COLOURS[j % 8] : undefined);
         svg.append(drawing("circle", { cx: x(i), cy: y(number), r: 3, fill: COLOURS[j % 8] }));
       });
       svg.append(drawing("path", { d: path, fill: "none", stroke: COLOURS[j % 8], "stroke-width": 2 }));
@@ -491,8 +490,8 @@ export function start(document, window) {
   function heatmap({ question, found, title }) {
     if (question.sides.length < 2) return bars({ question, found, title });
     const [down, across] = question.sides, width = roomFor(640), left = Math.min(170, width * 0.3), top = 84, write = writer(view);
-    const cell = Math.max(10, Math.min(96, (width - left - 8) / across.groups.length)), tall = Math.min(34, Math.max(14, cell * 0.6));
-    const svg = frame(Math.max(width, left + cell * across.groups.length + 8), top + tall * down.groups.length + 6, title), most = largest({ ...found, high: found.estimates });
+    const cell = Math.max(10, Math.min(96, (width - left - 44) / across.groups.length)), tall = Math.min(34, Math.max(14, cell * 0.6));
+    const svg = frame(Math.max(width, left + cell * across.groups.length + 44), top + tall * down.groups.length + 6, title), most = largest({ ...found, high: found.estimates });
     across.groups.forEach((group, j) => {
       const x = left + (j + 0.5) * cell;
       if (cell > 14 || j % 2 === 0) svg.append(drawing("text", { x, y: top - 8, "font-size": 12, fill: "#1d2329", transform: `rotate(-35 ${x} ${top - 8})` }, short(group.label, 12)));
