@@ -19,6 +19,7 @@ Cost: the codes are in memory at once, at about 16 bytes for each row and attrib
 numbers are made and written in batches of `ROWS_AT_ONCE`.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Numeric
+from consilience.domain.constraints import holds, numbers_compared
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes
 from consilience.estimators import Estimate
@@ -237,7 +239,16 @@ class SyntheticRecords:
         columns = [_Column.of(domain[name], self.spread) for name in self.names]
         for first in range(0, self.rows, ROWS_AT_ONCE):
             part = codes[order[first : first + ROWS_AT_ONCE]]
-            arrays = [column.array(part[:, place], rng) for place, column in zip(places, columns, strict=True)]
+            numbers = {
+                column.attribute.name: numbers_in_bins(column.attribute, part[:, place], self.spread, rng)
+                for place, column in zip(places, columns, strict=True)
+                if isinstance(column.attribute, Numeric)
+            }
+            keep_constraints(domain, part, numbers, self.spread, rng)
+            arrays = [
+                column.array(part[:, place], numbers.get(column.attribute.name))
+                for place, column in zip(places, columns, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             if progress is not None:
                 progress("writing records", first + len(part), self.rows)
@@ -367,18 +378,84 @@ class _Column:
         null = attribute.missing_code if attribute.missing_code in added else None
         return _Column(attribute, spread, kind, null)
 
-    def array(self, codes: NDArray[np.int64], rng: Generator) -> Any:
+    def array(self, codes: NDArray[np.int64], numbers: NDArray[np.float64] | None) -> Any:
         import pyarrow as pa
 
         missing = np.zeros(len(codes), dtype=np.bool_) if self.null_code is None else codes == self.null_code
-        if isinstance(self.attribute, Numeric):
-            numbers = numbers_in_bins(self.attribute, codes, self.spread, rng)
-            if pa.types.is_integer(self.type):
-                numbers = numbers.astype(np.int64)
-            return pa.array(numbers, self.type, mask=missing)
+        if numbers is not None:
+            written = numbers.astype(np.int64) if pa.types.is_integer(self.type) else numbers
+            return pa.array(written, self.type, mask=missing)
         places = pa.array(codes.astype(np.int32), mask=missing)
         labels = pa.array(self.attribute.labels, pa.string())
         return pa.DictionaryArray.from_arrays(places, labels)
+
+
+# Numbers are drawn within their bins, one attribute by itself, so that `worked <= paid` may come out false of a record
+# whose bins allow it. Such records draw again; what is left gets ends of its bins, or of the others' bins where these
+# lie within its own, for any number of attributes up to three; and if no choice of them will do, because constraints
+# contradict each other within these cells, it becomes a copy of a record that breaks none.
+
+DRAWS, MOST_CHOSEN = 20, 3
+
+
+def keep_constraints(
+    domain: Domain, codes: Codes, numbers: dict[str, NDArray[np.float64]], spread: Spread, rng: Generator
+) -> None:
+    """Change numbers within their bins, in place, until no constraint between them is broken."""
+    attributes = {each.name: each for each in domain.counted}
+    written = {name: each for name, each in attributes.items() if isinstance(each, Numeric) and name in numbers}
+    compared = {text: _compared(text, attributes) for text in domain.constraints}
+    compared = {text: names for text, names in compared.items() if names and set(names) <= set(written)}
+    if not compared or not len(codes):
+        return
+    involved = list(dict.fromkeys(name for names in compared.values() for name in names))
+
+    def broken(rows: NDArray[np.intp], tried: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+        those = {name: codes[rows, place] for place, name in enumerate(domain.counted_names)}
+        return ~np.logical_and.reduce([holds(text, attributes, those, tried) for text in compared])
+
+    def settle(rows: NDArray[np.intp], tried: dict[str, NDArray[np.float64]]) -> NDArray[np.intp]:
+        """Take what is tried where nothing is broken by it; the rest of the rows."""
+        bad = broken(rows, tried)
+        for name in involved:
+            numbers[name][rows[~bad]] = tried[name][~bad]
+        return rows[bad]
+
+    left = np.flatnonzero(broken(np.arange(len(codes)), numbers))
+    places = {name: domain.counted_names.index(name) for name in involved}
+    for _ in range(DRAWS if spread == "even" else 0):
+        drawn = {
+            name: numbers_in_bins(written[name], codes[left, place], spread, rng) for name, place in places.items()
+        }
+        left = settle(left, drawn)
+    ends = {
+        (name, end): numbers_in_bins(written[name], codes[:, place], end, rng)
+        for name, place in places.items()
+        for end in ("lower", "upper")
+    }
+    many = len(involved) > MOST_CHOSEN
+    for choice in itertools.product(*[[key for key in ends if not many or key[0] == name] for name in involved]):
+        if not left.size:
+            return
+        tried = {
+            name: np.clip(ends[key][left], ends[name, "lower"][left], ends[name, "upper"][left])
+            for name, key in zip(involved, choice, strict=True)
+        }
+        left = settle(left, tried)
+    good = np.setdiff1d(np.arange(len(codes)), left)
+    if left.size and good.size:
+        models = good[rng.integers(0, good.size, left.size)]
+        codes[left] = codes[models]
+        for drawn_numbers in numbers.values():
+            drawn_numbers[left] = drawn_numbers[models]
+
+
+def _compared(text: str, attributes: Mapping[str, Attribute]) -> tuple[str, ...]:
+    """The attributes whose numbers a constraint compares; none where it names others than are counted."""
+    try:
+        return numbers_compared(text, attributes)
+    except DeclarationError:
+        return ()
 
 
 def _missing_label(attribute: Attribute) -> int | None:
@@ -389,7 +466,7 @@ def _missing_label(attribute: Attribute) -> int | None:
 
 
 def numbers_in_bins(
-    attribute: Numeric, codes: NDArray[np.int64], spread: Spread, rng: Generator
+    attribute: Numeric, codes: NDArray[np.int64], spread: Spread | Literal["upper"], rng: Generator
 ) -> NDArray[np.float64]:
     """A number inside each bin; for codes of no bin, the first number past the last one.
 
@@ -402,8 +479,8 @@ def numbers_in_bins(
     last = np.maximum(np.nextafter(high, -np.inf), low)
     if attribute.integer:
         last = np.maximum(np.minimum(high - 1.0, last), low)
-    if spread == "lower":
-        numbers = low
+    if spread in ("lower", "upper"):
+        numbers = low if spread == "lower" else last
     elif spread == "midpoint":
         numbers = low / 2 + (last if attribute.integer else high) / 2
     else:
