@@ -119,7 +119,8 @@ def attribute_importance(workload: Workload | None, domain: Domain) -> dict[str,
         found = {name: weight for name, weight in named.items() if weight > 0}
     if not found:
         raise DeclarationError(
-            "there is nothing to tell apart: no attribute of two values or more is declared, or the workload names none"
+            "there is nothing to tell apart: no attribute of two values or more is declared, or the workload names "
+            'none; the plan "total" counts all records'
         )
     return found
 

@@ -131,6 +131,7 @@ def _day(number: float) -> str:
 MISSING = "–"
 WIDE = "interval wider than the answer"
 NO_DIFFERENCE = "not told apart from no difference: the interval holds 0"
+OF_NOTHING = "Ratios and quantiles of what the account has no records of have no number."
 SHOWN_ROWS = 60
 """How many lines of a table a Python prompt shows."""
 
@@ -418,7 +419,9 @@ def answer_table(
     )
     public = f"public: from {estimate.public_tables.name} alone; no measurement speaks of it"
     remarks, notes = _said_of_bins(estimate, asked, table)
-    return replace(table, remarks=remarks, notes=(*([public] if table.basis.public.any() else []), *notes))
+    of_nothing = bool(np.isnan(table.numbers[~table.basis.not_measured]).any())
+    said = [public] * bool(table.basis.public.any()) + [OF_NOTHING] * of_nothing
+    return replace(table, remarks=remarks, notes=(*said, *notes))
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:

@@ -36,6 +36,9 @@ from consilience.measurements.basis import Basis
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
+NOBODY = 1e-8
+"""Records that are none: a model of nobody has next to nothing in its cells, and not 0."""
+
 MOST_POINTS, POINTS_OF_A_BIN = 2048, 8
 """D(x) is looked at in so many points of a bin, or in fewer if there are many bins."""
 
@@ -67,7 +70,7 @@ def as_question(query: Query | Question | str, per: Query | str | None = None) -
 def ratio(above: Array, below: Array) -> Array:
     """The ratio, which is not a number where there is nothing to divide by."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(below > 0.0, above / below, np.nan)
+        return np.where(below > NOBODY, above / below, np.nan)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ class Quantiles:
 
     def values(self, surplus: Array) -> Array:
         """Where D crosses 0, in the middle where it is 0 for a while; infinite in bins without an end."""
-        empty = self._as_curves(surplus)[..., 0] >= 0.0
+        empty = self._as_curves(surplus)[..., 0] >= -NOBODY * np.min(self.shares)
         found = self.opened((self.first_from(surplus) + self.last_up_to(surplus)) / 2.0)
         return np.where(self._in_order(empty), np.nan, found)
 

@@ -477,7 +477,9 @@ export class Release {
   }
 }
 
-const ratio = (above, below) => (below > 0 ? above / below : NaN);
+/** Records that are none, as in `questions.NOBODY`: a model of nobody has next to nothing in its cells. */
+const NOBODY = 1e-8;
+const ratio = (above, below) => (below > NOBODY ? above / below : NaN);
 
 function outer(one, other) {
   const found = new Float64Array(one.length * other.length);

@@ -334,3 +334,12 @@ def test_intervals_of_changes_hold_them() -> None:
             before, after = (asked.made([query.answer_full(TRUTH * each).ravel()]) for each in (1.0, 0.9))
             held += ((table.interval.low <= after - before) & (after - before <= table.interval.high)).tolist()
     assert 0.92 < np.mean(held) < 0.98
+
+
+def test_ratios_and_quantiles_of_nobody_say_why_they_have_no_number() -> None:
+    empty = cs.estimate(measured(("age",), law=cs.Laplace(5.0), truth=np.zeros(TRUTH.shape)).with_public(total=0))
+    for query in ("by age per total", "median(age)"):
+        table = cs.answer(empty, query)
+        assert np.isnan(table.numbers).all()
+        assert "no records" in table.notes[0]
+    assert not cs.answer(empty, "by age").notes
