@@ -35,7 +35,9 @@ from consilience.measurements import MeasurementSet
 from consilience.measuring import DryRun, measure_as_priced, price
 from consilience.plans import chosen_plan, plan_from_text
 from consilience.plans.answering import asked_queries
+from consilience.plans.base import in_two_parts
 from consilience.plans.best_buy import BUYING, BestBuy
+from consilience.plans.sums import SUMS_SHARE, WithSums, counts_and_sums
 from consilience.privacy.budgets import Budget, Number, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, charged_elsewhere, ledger_place
@@ -88,6 +90,8 @@ class Request:
     """What the release will be asked; all pairs of attributes where neither this nor a plan is given."""
     unnamed_share: float | None = None
     """Of the budget, for attributes that the workload does not name."""
+    sums_share: float | None = None
+    """Of the budget, for sums of declared amounts that the workload names; with 0 they are made of bins."""
     epsilon: Number | None = None
     delta: Number | None = None
     rho: Number | None = None
@@ -122,23 +126,29 @@ class Request:
             return self._expected.chosen
         for line in () if self.workload is None else self.workload.notes:
             logger.info("%s", line)
+        for_sums = SUMS_SHARE if self.sums_share is None else self.sums_share
+        wanted, sums = self.workload, ()
+        if wanted is not None and for_sums != 0:
+            wanted, sums = counts_and_sums(wanted, self.domain)
         if self.plan is not None:
             if self.unnamed_share is not None:
                 raise DeclarationError("a named plan measures what it names; choose one of plan= and unnamed_share=")
-            return plan_from_text(self.plan, self.workload) if isinstance(self.plan, str) else self.plan
-        wanted = self.workload
+            plan = plan_from_text(self.plan, wanted) if isinstance(self.plan, str) else self.plan
+            if isinstance(plan, WithSums):
+                return plan if self.sums_share is None else replace(plan, share=self.sums_share)
+            return WithSums(plan, sums, for_sums) if sums and isinstance(self.plan, str) else plan
         if wanted is None and math.comb(len(self.domain.counted_names), 2) > BUYING.most_listed:
             logger.info("plan: best-buy, for all pairs of attributes")
             return BestBuy(ways=2, neighbours=self.neighbours)
         if wanted is None:
             wanted = Workload.marginals(self.domain, ways=min(2, len(self.domain.counted_names)))
-        asked = self._asked
+        asked = in_two_parts(self._asked, for_sums)[1] if sums else self._asked
         share = {} if self.unnamed_share is None else {"unnamed_share": self.unnamed_share}
         plan, reasons = chosen_plan(self.domain, wanted, asked, self.neighbours, **share)
         logger.info("plan: %s", plan.to_json()["plan"])
         for reason in reasons:
             logger.debug("  %s", reason)
-        return plan
+        return WithSums(plan, sums, for_sums) if sums else plan
 
     @cached_property
     def _asked(self) -> Budget:
@@ -405,6 +415,7 @@ def release(
     plan: Plan | str | None = None,
     workload: Workload | File | None = None,
     unnamed_share: float | None = None,
+    sums_share: float | None = None,
     method: Estimator | str = "auto",
     public: "PublicRecords | None" = None,
     ledger: Ledger | File | None = None,
@@ -459,6 +470,7 @@ def release(
         plan=plan,
         workload=workload if workload is None or isinstance(workload, Workload) else Workload.load(workload),
         unnamed_share=unnamed_share,
+        sums_share=sums_share,
         epsilon=epsilon,
         delta=delta,
         rho=rho,

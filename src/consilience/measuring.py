@@ -15,7 +15,7 @@ import numpy as np
 from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours, check_neighbours
-from consilience.domain.source_format import describe_weight
+from consilience.domain.source_format import describe_amount, describe_weight
 from consilience.errors import DeclarationError
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
@@ -269,9 +269,16 @@ def measure_as_priced(
         unit=drawn.protection.unit_text,
         spent=priced.budget.to_json(),
         public_facts=source.domain.public.describe(),
-        notes=() if source.domain.weight is None else (describe_weight(source.domain.weight),),
+        notes=_notes_on_what_is_added(source.domain, drawn.measurements),
     )
     return MeasurementSet(source.domain, drawn.measurements, statement, drawn.provenance, drawn.private)
+
+
+def _notes_on_what_is_added(domain: Domain, measurements: Iterable[Measurement]) -> tuple[str, ...]:
+    """What records add to counts, and to sums, where that is not 1."""
+    amounts = dict.fromkeys(each.amount for each in measurements if each.amount is not None)
+    weights = () if domain.weight is None else (describe_weight(domain.weight),)
+    return (*weights, *(describe_amount(domain.amount(name)[0]) for name in amounts))
 
 
 def price(
@@ -339,6 +346,15 @@ class PricingGate(PricedRun):
         self.account.charge(budget)
         self.prices.append(price)
         self._read(each.bound.attributes for each in price.queries)
+        return tuple(zero_measurement(each) for each in price.queries)
+
+    def measure_sums(
+        self, amount: str, queries: Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        price = self.priced(price_queries, queries, budget, shares=shares, amount=amount)
+        self.account.charge(budget)
+        self.prices.append(price)
+        self.readings += 1
         return tuple(zero_measurement(each) for each in price.queries)
 
     def sum_records(

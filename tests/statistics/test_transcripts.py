@@ -45,6 +45,7 @@ from consilience.plans import (
     PrivGene,
     Queries,
     ResidualPlanner,
+    WithSums,
 )
 from consilience.privacy.budgets import budget
 from consilience.privacy.gate import DataGate
@@ -163,18 +164,23 @@ NUMBERS = {"weight": [0.1, 0.5, 1.37, 3.0, 7.5, math.nan], "pay": [-9.0, -4.0, 0
 """Beside the codes of a record: weights and amounts, some outside their bounds, some missing."""
 
 
-def domain_of(total: int | None, *, points: bool = False, weighted: bool = False, places: bool = False) -> Domain:
+PAY = Attribute.numeric("pay", [-6.0, 0.0, 6.0], missing="unknown", amount=(-4.0, 5.0))
+
+
+def domain_of(total: int | None, *, points: bool = False, **kinds: bool) -> Domain:
     found = Domain.from_sizes(SIZES)
-    if places:
+    if kinds.get("places"):
         regions = {"0": "north", "1": "north", "2": "south"}
         geography = Attribute.hierarchy("b", regions, levels=["Region", "Block"], geography=True)
         attributes = tuple(geography if each.name == "b" else each for each in found.attributes)
         return replace(found, attributes=attributes, public=PublicFacts(total=total))
-    if weighted:
+    if kinds.get("summed"):
+        found = replace(found, attributes=(*found.attributes, PAY))
+    if kinds.get("weighted"):
         return replace(found, weight=WEIGHT, public=PublicFacts(total=total))
     if points:
         found = Domain("points", tuple(Attribute.continuous(name, (0, size - 1)) for name, size in SIZES.items()))
-    return Domain(found.name, found.attributes, (), PublicFacts(total=total))
+    return replace(found, public=PublicFacts(total=total))
 
 
 class CountedOnce:
@@ -244,15 +250,13 @@ def neighbourhood(seed: int, relation: str) -> list[np.ndarray]:
     return found
 
 
-def opened(
-    records: np.ndarray, total: int | None, *, points: bool = False, weighted: bool = False, places: bool = False
-) -> Any:
+def opened(records: np.ndarray, total: int | None, **kinds: bool) -> Any:
     """The table with its codes as labels, or, for points, as numbers."""
-    kind = float if points else str
+    kind = float if kinds.get("points") else str
     columns = {name: pa.array([kind(code) for code in records[:, place]]) for place, name in enumerate(SIZES)}
     for place, (name, numbers) in enumerate(NUMBERS.items(), len(SIZES)):
         columns[name] = pa.array([numbers[code] for code in records[:, place]])
-    return CountedOnce(open_table(pa.table(columns), domain_of(total, points=points, weighted=weighted, places=places)))
+    return CountedOnce(open_table(pa.table(columns), domain_of(total, **kinds)))
 
 
 def transcripts(
@@ -297,6 +301,8 @@ PLANS: dict[str, Callable[[], Any]] = {
     "php as published": lambda: PhpAsPublished("b", levels=2),
     "weighted tables": lambda: Marginals([("a", "b"), "c"]),
     "weighted residuals": lambda: ResidualPlanner(triples()),
+    "weighted sums and counts": lambda: WithSums(Marginals(["c"]), (("pay", (("a", "b"), ("c",))),), share=0.6),
+    "sums and counts": lambda: WithSums(Marginals(["a"]), (("pay", (("b",), ())),), share=0.7),
     "weighted moments": lambda: Queries(Workload.of([Query.of({"b": factors.Haar()}), "by c"])),
 }
 CASES = list(itertools.product(PLANS, ("epsilon", "rho"), ("add-remove", "replace-one")))
@@ -317,8 +323,8 @@ def losses(
         records = neighbourhood(table, relation)
         weighted, points = name.startswith("weighted"), name.startswith("privgene")
         total = len(records[0]) if relation == "replace-one" and not weighted else None
-        places = name.startswith("geography")
-        sources = [opened(each, total, points=points, weighted=weighted, places=places) for each in records]
+        kinds = {"points": points, "weighted": weighted, "summed": "sums" in name}
+        sources = [opened(each, total, places=name.startswith("geography"), **kinds) for each in records]
         for seed in range(runs):
             run = transcripts(plan, sources, 1000 * table + seed, amounts, relation, factor=factor)
             for place, both in enumerate(run):

@@ -28,7 +28,8 @@ PlanText = Annotated[
     str | None,
     typer.Option(
         "--plan",
-        help="What to measure: '2-way', 'flat', 'marginals age,sex; income', 'histogram age 16', 'aim'. "
+        help="What to measure: '2-way', 'flat', 'marginals age,sex; income', 'histogram age 16', 'aim', "
+        "'2-way with sums income by sex'. "
         "By default a plan is chosen for the workload, or for all pairs of attributes.",
     ),
 ]
@@ -54,6 +55,14 @@ FailureDelta = Annotated[
     typer.Option(
         "--failure-delta",
         help="With --rho: how often values found for 'discover' may break its promise, such as 1e-10.",
+    ),
+]
+SumsShare = Annotated[
+    float | None,
+    typer.Option(
+        "--sums-share",
+        help="Of the budget, for sums and means of declared amounts the workload names; by default 0.25; 0 makes them "
+        "of the middles of bins.",
     ),
 ]
 LedgerFile = Annotated[
@@ -198,9 +207,7 @@ class Charged:
         given = {each: getattr(self, each) for each in same}
         return Request(id=self.request, max_rows_per_unit=self.max_rows, query=self.sql, **given, **others)
 
-    def planned(
-        self, data: str, domain: Path, plan: str | None, workload: Path | None, share: float | None, **amount: Any
-    ) -> "Request":
+    def planned(self, data: str, domain: Path, plan: str | None, workload: Path | None, **others: Any) -> "Request":
         """The request for a plan, or for the one that suits a workload, of a table that a domain file declares.
 
         What the domain leaves to be found is found first.
@@ -208,10 +215,10 @@ class Charged:
         from consilience.domain import Domain, Workload
 
         declared = self.written_as(Domain.load(domain))
-        if plan is not None and share is not None:
+        if plan is not None and others["unnamed_share"] is not None:
             raise typer.BadParameter("a named plan measures what it names; choose one of --plan and --unnamed-share")
         wanted = None if workload is None else Workload.load(workload)
-        return self.asked(data=data, domain=declared, plan=plan, workload=wanted, unnamed_share=share, **amount)
+        return self.asked(data=data, domain=declared, plan=plan, workload=wanted, **others)
 
     def suggestion(self, domain: Path, data: str, declared: "Domain") -> str | None:
         """The command that compares the domain with the data, unless that was checked."""

@@ -42,6 +42,7 @@ def measure_command(
     plan: options.PlanText = None,
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
+    sums_share: options.SumsShare = None,
     *,
     finding: options.Found,
     charge: options.Charged,
@@ -52,8 +53,9 @@ def measure_command(
 ) -> None:
     """Measure a table with differential privacy. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
+    shares = {"unnamed_share": unnamed_share, "sums_share": sums_share}
     amount = {"epsilon": epsilon, "delta": delta, "rho": rho} | vars(finding)
-    asked = charge.planned(data, domain, plan, workload, unnamed_share, **amount)
+    asked = charge.planned(data, domain, plan, workload, **shares, **amount)
     if show_sql:
         for statement in asked.statements():
             echo(f"{statement};")
@@ -236,6 +238,7 @@ def release_command(
     plan: options.PlanText = None,
     workload: options.WorkloadFile = None,
     unnamed_share: options.UnnamedShare = None,
+    sums_share: options.SumsShare = None,
     method: Annotated[str, typer.Option("--method", help="auto, or the name of an estimator.")] = "auto",
     public_records: options.PublicFile = None,
     public_name: options.PublicName = None,
@@ -253,8 +256,9 @@ def release_command(
 ) -> None:
     """Measure, estimate and write the release bundle. Spends budget, which the ledger holds."""
     listen(verbose=verbose or dry_run)
+    shares = {"unnamed_share": unnamed_share, "sums_share": sums_share}
     amount = {"epsilon": epsilon, "delta": delta, "rho": rho} | vars(finding)
-    asked = charge.planned(data, domain, plan, workload, unnamed_share, **amount)
+    asked = charge.planned(data, domain, plan, workload, **shares, **amount)
     public = options.public_records_of(public_records, public_name, asked.domain)
     if dry_run:
         asked.check(method, public)

@@ -412,7 +412,10 @@ class Numeric(Attribute):
         if self.clips and self.amount is not None:
             edges[[0, -1]] = self.amount
         others = np.zeros(self.size - len(self.bins))
-        return np.concatenate([edges[:-1], others]), np.concatenate([edges[1:], others])
+        low, high = np.concatenate([edges[:-1], others]), np.concatenate([edges[1:], others])
+        for place in (self.bins.index(rule) for rule in (self.missing, self.unlisted) if rule in self.bins):
+            low[place], high[place] = min(low[place], 0.0), max(high[place], 0.0)  # what is no number adds nothing
+        return low, high
 
 
 @dataclass(frozen=True)

@@ -275,6 +275,19 @@ def read_weight(declared: Declaration) -> Summand:
     return found
 
 
+def describe_amount(added: Summand) -> str:
+    """What privacy statements and reports say of sums of an amount.
+
+    >>> describe_amount(Summand("income", (0, 250000)))[:80]
+    "Sums of 'income' add up each record's number, clipped: a record adds 0 to 250000"
+    """
+    low, high = map(format_number, added.bounds)
+    return (
+        f"Sums of {added.column!r} add up each record's number, clipped: a record adds {low} to {high}, times its "
+        "weight where it has one, and 0 where it has no number. What clipping leaves out is not known."
+    )
+
+
 def describe_weight(weight: Summand) -> str:
     """What privacy statements and reports say of weighted counts.
 

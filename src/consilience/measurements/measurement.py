@@ -10,25 +10,30 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import suggestion
+from consilience.domain.declarations import is_number, spell_attribute, suggestion
 from consilience.domain.domains import Domain
 from consilience.domain.factors import Haar, JointMatrix, Matrix, Moments
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import MeasurementError
 from consilience.measurements.noise_laws import Gumbel, NoiseLaw
 
-KINDS = ("linear", "record-sums", "selections")
+KINDS = ("linear", "amount-sums", "record-sums", "selections")
 """The kinds of measurement that this version knows.
 
 linear:       values = query(table) + noise.
+amount-sums:  values = query(sums of an attribute's amounts over the records of each cell) + noise. `extra["amount"]`
+              says which attribute, and between which bounds lies what one record adds.
 record-sums:  values = Σ over records of a bounded vector + noise. `extra["statistic"]` says in plain data which vector;
               the query has no factors, because points have no cells.
 selections:   values = the places, from 0 up, of candidates that were chosen one after the other, each as the greatest
               of scores + Gumbel noise. `extra["selection"]` says in plain data which candidates and scores.
 """
 
-DESCRIBED_BY = {"record-sums": "statistic", "selections": "selection"}
+DESCRIBED_BY = {"amount-sums": "amount", "record-sums": "statistic", "selections": "selection"}
 """Where `extra` says what the values of a kind other than "linear" are."""
+
+OF_CELLS = ("linear", "amount-sums")
+"""The kinds whose values are answers to their query."""
 
 NAMELESS = {"record-sums": "sums over records", "selections": "choices among candidates"}
 """What measurements of a kind are called that do not say by which algorithm they were made."""
@@ -120,10 +125,22 @@ class Measurement:
                 f"measurement {self.name} is of kind {self.kind!r} but does not say of what; "
                 f'give extra={{"{key}": {{...}}}} with the description of the {key}'
             )
-        if self.query.factors:
+        if self.kind == "amount-sums":
+            self._check_amount(described)
+        elif self.query.factors:
             raise MeasurementError(
                 f"measurement {self.name} is of kind {self.kind!r}, which has no query of cells, but names the query "
                 f"{self.query.describe()!r}; use Query(())"
+            )
+
+    def _check_amount(self, described: Mapping[str, Any]) -> None:
+        """Refuse a description of amounts without an attribute, or without bounds."""
+        name, bounds = described.get("attribute"), described.get("bounds")
+        numbers = bounds if isinstance(bounds, list | tuple) and all(map(is_number, bounds)) else ()
+        if not isinstance(name, str) or len(numbers) != 2 or not numbers[0] < numbers[1]:
+            raise MeasurementError(
+                f"measurement {self.name} is of sums of amounts, and says {dict(described)!r} of them; give the "
+                '"attribute", and as "bounds" the least and the largest that one record adds'
             )
 
     def _check_round(self) -> None:
@@ -186,11 +203,19 @@ class Measurement:
     @property
     def asks(self) -> str:
         """What was measured, in words: the query, or the algorithm and the part of it that is no query of cells."""
+        if self.amount is not None:
+            return f"sum({spell_attribute(self.amount)}){f' by {self.query.describe()}' * bool(self.query.factors)}"
         described = self.statistic or self.selection
         if described is None:
             return self.query.describe()
         words = [described.get(key) for key in ("algorithm", "part")]
         return " ".join(word for word in words if isinstance(word, str)) or NAMELESS[self.kind]
+
+    @property
+    def amount(self) -> str | None:
+        """The attribute whose numbers are added up; None of other kinds."""
+        found = self._described("amount-sums")
+        return None if found is None else str(found.get("attribute"))
 
     @property
     def statistic(self) -> Mapping[str, Any] | None:
@@ -208,7 +233,7 @@ class Measurement:
 
     def bind(self, domain: Domain) -> BoundQuery:
         """The query over the domain; refused when it has another number of answers than there are values."""
-        if self.kind != "linear":
+        if self.kind not in OF_CELLS:
             raise MeasurementError(
                 f"measurement {self.name} is of kind {self.kind!r}: {NAMELESS[self.kind]} of one algorithm, which "
                 "answer no query of cells; fit it with the estimator of that algorithm"
@@ -228,8 +253,21 @@ class Measurement:
 
     def check(self, domain: Domain) -> None:
         """Refuse a measurement that does not fit the domain."""
-        if self.kind == "linear":
+        if self.kind in OF_CELLS:
             self.bind(domain)
+        if self.amount is not None:
+            self._check_bounds(domain)
+
+    def _check_bounds(self, domain: Domain) -> None:
+        """Refuse sums of amounts between other bounds than the domain declares."""
+        declared = domain.summand(self.amount)
+        said = self.extra["amount"]["bounds"]
+        if declared is None or list(declared.range) != [float(each) for each in said]:
+            raise MeasurementError(
+                f"measurement {self.name} adds between {said[0]:g} and {said[1]:g} for each record, and by the domain "
+                f"{domain.name!r} it would be {domain.amount(str(self.amount))[0].bounds}, times the weight if there "
+                "is one; the two belong to different declarations"
+            )
 
     def _refuse_length(self, expected: str, domain: Domain) -> NoReturn:
         raise MeasurementError(

@@ -47,16 +47,21 @@ class MeasurementSet:
     privacy: PrivacyStatement = field(default_factory=PrivacyStatement)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     private: bool = True
+    sums: tuple[Measurement, ...] = ()
+    """Sums of amounts, which are fitted beside the counts (`publication.amount_sums`); they may be given among
+    `measurements`, too."""
 
     def __post_init__(self) -> None:
         self.domain.refuse_draft()
-        object.__setattr__(self, "measurements", tuple(self.measurements))
+        given = (*self.measurements, *self.sums)
+        object.__setattr__(self, "measurements", tuple(each for each in given if each.amount is None))
+        object.__setattr__(self, "sums", tuple(each for each in given if each.amount is not None))
         object.__setattr__(self, "provenance", plain_mapping(self.provenance, what="the provenance"))
         if not isinstance(self.private, bool):
             raise MeasurementError(f"private is True or False, found {self.private!r}")
         object.__setattr__(self, "privacy", self.privacy.relying_on(self.domain.public.describe()))
         seen: set[str] = set()
-        for measurement in self.measurements:
+        for measurement in given:
             measurement.check(self.domain)
             if measurement.id and measurement.id in seen:
                 raise MeasurementError(f"two measurements have the id {measurement.id!r}; ids are unique: rename one")
@@ -152,12 +157,12 @@ class MeasurementSet:
         for other in sets:
             if other is not first or len(paid) > 1:
                 _refuse_strangers(first, other, ledgers)
-        measurements, releases = self.measurements, _releases(self)
+        measurements, releases = (*self.measurements, *self.sums), _releases(self)
         spent = [] if _is_public(self) else [self.privacy.spent]
         for other in others:
             theirs = _releases(other)
             shared = _shared_releases(releases, theirs)
-            added = [each for each in other if not (shared and each in measurements)]
+            added = [each for each in (*other, *other.sums) if not (shared and each in measurements)]
             measurements = _joined(measurements, added)
             if len(shared) < len(theirs) and not _is_public(other):
                 spent.append(other.privacy.spent)
@@ -188,7 +193,7 @@ class MeasurementSet:
         """
         recorded = {_release_name(each): each.get("checksum") for each in _releases(self)}
         found: dict[str | None, list[Measurement]] = {name: [] for name in recorded}
-        for each in self.measurements:
+        for each in (*self.measurements, *self.sums):
             if not isinstance(each.noise, Exact):
                 found.setdefault(each.id.rpartition("/")[0], []).append(each)
         if any(known is not None and checksum(found[name]) != known for name, known in recorded.items()):
@@ -198,7 +203,7 @@ class MeasurementSet:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the set as a measurement file, whole or not at all."""
         contents = MeasurementFile(
-            self.domain, self.measurements, self.privacy, dict(self.provenance), private=self.private
+            self.domain, (*self.measurements, *self.sums), self.privacy, dict(self.provenance), private=self.private
         )
         write_file(path, contents)
 
@@ -227,13 +232,14 @@ class MeasurementSet:
 
     def describe(self) -> str:
         """The set for a reader: what was measured, how noisy it is, and what is promised."""
-        values = sum(measurement.values.size for measurement in self.measurements)
+        every = (*self.measurements, *self.sums)
+        values = sum(measurement.values.size for measurement in every)
         lines = [] if self.private else [NOT_PRIVATE]
-        counted = "1 measurement" if len(self) == 1 else f"{len(self)} measurements"
+        counted = "1 measurement" if len(every) == 1 else f"{len(every)} measurements"
         lines.append(f"{counted} ({values} values) over the domain {self.domain.name!r}")
-        lines += [f"  {measurement.describe()}" for measurement in self.measurements[:SHOWN_MEASUREMENTS]]
-        if len(self) > SHOWN_MEASUREMENTS:
-            lines.append(f"  and {len(self) - SHOWN_MEASUREMENTS} more")
+        lines += [f"  {measurement.describe()}" for measurement in every[:SHOWN_MEASUREMENTS]]
+        if len(every) > SHOWN_MEASUREMENTS:
+            lines.append(f"  and {len(every) - SHOWN_MEASUREMENTS} more")
         return "\n".join([*lines, self.privacy.describe()])
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from consilience.plans.published.privgene import PrivGene
     from consilience.plans.residual_planner import ResidualPlanner
     from consilience.plans.rounds import KMeans, Logistic, OwnRounds, RecordFunction
+    from consilience.plans.sums import WithSums
     from consilience.plans.texts import plan_from_text
     from consilience.plans.views import Views
 
@@ -81,6 +82,7 @@ __all__ = [
     "SampleAndAggregate",
     "Views",
     "Wavelet",
+    "WithSums",
     "chosen_plan",
     "plan_from_text",
 ]
@@ -126,6 +128,7 @@ _HOMES = {
     "SampleAndAggregate": "published.clusters",
     "Views": "views",
     "Wavelet": "published.histograms",
+    "WithSums": "sums",
     "chosen_plan": "best_buy",
     "plan_from_text": "texts",
 }

@@ -92,6 +92,11 @@ class PartialGate:
     ) -> tuple[Measurement, ...]:
         return self._gate.measure(queries, budget, shares=shares, sensitivity_at_least=sensitivity_at_least)
 
+    def measure_sums(
+        self, amount: str, queries: Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        return self._gate.measure_sums(amount, queries, budget, shares=shares)
+
     def sum_records(
         self,
         statistics: Sequence[RecordStatistic],

@@ -23,6 +23,7 @@ mwem-graphical age,sex; income          MWEM with a graphical model, for domains
 dual-query age,sex; income              DualQuery
 privbayes                               the tables of a Bayesian network
 k-means 5 [x,y]                         rounds of noisy k-means: the counts and sums of 5 clusters of points
+[2-way with] sums income by sex         sums of amounts, and counts by any plan; alone, the counts of the same groups
 """
 
 import re
@@ -52,6 +53,8 @@ EXAMPLES = (
     "hdmm age,sex; income",
     "geography age,sex; total",
     "k-means 5 x,y",
+    "sums income by sex",
+    "2-way with sums income by sex; income by region",
 )
 
 
@@ -65,6 +68,9 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
     """
     if re.search(r"\b\d{19,}\b", text):
         raise DeclarationError(f"the plan {text[:60]!r} has a number of more than 18 digits; give a smaller one")
+    with_sums = re.fullmatch(r"\s*(?:(?P<counts>.*\S)\s+with\s+)?sums\s+(?P<sums>.+)", text, re.IGNORECASE)
+    if with_sums:
+        return _sums(with_sums["sums"], with_sums["counts"], workload)
     words = text.strip().split(maxsplit=1)
     name = words[0].lower() if words else ""
     rest = words[1] if len(words) > 1 else ""
@@ -161,6 +167,17 @@ def _views(text: str) -> Plan:
             "'views 2 8'; views of your own are the plan 'marginals'"
         )
     return _plan("views.Views")(ways=int(words[0]), attributes_per_view=int(words[1]) if len(words) > 1 else None)
+
+
+def _sums(text: str, counts: str | None, workload: Workload | None) -> Plan:
+    """`AMOUNT [by ATTRIBUTES]; ...`: with half of the budget where only the groups are counted besides."""
+    from consilience.plans.sums import WithSums, sums_in_words, sums_of
+
+    sums = sums_of(sums_in_words(text))
+    if counts is not None or workload is not None:
+        return WithSums(plan_from_text(counts or "queries", workload), sums)
+    groups = dict.fromkeys(names for _, sets in sums for names in sets)
+    return WithSums(_plan("marginals.Marginals")(tuple(groups)), sums, share=0.5)
 
 
 def _ways(plan: str, text: str) -> int:

@@ -1,9 +1,10 @@
 """The Gate: the one way from a plan to the data.
 
-A plan is handed a gate and asks it to `measure` queries, to `sum_records` (statistics that add up over points), to
-`select` among candidates, to `partition` the values of an attribute, and to `find_values` that nobody declared. Every
-such step is priced, checked against what the run may spend, drawn, and recorded in the ledger before its outcome is
-shown. A step that the ledger already holds is answered from there. A plan never sees an exact count.
+A plan is handed a gate and asks it to `measure` queries, to `measure_sums` of amounts, to `sum_records` (statistics
+that add up over points), to `select` among candidates, to `partition` the values of an attribute, and to `find_values`
+that nobody declared. Every such step is priced, checked against what the run may spend, drawn, and recorded in the
+ledger before its outcome is shown. A step that the ledger already holds is answered from there. A plan never sees an
+exact count.
 """
 
 import hashlib
@@ -85,6 +86,12 @@ class Gate(Protocol):
         sensitivity_at_least: float = 0.0,
     ) -> tuple[Measurement, ...]:
         """Noisy answers to queries measured together at this price; a larger sensitivity asks for more noise."""
+        ...
+
+    def measure_sums(
+        self, amount: str, queries: Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        """Noisy sums of an attribute's amounts in place of counts, for queries measured together at this price."""
         ...
 
     def sum_records(
@@ -185,6 +192,14 @@ class DataGate(PricedRun):
         described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
         return self._drawn(price, ["measure", budget.to_json(), described], lambda: self._exact_answers(price))
 
+    def measure_sums(
+        self, amount: str, queries: Sequence[Query], budget: Budget, *, shares: Sequence[float] | None = None
+    ) -> tuple[Measurement, ...]:
+        price = self.priced(price_queries, queries, budget, shares=shares, amount=amount)
+        described = [[each.bound.query.to_json(), each.noise.to_json()] for each in price.queries]
+        request = ["measure-sums", budget.to_json(), amount, described]
+        return self._drawn(price, request, lambda: self._exact_answers(price, amount))
+
     def sum_records(
         self,
         statistics: Sequence[RecordStatistic],
@@ -221,10 +236,11 @@ class DataGate(PricedRun):
         self.measurements.extend(found)
         return found
 
-    def _exact_answers(self, price: Price) -> Iterable[NDArray[np.int64]]:
+    def _exact_answers(self, price: Price, amount: str | None = None) -> Iterable[NDArray[np.int64]]:
         """The answers to each query in lattice units: counted now, and added up one query after the other."""
         sets = list(dict.fromkeys(each.bound.attributes for each in price.queries))
-        tables = dict(zip(sets, self._exact_counts(sets), strict=True))
+        found = self._exact_counts(sets) if amount is None else self._counted(sets, amount)
+        tables = dict(zip(sets, found, strict=True))
         return (_exact_answers(each.bound, tables[each.bound.attributes]) for each in price.queries)
 
     def _exact_sums(self, price: StatisticsPrice) -> Iterable[NDArray[np.int64]]:
@@ -273,10 +289,10 @@ class DataGate(PricedRun):
             self._counts |= counted
         return found
 
-    def _counted(self, marginals: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
+    def _counted(self, marginals: Sequence[tuple[str, ...]], amount: str | None = None) -> list[NDArray[np.int64]]:
         if self._source.runs_code:
-            self._source.check_size(marginals)  # what declarations alone refuse costs nothing
-        return self._read(lambda: self._source.exact_counts(marginals))
+            self._source.check_size(marginals, amount=amount)  # what declarations alone refuse costs nothing
+        return self._read(lambda: self._source.exact_counts(marginals, amount=amount))
 
     def _read(self, action: Callable[[], T]) -> T:
         """What reading the source gives; paid for before, where reading runs code."""

@@ -8,7 +8,9 @@ adds to the answers of q, and m the records one protected unit may contribute:
 
 so that max_x Σ_q ‖a_q(x)‖₁ / scale_q = ε, and max_x Σ_q ‖a_q(x)‖₂² / (2 stddev_q²) = ρ. Where records have weights
 from 0 to W, a record in x adds w·a_q(x), and m·W takes the place of m: the largest ‖w a(x) − w' a(x')‖ over weights is
-at their ends, W‖a(x) − a(x')‖ or W‖a(x)‖. Queries on disjoint cells are
+at their ends, W‖a(x) − a(x')‖ or W‖a(x)‖. Sums of an amount are the same with amounts from l to h for weights, and with
+max(|l|, |h|) for W. Where l < 0 < h one record replaced by another can also move them by ‖h a(x) − l a(x')‖, which is
+at most (h − l) max_x ‖a(x)‖. Queries on disjoint cells are
 parallel by that maximum. Scales are raised by a relative 10⁻¹², which covers the rounding of floating-point sums, so
 that the price is never above the budget.
 
@@ -47,7 +49,9 @@ class PricedQuery:
     bound: BoundQuery
     noise: DiscreteLaplace | DiscreteGaussian
     bits: int
-    """Answers are integers in units of 2^−bits: the product of the lattices of the query and of weights."""
+    """Answers are integers in units of 2^−bits: the product of the lattices of the query and of what is added up."""
+    amount: Summand | None = None
+    """What records add, where they are not counted."""
 
     @property
     def unit_scale(self) -> float:
@@ -62,12 +66,15 @@ class PricedQuery:
     @property
     def asks(self) -> str:
         """What is measured, in words."""
-        return self.bound.query.describe()
+        return self.measurement(np.zeros(self.size, np.int64), "").asks
 
     def measurement(self, units: NDArray[np.int64], identity: str) -> Measurement:
         """The measurement whose noisy values are so many lattice units."""
         values = np.ldexp(units.astype(np.float64), -self.bits)
-        return Measurement(query=self.bound.query, values=values, noise=self.noise, id=identity)
+        if self.amount is None:
+            return Measurement(query=self.bound.query, values=values, noise=self.noise, id=identity)
+        told = {"attribute": self.amount.column, "bounds": list(self.amount.range)}
+        return Measurement(self.bound.query, values, self.noise, identity, kind="amount-sums", extra={"amount": told})
 
 
 @dataclass(frozen=True)
@@ -93,13 +100,18 @@ def price_queries(
     neighbours: Neighbours = "add-remove",
     rows_per_unit: int = 1,
     sensitivity_at_least: float = 0.0,
+    amount: str | None = None,
 ) -> Price:
     """The noise scales at which measuring the queries together costs exactly the budget.
 
-    With `sensitivity_at_least` above the queries' own sensitivity it costs no more than the budget.
+    With `sensitivity_at_least` above the queries' own sensitivity it costs no more than the budget. With an `amount`
+    the queries are of the sums of that attribute's numbers in each cell, and not of counts.
     """
     fractions = normalised_shares(shares, len(queries))
-    bounds = [_on_lattice(query.bind(domain), domain.summand()) for query in queries]
+    if amount is not None:
+        domain.refuse_unreleased([amount], "the plan")
+    summand = domain.summand(amount)
+    bounds = [_on_lattice(query.bind(domain), summand) for query in queries]
     pure = budget.additive_unit == "epsilon"
     norm = 1 if pure else 2
     weights = fractions if pure else [math.sqrt(share) for share in fractions]
@@ -110,14 +122,16 @@ def price_queries(
         raise DeclarationError(f"a sensitivity of at least {sensitivity_at_least} was asked for; give a finite number")
     if sensitivity_at_least > stacked.value:
         stacked = Sensitivity(sensitivity_at_least, exact=False)
-    amount = float(budget.amount)
-    moved = rows_per_unit * domain.most_counted * stacked.value
-    common = moved / (amount if pure else math.sqrt(2 * amount)) * (1 + ROUNDING_MARGIN)
+    moved = (1.0 if summand is None else summand.largest) * stacked.value
+    if summand is not None and neighbours == "replace-one" and summand.range[0] < 0.0 < summand.range[1]:
+        alone = sensitivity(bounds, norm=norm, neighbours="add-remove", weights=weights)
+        moved = max(moved, (summand.range[1] - summand.range[0]) * alone.value)
+    spent = float(budget.amount) if pure else math.sqrt(2 * float(budget.amount))
+    common = rows_per_unit * moved / spent * (1 + ROUNDING_MARGIN)
     law = DiscreteLaplace if pure else DiscreteGaussian
-    weight_bits = 0 if domain.weight is None else domain.weight.bits
-    bits = [bound.lattice_bits + weight_bits for bound in bounds]
+    bits = [bound.lattice_bits + (0 if summand is None else summand.bits) for bound in bounds]
     priced = [
-        PricedQuery(bound, law(common / weight, 2.0**-own), own)
+        PricedQuery(bound, law(common / weight, 2.0**-own), own, None if amount is None else summand)
         for bound, weight, own in zip(bounds, weights, bits, strict=True)
     ]
     return Price(budget, tuple(priced), stacked)

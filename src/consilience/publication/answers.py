@@ -26,6 +26,7 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
+from consilience.estimators.amount_sums import measured_sums
 from consilience.measurements.basis import Basis
 from consilience.publication.intervals import Interval
 from consilience.publication.questions import BoundQuestion, Quantiles, as_question, ratio
@@ -399,7 +400,7 @@ def answer_table(
         )
     asked = BoundQuestion(question, estimate.domain)
     bound = asked.sides[0].bound
-    noisy = [each.values for each in estimate.measurements.by_query.get(bound.query, ())] if asked.is_plain else []
+    noisy = _noisy(estimate, bound.query) if asked.is_plain else []
     axes = asked.axes
     table = AnswerTable(
         question=question,
@@ -422,6 +423,15 @@ def answer_table(
     of_nothing = bool(np.isnan(table.numbers[~table.basis.not_measured]).any())
     said = [public] * bool(table.basis.public.any()) + [OF_NOTHING] * of_nothing
     return replace(table, remarks=remarks, notes=(*said, *notes))
+
+
+def _noisy(estimate: Estimate, query: Query) -> list[NDArray[np.float64]]:
+    """What was measured of this very query, counts or sums."""
+    sums = measured_sums(estimate, query)
+    if sums is None:
+        return [each.values for each in estimate.measurements.by_query.get(query, ())]
+    groups, name = sums.groups(query), sums.attribute.name
+    return [each.values for each in estimate.measurements.sums if (each.amount, each.query) == (name, groups)]
 
 
 def in_whole_numbers(table: AnswerTable, answers: NDArray[np.int64]) -> AnswerTable:
@@ -539,7 +549,9 @@ def _said_of_bins(estimate: Estimate, asked: BoundQuestion, table: AnswerTable) 
     """What is to be said of means and quantiles because records are known by their bins alone."""
     found: list[Said] = []
     for side in asked.sides:
-        if side.question.mean_of is not None:
+        if (sums := side.sums(estimate)) is not None:
+            found.append(((), (_clipped(sums.attribute, means=side.question.mean_of is not None),)))
+        elif side.question.mean_of is not None:
             found.append(_bins_of_mean(estimate, side.question))
         elif side.quantiles is not None:
             found.append(_bins_of_quantiles(side.quantiles, table))
@@ -548,6 +560,17 @@ def _said_of_bins(estimate: Estimate, asked: BoundQuestion, table: AnswerTable) 
     notes = dict.fromkeys(note for _, each in found for note in each)
     remarks = tuple("" if unknown else said for said, unknown in zip(remarks, missing, strict=False))
     return remarks, () if missing.all() else tuple(notes)
+
+
+def _clipped(attribute: Numeric, *, means: bool) -> str:
+    """What is to be said of measured sums, and of means made of them."""
+    low, high = map(format_number, attribute.amount or (-math.inf, math.inf))
+    unit = f" {attribute.wording.unit}" if attribute.wording.unit else ""
+    what = "A mean is such a sum divided by the estimated number of records. " if means else ""
+    return (
+        f"Sums of {attribute.name} were measured, each record's number clipped to {low} to {high}{unit}. {what}How far "
+        "clipping puts them from those of the numbers as they are is not known, and not in the error bars."
+    )
 
 
 def _bins_of_quantiles(quantiles: Quantiles, table: AnswerTable) -> Said:

@@ -37,8 +37,10 @@ from numpy.typing import NDArray
 
 from consilience.domain.declarations import Declaration
 from consilience.domain.domains import Domain
+from consilience.domain.factors import Mean
 from consilience.domain.files import GROWING, refuse_to_write, write_atomically
 from consilience.domain.queries import Query
+from consilience.domain.questions import Question, mean_divisor
 from consilience.errors import FileFormatError
 from consilience.estimators import Estimate, restore
 from consilience.estimators.base import Progress, SavedModel
@@ -411,12 +413,19 @@ def _write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _tables(estimate: Estimate) -> list[AnswerTable]:
-    """The total, every one-way margin, and each measured table of a printable size."""
+    """The total, every one-way margin, each measured table of a printable size, and means of measured sums."""
     domain = estimate.domain
     queries = [Query.marginal(), *(Query.marginal(name) for name in domain.counted_names)]
     measured = [table_of(each.query) for each in estimate.measurements if each.values.size <= LARGEST_CSV]
     queries += [query for query in measured if query.bind(domain).size <= LARGEST_CSV]
-    return [answer_table(estimate, query) for query in dict.fromkeys(queries)]
+    means = [
+        Question(sums, mean_divisor(sums))
+        for each in estimate.measurements.sums
+        if each.values.size <= LARGEST_CSV and each.amount not in each.query.attributes
+        for sums in [Query(((str(each.amount), Mean()), *each.query.factors))]
+    ]
+    wanted = [*map(Question, dict.fromkeys(queries)), *(Question(each.query) for each in means), *means]
+    return [answer_table(estimate, each) for each in dict.fromkeys(wanted)]
 
 
 def _csv_files(tables: Sequence[AnswerTable]) -> Iterator[tuple[str, str]]:
@@ -424,7 +433,7 @@ def _csv_files(tables: Sequence[AnswerTable]) -> Iterator[tuple[str, str]]:
     if len(tables) <= MOST_TABLE_FILES:
         names: set[str] = set()
         for table in tables:
-            yield _file_name(table.query, names), table.to_csv()
+            yield _file_name(table.question, names), table.to_csv()
         return
     for ways in sorted({len(table.columns) for table in tables}):
         yield f"{ways}-way.csv", _below_each_other([table for table in tables if len(table.columns) == ways])
@@ -443,7 +452,7 @@ def _below_each_other(tables: Sequence[AnswerTable]) -> str:
     places = range(1, len(tables[0].columns) + 1)
     writer.writerow([*heading(private=private), "table", *(f"{w}_{i}" for i in places for w in words), *columns])
     for table, own in zip(tables, of_table, strict=True):
-        title = [*cell(private=private), table.query.describe()]
+        title = [*cell(private=private), table.title]
         for values, shown, row in zip(table.labels, table.shown_labels, table.rows(), strict=True):
             labels = [each[: len(words)] for each in zip(table.columns, values, shown, strict=True)]
             numbers = (row[name] if name in own else None for name in columns)
@@ -457,12 +466,14 @@ def _with_bars(
     """The tables with intervals from the same refits, as many as may have them."""
     rows = np.cumsum([len(table) for table in tables])
     chosen = [table for table, so_far in zip(tables, rows, strict=True) if so_far <= MOST_WITH_BARS]
-    found = intervals(estimate, [table.query for table in chosen], level, refits=refits, seed=seed, progress=progress)
+    found = intervals(
+        estimate, [table.question for table in chosen], level, refits=refits, seed=seed, progress=progress
+    )
     barred = [replace(table, interval=bars) for table, bars in zip(chosen, found, strict=True)]
     return [*barred, *tables[len(barred) :]]
 
 
-def _file_name(query: Query, taken: set[str]) -> str:
+def _file_name(query: Question, taken: set[str]) -> str:
     """A file name from the query's own words, unique within the bundle; a digest stands for what is too long."""
     described = query.describe()
     words = re.sub(r"[^\w.-]+", "-", described).strip("-.") or "table"

@@ -348,6 +348,67 @@ class LinearErrors:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+# Ratios of what was drawn.
+
+
+HALVINGS = 40
+
+
+def as_many(one: Array, other: Array) -> tuple[Array, Array]:
+    """Draws of the same number, a row each: the fewer are taken again from the first on.
+
+    >>> [each.tolist() for each in as_many(np.array([[1.0], [2.0], [3.0]]), np.array([[5.0], [6.0]]))]
+    [[[1.0], [2.0], [3.0]], [[5.0], [6.0], [5.0]]]
+    """
+    rows = np.arange(max(len(one), len(other)))
+    return one[rows % len(one)], other[rows % len(other)]
+
+
+def ratio_ends(
+    above: Array, below: Array, level: float, limits: tuple[float, float] | None = None
+) -> tuple[Array, Array]:
+    """The ends of all m for which above − m·below may be 0, given draws of what both may be (Fieller 1954).
+
+    A draw is a row. The ends are infinite, or the limits, where the draws allow any number.
+
+    >>> rng = np.random.default_rng(0)
+    >>> above, below = 30.0 + rng.normal(size=(4000, 1)), 10.0 + rng.normal(size=(4000, 1))
+    >>> np.round(ratio_ends(above, below, 0.95), 1).ravel().tolist()
+    [2.5, 3.8]
+    """
+    rows = len(above)
+    place = max(math.floor((1.0 - level) / 2.0 * (rows + 1)) - 1, 0)
+
+    def side(m: Array) -> Array:
+        """−1 where m is too small, 1 where it is too large, 0 where it may be the ratio."""
+        found = np.partition(above - m * below, (place, rows - 1 - place), axis=0)
+        return (found[rows - 1 - place] < 0.0).astype(float) - (found[place] > 0.0)
+
+    middle = np.divide(np.median(above, axis=0), np.median(below, axis=0), out=np.zeros(above.shape[1]))
+    middle = np.where(np.isfinite(middle), middle, 0.0)
+    if limits is not None:
+        middle = np.clip(middle, *limits)
+    ends = []
+    for toward in (-1.0, 1.0):
+        inside = middle.copy()
+        if limits is None:
+            outside, step = middle.copy(), toward * (np.abs(middle) + 1.0)
+            for _ in range(HALVINGS):
+                outside = np.where(side(outside) == 0.0, middle + step, outside)
+                step = 2.0 * step
+        else:
+            outside = np.full_like(middle, limits[int(toward > 0)])
+        open_ended = side(outside) == 0.0
+        for _ in range(HALVINGS):
+            half = (inside + outside) / 2.0
+            allowed = side(half) == 0.0
+            inside, outside = np.where(allowed, half, inside), np.where(allowed, outside, half)
+        far = toward * np.inf if limits is None else limits[int(toward > 0)]
+        ends.append(np.where(open_ended, far, outside))
+    return ends[0], ends[1]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 # Least squares in place of an estimate that smooths.
 
 

@@ -33,6 +33,10 @@ interval of a quantile holds the x of which that of D(x) holds 0: as often as th
 of the counts. Of a difference or a ratio with a quantile in it each draw of the noise gives one value, from the sums
 that the draw says might be true, and the interval reaches as far to either side as a share `level` of them.
 
+*Sums.* The errors of measured sums are those of least squares, and of the noise alone. A mean, which is a sum S divided
+by a count n, has the interval of all m for which S − m·n may be 0 (Fieller 1954): those where in no more than
+(1 − `level`)/2 of the draws of both it is above, or below. It ends at the bounds to which the numbers are clipped.
+
 *Between measured answers.* Values of one attribute that no measurement tells apart, such as those that DAWA joined,
 have a measured count c_g = Σ_{i∈g} c_i for each group g, and nothing says how it divides. As counts are not negative,
 
@@ -58,12 +62,13 @@ from numpy.typing import NDArray
 from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
+from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Estimate, Progress, check_level
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import MEASURED, Basis, BasisName
-from consilience.publication.drawn_errors import ModelErrors, linear_errors, unbiased
-from consilience.publication.questions import BoundQuestion, Quantiles, Side, as_question
+from consilience.publication.drawn_errors import ModelErrors, as_many, linear_errors, ratio_ends, unbiased
+from consilience.publication.questions import BoundQuestion, Quantiles, Side, as_question, basis_of, ratio
 from consilience.publication.refits import Replicates, check_refits, replicates
 
 Array = NDArray[np.float64]
@@ -92,10 +97,17 @@ PUBLIC_ONLY = (
     "Some answers rest on {} alone, or are 0 because it has no such record: nothing that was measured says how far "
     "they are off, so they have no interval."
 )
+CLIPPED = (
+    "Sums and means are of numbers clipped to their declared bounds, and the intervals hold these: how much clipping "
+    "leaves out is not known, and is not in them."
+)
 ADAPTIVE = (
     "What to measure was chosen by looking at the data, privately; the intervals take that choice as given, and are "
     "somewhat too narrow for it."
 )
+
+OF_SUMS = 2**20
+"""What is added to the seed where the errors of sums are drawn, so that they are no copies of those of counts."""
 
 NEXT_TO_ZERO = 0.2
 """Chosen on 150 draws of the model of `python -m benchmarks coverage`: its empty cell was held in 87, 93, 97 and 99 %
@@ -190,13 +202,17 @@ def intervals(
     check_level(level)
     check_refits(refits)
     pieces = [_pieces(estimate, each) for each in asked]
-    draws = partial(replicates, refits=refits, seed=seed, progress=progress)
-    every = iter(_bounds(estimate, [piece for own in pieces for piece in own], level, seed, draws))
-    made = []
-    for each, own in zip(asked, pieces, strict=True):
-        found = [next(every) for _ in own]
-        made.append(_described(estimate, each, level, found, 0 if found[0].how == "covariances" else refits))
-    return made
+    known: dict[int, _Bounds] = {}
+    every = [piece for own in pieces for piece in own]
+    for account in dict.fromkeys(piece.account for piece in every):
+        own = [piece for piece in every if piece.account is account]
+        own_seed = seed if account is estimate else seed + OF_SUMS
+        draws = partial(replicates, refits=refits, seed=own_seed, progress=progress)
+        known |= zip(map(id, own), _bounds(account, own, level, own_seed, draws), strict=True)
+    return [
+        _described(estimate, each, level, [known[id(piece)] for piece in own], refits)
+        for each, own in zip(asked, pieces, strict=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,25 +226,49 @@ class _Piece:
     are_counts: bool
     query: Query | None
     """The query whose own answers these are."""
+    account: Estimate
+    """The estimate whose answers they are made of: that of the counts, or of sums."""
 
     def center(self, estimate: Estimate) -> Array:
         return self.make([np.ravel(estimate.answer(part)) for part in self.parts])
 
 
 def _pieces(estimate: Estimate, asked: BoundQuestion) -> list[_Piece]:
-    """The answers themselves, or where there are quantiles, each side with D(x) in their place."""
-    if not asked.has_quantiles:
+    """The answers themselves, or each side: where there are quantiles with D(x) in their place, and where there are
+    measured sums what they are and what they are divided by."""
+    if not _by_sides(estimate, asked):
         basis, query = asked.basis(estimate), asked.question.query if asked.is_plain else None
-        return [_Piece(asked.parts, asked.made, basis, asked.are_counts, query)]
+        return [_Piece(asked.parts, asked.made, basis, asked.are_counts, query, estimate)]
     pieces = []
     for side in asked.sides:
-        parts, quantiles = side.question.parts, side.quantiles
-        if quantiles is None:
-            pieces.append(_Piece(parts, side.made, side.basis(estimate), side.are_counts, None))
+        parts, quantiles = side.question.bare.parts, side.quantiles
+        if side.sums(estimate) is not None:
+            pieces += [_of_part(estimate, part) for part in parts]
+        elif quantiles is None:
+            pieces.append(_Piece(parts, side.made, side.basis(estimate), side.are_counts, None, estimate))
         else:
             basis = quantiles.basis(estimate.basis(parts[0]), points=len(quantiles.points))
-            pieces.append(_Piece(parts, partial(_surplus, quantiles), basis, False, None))
+            pieces.append(_Piece(parts, partial(_surplus, quantiles), basis, False, None, estimate))
     return pieces
+
+
+def _by_sides(estimate: Estimate, asked: BoundQuestion) -> bool:
+    return asked.has_quantiles or any(side.sums(estimate) is not None for side in asked.sides)
+
+
+def _of_part(estimate: Estimate, part: Query) -> _Piece:
+    """The answers to one query, of counts or of measured sums."""
+    sums, basis = measured_sums(estimate, part), basis_of(estimate, part)
+    if sums is None:
+        are_counts = all(each.nonnegative for each in part.bind(estimate.domain).maps)
+        return _Piece((part,), _first, basis, are_counts, part, estimate)
+    groups = sums.groups(part)
+    nonnegative = all(each.nonnegative for each in groups.bind(sums.unbiased.domain).maps)
+    return _Piece((groups,), _first, basis, nonnegative and sums.least >= 0.0, groups, sums.unbiased)
+
+
+def _first(answers: Sequence[Array]) -> Array:
+    return answers[0]
 
 
 def _surplus(quantiles: Quantiles, answers: Sequence[Array]) -> Array:
@@ -278,7 +318,12 @@ def _around(estimate: Estimate, asked: _Piece) -> tuple[_Piece, _Piece] | None:
     stands_on = Basis(np.full(rows.rows, MEASURED, dtype=np.int8))
     below, above = (
         _Piece(
-            (of_groups,), partial(_weighted, end.reduceat(weights, starts, axis=1)), stands_on, asked.are_counts, None
+            (of_groups,),
+            partial(_weighted, end.reduceat(weights, starts, axis=1)),
+            stands_on,
+            asked.are_counts,
+            None,
+            estimate,
         )
         for end in (np.minimum, np.maximum)
     )
@@ -437,7 +482,11 @@ def _described(
 ) -> Interval:
     """The interval with its notes; no numbers for what was not measured."""
     center, stands_on = asked.answers(estimate), asked.basis(estimate)
-    low, high = _ends(asked, level, center, found)
+    by_sides = [found] if not _by_sides(estimate, asked) else _sides(estimate, asked, found)
+    low, high = _ends(estimate, asked, level, center, by_sides)
+    sums = any(side.sums(estimate) is not None for side in asked.sides)
+    if sums:
+        low, high = np.fmin(low, center), np.fmax(high, center)
     unknown = stands_on.modelled & np.isnan(high) & ~np.isnan(center)
     never = stands_on.modelled & asked.never_has(estimate)
     divided = BETWEEN if asked.is_plain and len(asked.question.query.attributes) == 1 else MODELLED
@@ -445,35 +494,47 @@ def _described(
         SPENDS_NOTHING,
         *[divided] * bool((stands_on.modelled & ~unknown & ~never).any()),
         *[UNKNOWN] * bool(unknown.any()),
+        *[CLIPPED] * sums,
         *[PUBLIC_ONLY.format(estimate.public_tables.name)] * bool((stands_on.public | never).any()),
     ]
     notes += [ADAPTIVE] * is_adaptive(estimate)
     low, high = (np.where(_cannot_occur(estimate, asked), 0.0, end) for end in (low, high))
     low, high = (np.where(stands_on.public | never, np.nan, end) for end in (low, high))
     center, low, high = (np.where(stands_on.not_measured, np.nan, each) for each in (center, low, high))
-    might_be = None if asked.question.top is None else _might_be(asked, found)
-    how = found[0].how
+    might_be = None if asked.question.top is None else _might_be(estimate, asked, by_sides)
+    how = found[-1].how
+    refits = 0 if all(each.how == "covariances" for each in found) else refits
     return Interval(asked.question, level, center, low, high, stands_on.worst, how, refits, tuple(notes), might_be)
 
 
-def _might_be(asked: BoundQuestion, found: Sequence[_Bounds]) -> Array | None:
+def _sides(estimate: Estimate, asked: BoundQuestion, found: Sequence[_Bounds]) -> list[Sequence[_Bounds]]:
+    """The bounds of each side: one, or those of its sum and of what it is divided by."""
+    sizes = [side.number if side.sums(estimate) is not None else 1 for side in asked.sides]
+    starts = itertools.accumulate(sizes, initial=0)
+    return [found[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+
+
+def _might_be(estimate: Estimate, asked: BoundQuestion, found: Sequence[Sequence[_Bounds]]) -> Array | None:
     """What each draw of the noise says that the answers might be; None where nothing was drawn."""
-    if any(not bounds.might_be.size for bounds in found):
+    if any(not bounds.might_be.size for side in found for bounds in side):
         return None
-    if not asked.has_quantiles:
-        return found[0].might_be
-    each = [_values(side, bounds.might_be) for side, bounds in zip(asked.sides, found, strict=True)]
-    return each[0] if len(each) == 1 else asked.compared(each[0], each[1])
+    if not _by_sides(estimate, asked):
+        return found[0][0].might_be
+    each = [_values(side, bounds) for side, bounds in zip(asked.sides, found, strict=True)]
+    return each[0] if len(each) == 1 else asked.compared(*as_many(each[0], each[1]))
 
 
-def _ends(asked: BoundQuestion, level: float, center: Array, found: Sequence[_Bounds]) -> Ends:
+def _ends(
+    estimate: Estimate, asked: BoundQuestion, level: float, center: Array, found: Sequence[Sequence[_Bounds]]
+) -> Ends:
     """The ends of the answers, from those of the pieces."""
-    if not asked.has_quantiles:
-        return found[0].low, found[0].high
+    first = found[0]
     if len(found) == 1 and (quantiles := asked.sides[0].quantiles) is not None:
-        ends = quantiles.first_from(found[0].high), quantiles.last_up_to(found[0].low)
+        ends = quantiles.first_from(first[0].high), quantiles.last_up_to(first[0].low)
         return quantiles.opened(ends[0]), quantiles.opened(ends[1])
-    might_be = _might_be(asked, found)
+    if len(found) == 1:
+        return (first[0].low, first[0].high) if len(first) == 1 else _ends_of_ratio(estimate, asked, level, first)
+    might_be = _might_be(estimate, asked, found)
     if might_be is None:
         return np.full(center.shape, np.nan), np.full(center.shape, np.nan)
     with np.errstate(invalid="ignore"):
@@ -482,8 +543,25 @@ def _ends(asked: BoundQuestion, level: float, center: Array, found: Sequence[_Bo
     return np.where(np.isinf(width), -np.inf, low), np.where(np.isinf(width), np.inf, high)
 
 
-def _values(side: Side, might_be: Array) -> Array:
-    return might_be if side.quantiles is None else side.quantiles.values(might_be)
+def _ends_of_ratio(estimate: Estimate, asked: BoundQuestion, level: float, found: Sequence[_Bounds]) -> Ends:
+    """The ends of sums divided by counts, or by other sums."""
+    side, (above, below) = asked.sides[0], found
+    sums, divisors = side.sums(estimate), side.divisors
+    if above.might_be.size and below.might_be.size:
+        limits = (sums.least, sums.most) if sums is not None and side.question.mean_of is not None else None
+        return ratio_ends(*as_many(above.might_be, below.might_be[:, divisors]), level, limits)
+    low, high = below.low[divisors], below.high[divisors]
+    corners = [ratio(end, by) for end in (above.low, above.high) for by in (low, high)]
+    return np.minimum.reduce(corners), np.maximum.reduce(corners)
+
+
+def _values(side: Side, found: Sequence[_Bounds]) -> Array:
+    """What each draw says that the answers of a side might be."""
+    if side.quantiles is not None:
+        return side.quantiles.values(found[0].might_be)
+    if len(found) == 1:
+        return found[0].might_be
+    return ratio(*as_many(found[0].might_be, found[1].might_be[:, side.divisors]))
 
 
 def _cannot_occur(estimate: Estimate, asked: BoundQuestion) -> NDArray[np.bool_]:

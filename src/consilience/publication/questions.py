@@ -30,6 +30,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
+from consilience.estimators.amount_sums import AmountSums, measured_sums, with_sums
 from consilience.estimators.base import Estimate
 from consilience.measurements.basis import Basis
 
@@ -65,6 +66,12 @@ def as_question(query: Query | Question | str, per: Query | str | None = None) -
             "one answer per another in the query language: mean(age) where sex=Female per mean(age)"
         )
     return Question(asked.query, as_query(per))
+
+
+def basis_of(estimate: Estimate, query: Query) -> Basis:
+    """What answers stand on, of sums that were measured and of all else."""
+    sums = measured_sums(estimate, query)
+    return estimate.basis(query) if sums is None else sums.unbiased.basis(sums.groups(query))
 
 
 def ratio(above: Array, below: Array) -> Array:
@@ -290,7 +297,8 @@ class Side:
         return axes if self.quantiles is None else self.quantiles.axes(axes)
 
     @cached_property
-    def _divisors(self) -> Places:
+    def divisors(self) -> Places:
+        """For each answer the place of the one that it is divided by."""
         query, per = self.question.query, self.question.per
         if per is None:
             raise ValueError("nothing is divided")
@@ -322,15 +330,20 @@ class Side:
         """The answers, made of those to its queries, each flat along the last axis."""
         if self.quantiles is not None:
             return self.quantiles.values(self.quantiles.surplus(answers[0]))
-        return answers[0] if self.question.per is None else ratio(answers[0], answers[1][..., self._divisors])
+        return answers[0] if self.question.per is None else ratio(answers[0], answers[1][..., self.divisors])
+
+    def sums(self, estimate: Estimate) -> AmountSums | None:
+        """The measured sums that answers are made of; None where there are none."""
+        found = (measured_sums(estimate, query) for query in self.question.bare.parts)
+        return None if self.quantiles is not None else next((each for each in found if each is not None), None)
 
     def basis(self, estimate: Estimate) -> Basis:
-        found = estimate.basis(self.bound.query)
+        found = basis_of(estimate, self.bound.query)
         if self.quantiles is not None:
             return self.quantiles.basis(found)
         if self.question.per is None:
             return found
-        return found.worse(estimate.basis(self.question.per), self._divisors)
+        return found.worse(basis_of(estimate, self.question.per), self.divisors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,9 +421,7 @@ class BoundQuestion:
 
     def answers(self, estimate: Estimate) -> Array:
         """The answers of an estimate, flat; not finite where a quantile lies in a bin without an end."""
-        first, *more = self.parts
-        found = estimate.answers(self.parts) if more else [estimate.answer(first)]
-        return self.made([np.ravel(each) for each in found])
+        return self.made(with_sums(estimate, self.parts))
 
     def basis(self, estimate: Estimate) -> Basis:
         """What each answer stands on: of several that it is made of, the worst."""

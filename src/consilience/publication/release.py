@@ -12,6 +12,7 @@ from consilience.domain.queries import Query
 from consilience.domain.questions import Question
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Estimate
+from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Progress
 from consilience.publication import explorer, synthetic
 from consilience.publication import report as reports
@@ -125,6 +126,10 @@ def answers(
         if integers and (each.per is not None or each.quantiles_of is not None or each.word):
             raise DeclarationError(
                 f"{each.describe()!r} is no count, and integers=True gives whole numbers of counts; leave one away"
+            )
+        if integers and measured_sums(estimate, each.query) is not None:
+            raise DeclarationError(
+                f"{each.describe()!r} was measured as sums, which integers=True does not round; leave it away"
             )
     asked = _Asked(estimate, questions, tuple(columns) if columns else None, percent, integers, cross, guess)
     asked.check()

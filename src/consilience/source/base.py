@@ -201,8 +201,9 @@ class Source(ABC):
         """Whether the records are gone once they have been read, so that no plan can read them a second time."""
         return False
 
-    def check_size(self, marginals: Sequence[tuple[str, ...]]) -> None:
-        """Refuse counts that would take too much memory, by declarations alone."""
+    def check_size(self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None) -> None:
+        """Refuse counts, or sums of an amount, that would take too much memory, or that cannot be had where the
+        records are; declarations alone decide."""
         _check_marginals(self._domain, marginals)
         _check_memory(self._domain, marginals)
 

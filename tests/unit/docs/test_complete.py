@@ -246,7 +246,7 @@ class TestTheRulesThemselves:
         ("page", "command"),
         [
             ("how-to/make-synthetic-records.md", "synthesize"),
-            ("how-to/write-a-report.md", "report"),
+            ("how-to/ask-questions.md", "compare"),
             ("how-to/explore-a-release.md", "explore"),
             ("how-to/cluster-points.md", "kmeans"),
             ("how-to/fit-a-logistic-regression.md", "logistic"),

@@ -21,6 +21,7 @@ SLOW = (
     "docs/how-to/make-synthetic-records.md",
     "docs/how-to/print-tables.md",
     "docs/how-to/use-your-own-algorithm.md",
+    "docs/how-to/weigh-and-sum.md",
     "docs/how-to/write-a-report.md",
     "docs/reference/release-bundle.md",
     "docs/tutorials/from-csv-to-publication.md",

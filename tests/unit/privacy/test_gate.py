@@ -165,7 +165,7 @@ def test_the_declared_sensitivity_of_a_score_is_its_largest_change(neighbours: s
 
 
 def test_a_source_that_cannot_be_read_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable(*_: object) -> None:
+    def unreadable(*_: object, **__: object) -> None:
         raise SourceError("the source could not be counted")
 
     gate = DataGate(
@@ -192,7 +192,7 @@ class CountedSource:
         self.domain, self.max_rows_per_unit = self._source.domain, self._source.max_rows_per_unit
         self.asked: list[list[tuple[str, ...]]] = []
 
-    def exact_counts(self, marginals):
+    def exact_counts(self, marginals, *, amount=None):
         self.asked.append(list(marginals))
         return self._source.exact_counts(marginals)
 

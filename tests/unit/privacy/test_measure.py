@@ -55,7 +55,7 @@ def test_the_same_id_with_other_contents_is_refused(source, ledger, changed) -> 
 
 def test_a_biased_sampler_is_refused_before_the_data_and_the_ledger_are_touched(source, ledger, monkeypatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", {"opendp": "0.14.1", "consilience": "0.1.0"}.__getitem__)
-    monkeypatch.setattr(type(source), "exact_counts", lambda *_: pytest.fail("the data was touched"))
+    monkeypatch.setattr(type(source), "exact_counts", lambda *_, **__: pytest.fail("the data was touched"))
     before = ledger.path.read_bytes()
     with pytest.raises(ConsilienceError, match=r"opendp 0\.14\.1"):
         measure(source, Direct(ways=1), ledger=ledger, epsilon=0.5, id="release-1")
@@ -65,7 +65,7 @@ def test_a_biased_sampler_is_refused_before_the_data_and_the_ledger_are_touched(
 
 
 def test_a_dry_run_touches_neither_data_nor_ledger(source, ledger, monkeypatch) -> None:
-    monkeypatch.setattr(type(source), "exact_counts", lambda *_: pytest.fail("the data was touched"))
+    monkeypatch.setattr(type(source), "exact_counts", lambda *_, **__: pytest.fail("the data was touched"))
     shown = measure(source, Direct(ways=2), ledger=ledger, epsilon=0.5, dry_run=True)
     assert shown.answers == 3 * 2 + 3 * 5 + 2 * 5
     assert [row["scale"] for row in shown.rows()] == pytest.approx([6.0] * 3)

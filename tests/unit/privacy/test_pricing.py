@@ -91,6 +91,51 @@ def test_the_price_of_weighted_counts_is_the_worst_loss_over_all_weights(unit, r
         assert np.abs(entries).max() * 2.0**each.bits * high * 2.0**33 < 2.0**62
 
 
+AMOUNTS = {"signed": (-1.3, 2.6), "mostly negative": (-4.0, 0.5), "positive": (0.5, 3.0), "negative": (-2.0, -0.5)}
+
+
+@pytest.mark.parametrize("unit", ["epsilon", "rho"])
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("bounds", AMOUNTS)
+@pytest.mark.parametrize("weight", [None, Summand("w", (0.25, 2.5))])
+def test_the_price_of_sums_is_the_worst_loss_over_all_amounts(unit, relation, bounds, weight) -> None:
+    """The noise is for records that add the least, the most, something in between, or nothing because they go."""
+    pay = Attribute.numeric("pay", [-9.0, 0.0, 9.0], amount=AMOUNTS[bounds])
+    domain = dataclasses.replace(DOMAIN, attributes=(*DOMAIN.attributes, pay), weight=weight)
+    low, high = domain.summand("pay").range
+    given = {"pure": unit == "epsilon", "replace": relation == "replace-one", "rows": 2}
+    for chosen in (QUERIES[:1], QUERIES[-1:], QUERIES[:2], QUERIES[2:4]):
+        priced = price_queries(
+            chosen, domain, budget(**{unit: 0.7}), neighbours=relation, rows_per_unit=2, amount="pay"
+        )
+        loss = worst_loss(priced, **given, weights=(low, (low + high) / 3, high))
+        assert loss <= 0.7
+        assert loss == pytest.approx(0.7, rel=1e-9)
+        assert {each.measurement(np.zeros(each.size, np.int64), "").kind for each in priced.queries} == {"amount-sums"}
+
+
+def test_one_sum_of_signed_amounts_is_moved_by_their_range_where_a_record_is_replaced() -> None:
+    pay = Attribute.numeric("pay", [-9.0, 0.0, 9.0], amount=(-4.0, 6.0))
+    domain = dataclasses.replace(DOMAIN, attributes=(*DOMAIN.attributes, pay))
+    for relation, moved in (("add-remove", 6.0), ("replace-one", 10.0)):
+        (total,) = price_queries(
+            [Query(())], domain, budget(epsilon=1), neighbours=relation, amount="pay", rows_per_unit=3
+        ).queries
+        assert total.noise.scale == pytest.approx(3 * moved, rel=1e-9)
+        assert total.asks == "sum(pay)"
+
+
+def test_sums_are_measured_of_declared_and_released_amounts_alone() -> None:
+    pay = Attribute.numeric("pay", [-9.0, 0.0, 9.0])
+    domain = dataclasses.replace(DOMAIN, attributes=(*DOMAIN.attributes, pay))
+    with pytest.raises(DeclarationError, match="declare amount"):
+        price_queries([Query(())], domain, budget(epsilon=1), amount="pay")
+    hidden = dataclasses.replace(pay, amount=(-4.0, 6.0), release=False)
+    domain = dataclasses.replace(DOMAIN, attributes=(*DOMAIN.attributes, hidden))
+    with pytest.raises(DeclarationError, match="release = false"):
+        price_queries([Query(())], domain, budget(epsilon=1), amount="pay")
+
+
 def test_points_have_no_weighted_sums() -> None:
     points = Domain("d", (Attribute.continuous("x", (0, 1)),), weight=Summand("w", (0, 2)))
     with pytest.raises(DeclarationError, match="a sum over points has no weighted form"):

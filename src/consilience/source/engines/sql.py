@@ -485,17 +485,20 @@ class SqlSource(Source):
     def exact_counts(
         self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None
     ) -> list[NDArray[np.int64]]:
-        if amount is not None:
-            raise DeclarationError(
-                f"amounts of {amount!r} are not added up in SQL: {self._engine.name} counts marginals; measure an "
-                "export of the table"
-            )
-        self.check_size(marginals)
+        self.check_size(marginals, amount=amount)
         refusal = (
             f"the table could not be counted in {self._engine.name}; check that it is there and unchanged since it was "
             "opened, and that the engine allows such a query"
         )
         return attempt(lambda: self._count(marginals), refusal)
+
+    def check_size(self, marginals: Sequence[tuple[str, ...]], *, amount: str | None = None) -> None:
+        if amount is not None:
+            raise DeclarationError(
+                f"amounts of {amount!r} are not added up in SQL: {self._engine.name} counts marginals; measure an "
+                "export of the table"
+            )
+        super().check_size(marginals)
 
     def exact_value_counts(self, name: str) -> Generator[dict[str, int]]:
         raise DeclarationError(

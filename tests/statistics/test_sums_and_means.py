@@ -1,0 +1,111 @@
+"""Intervals of sums and means hold the truth of the clipped numbers as often as they say, whatever the table."""
+
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from consilience.domain import Attribute, Domain, Workload
+from consilience.domain.source_format import Summand
+from consilience.estimators import estimate
+from consilience.flow import Request
+from consilience.publication.intervals import intervals
+
+SEX, REGIONS = ("Female", "Male"), ("north", "south", "east", "west", "islands")
+ASKED = ("sum(income) by sex", "mean(income) by sex, region", "mean(income) by region", "mean(income)")
+ROWS = 5_000
+
+TABLES = {
+    "heavy tail": (0.0, 150_000.0, lambda rng, size: np.exp(rng.normal(10.0, 1.2, size))),
+    "signed": (-3_000.0, 8_000.0, lambda rng, size: rng.normal(500.0, 2_500.0, size)),
+    "mostly nothing": (0.0, 1_000.0, lambda rng, size: np.where(rng.random(size) < 0.9, 0.0, 2_000 * rng.random(size))),
+}
+"""The bounds to which each is clipped, and how its numbers are drawn."""
+
+
+def domain_of(table: str, *, weighted: bool = False) -> Domain:
+    low, high, _ = TABLES[table]
+    edges = [low, low + (high - low) / 50, low + (high - low) / 10, high]
+    attributes = (
+        Attribute.categorical("sex", SEX),
+        Attribute.categorical("region", REGIONS),
+        Attribute.numeric("income", edges, missing="unknown", amount=(low, high)),
+    )
+    return Domain("people", attributes, weight=Summand("weight", (0.0, 4.0)) if weighted else None)
+
+
+@cache
+def people(table: str, seed: int) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    income = TABLES[table][2](rng, ROWS)
+    return pa.table(
+        {
+            "sex": rng.choice(SEX, ROWS, p=[0.6, 0.4]),
+            "region": rng.choice(REGIONS, ROWS, p=[0.4, 0.3, 0.2, 0.08, 0.02]),
+            "income": pa.array(np.where(rng.random(ROWS) < 0.05, np.nan, income), from_pandas=True),
+            "weight": 6.0 * rng.random(ROWS),
+        }
+    )
+
+
+def truth(table: str, rows: pa.Table, *, weighted: bool) -> list[np.ndarray]:
+    """What is asked, of the clipped numbers and weights."""
+    low, high, _ = TABLES[table]
+    frame = rows.to_pandas()
+    times = np.clip(frame["weight"], 0.0, 4.0) if weighted else np.ones(len(frame))
+    known = frame["income"].notna() * times
+    added = np.clip(frame["income"].fillna(0.0), low, high) * known
+    groups = [[(sex, None) for sex in SEX], [(sex, region) for sex in SEX for region in REGIONS]]
+    groups += [[(None, region) for region in REGIONS], [(None, None)]]
+    found = []
+    for asked, each in zip(ASKED, groups, strict=True):
+        members = [
+            (frame["sex"].eq(sex) | (sex is None)) & (frame["region"].eq(region) | (region is None))
+            for sex, region in each
+        ]
+        below = [1.0 if asked.startswith("sum") else known[which].sum() for which in members]
+        found.append(np.array([added[which].sum() for which in members]) / below)
+    return found
+
+
+def share_held(table: str, unit: str, relation: str, *, weighted: bool, draws: int) -> np.ndarray:
+    """In which share of the draws each kind of answer is held."""
+    workload = Workload.of([*ASKED, "by income"])
+    amounts = {"epsilon": 2.0} if unit == "epsilon" else {"rho": 0.3}
+    held = np.zeros((draws, len(ASKED)))
+    for draw in range(draws):
+        rows = people(table, draw % 5)
+        request = Request(
+            data=rows,
+            domain=domain_of(table, weighted=weighted),
+            workload=workload,
+            neighbours=relation,
+            simulate=draw,
+            **amounts,
+        )
+        found = intervals(estimate(request.measure()), ASKED, refits=60, seed=draw)
+        for place, (each, exact) in enumerate(zip(found, truth(table, rows, weighted=weighted), strict=True)):
+            assert each.covers == "measured"
+            held[draw, place] = np.mean((each.low <= exact) & (exact <= each.high))
+    return held.mean(axis=0)
+
+
+CASES = [
+    ("heavy tail", "epsilon", "add-remove", False),
+    ("heavy tail", "rho", "replace-one", False),
+    ("heavy tail", "rho", "add-remove", True),
+    ("signed", "epsilon", "replace-one", False),
+    ("signed", "rho", "add-remove", False),
+    ("mostly nothing", "epsilon", "add-remove", True),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "unit", "relation", "weighted"), CASES)
+def test_intervals_hold_the_clipped_truth(table: str, unit: str, relation: str, *, weighted: bool) -> None:
+    """In 100 draws; of the small groups among them too."""
+    held = share_held(table, unit, relation, weighted=weighted, draws=100)
+    print(table, unit, relation, weighted, held)
+    assert np.all(held >= 0.92)
+    assert np.all(held <= 0.99)
