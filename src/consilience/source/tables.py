@@ -377,7 +377,8 @@ def _table_in_engine(
     data: Any, domain: Domain, *, table: str | None, query: str | None, unit: Unit | None, name: str | None
 ) -> Source:
     """A table that a connection, or a URL, leads to."""
-    from consilience.source.engines.sql import SqlSource, connect
+    from consilience.source.engines.dialects import connect
+    from consilience.source.engines.sql import SqlSource
 
     if table is None or query is not None:
         raise DeclarationError("a database counts one table or view: name it with table=, as in table='schema.people'")

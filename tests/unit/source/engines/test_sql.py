@@ -33,7 +33,7 @@ from consilience.plans import KMeans, Marginals
 from consilience.privacy.budgets import budget
 from consilience.privacy.ledger import Ledger
 from consilience.source import open_table
-from consilience.source.engines import sql
+from consilience.source.engines import dialects, sql
 
 PLACES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
 PROGRAMS = str(PLACES[0]) if PLACES else os.path.dirname(shutil.which("initdb") or "")
@@ -375,7 +375,7 @@ def text_type(engine):
     return next(name for name, kind in engine.kinds if kind == "text")
 
 
-@pytest.mark.parametrize("engine", sql.ENGINES, ids=lambda each: each.name)
+@pytest.mark.parametrize("engine", dialects.ENGINES, ids=lambda each: each.name)
 def test_hostile_names_and_labels_stay_names_and_labels_in_every_dialect(engine, monkeypatch):
     monkeypatch.setattr(sql, "engine_of", lambda _: engine)
     hostile = [each for each in HOSTILE if not (engine.escapes_vary and "\\" in each)]
@@ -395,7 +395,7 @@ def test_hostile_names_and_labels_stay_names_and_labels_in_every_dialect(engine,
     assert not list(parsed.find_all(sqlglot.exp.Command, sqlglot.exp.Drop, sqlglot.exp.Insert))
 
 
-@pytest.mark.parametrize("engine", sql.ENGINES, ids=lambda each: each.name)
+@pytest.mark.parametrize("engine", dialects.ENGINES, ids=lambda each: each.name)
 def test_every_type_of_an_engine_is_written_in_its_dialect(engine, monkeypatch):
     monkeypatch.setattr(sql, "engine_of", lambda _: engine)
     attributes = {
@@ -427,7 +427,7 @@ def test_a_backslash_is_refused_where_a_setting_decides_what_it_means(monkeypatc
     connection = psycopg.connect(postgres, options="-c standard_conforming_strings=off")
     with pytest.raises(SourceError, match="standard_conforming_strings"):
         open_table(connection, DOMAIN, table="people")
-    databricks = next(each for each in sql.ENGINES if each.dialect == "databricks")
+    databricks = next(each for each in dialects.ENGINES if each.dialect == "databricks")
     monkeypatch.setattr(sql, "engine_of", lambda _: databricks)
     with pytest.raises(SourceError, match="backslash"):
         open_table(
@@ -437,7 +437,7 @@ def test_a_backslash_is_refused_where_a_setting_decides_what_it_means(monkeypatc
 
 @pytest.mark.parametrize("name", ["SQL Server", "Oracle"])
 def test_units_are_refused_where_no_hash_is_the_same(name, monkeypatch):
-    engine = next(each for each in sql.ENGINES if each.name == name)
+    engine = next(each for each in dialects.ENGINES if each.name == name)
     monkeypatch.setattr(sql, "engine_of", lambda _: engine)
     connection = Described([("a", text_type(engine), None, None), ("u", text_type(engine), None, None)])
     with pytest.raises(SourceError, match="chosen by a hash"):
