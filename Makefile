@@ -38,7 +38,12 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-slow: setup
+# Spark is half a gigabyte, and its tests need Java: they are skipped where there is none.
+$(VENV)/.spark: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[spark]" "pyspark[connect]"
+	touch $(VENV)/.spark
+
+test-slow: $(VENV)/.spark
 	$(BIN)/python -m pytest -n 2 -m slow
 	for seed in 11 12 13 14 15 16; do $(BIN)/python -m pytest -n 2 -m "hypothesis and not slow" --hypothesis-seed=$$seed || exit 1; done
 

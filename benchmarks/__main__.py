@@ -20,6 +20,7 @@ BENCHMARKS = {
     "histograms": "benchmarks.accuracy.histograms",
     "marginals": "benchmarks.accuracy.marginals",
     "memory": "benchmarks.speed.memory",
+    "spark": "benchmarks.speed.spark",
     "estimation": "benchmarks.speed.estimation",
     "geography": "benchmarks.accuracy.geography",
     "graphical": "benchmarks.speed.graphical",

@@ -482,6 +482,39 @@ def startup() -> str:
     return as_table(["", "measured on one core"], shown)
 
 
+READ_BY = {"local": "one local process", "files": "executors, from files", "rows": "Spark's rows"}
+
+
+def spark_speed() -> str:
+    """Processor time of counting on Spark and here."""
+    lines = []
+    for row in results("spark", "spark"):
+        held = f"{row['driver MB']:,.0f}" if "driver MB" in row else ""
+        numbers = [f"{row['rows']:,}", f"{row['cpu seconds']:.1f}", f"{row['ratio']:.2f}", held]
+        lines.append([row["work"], READ_BY[row["by"]], *numbers])
+    header = [
+        "32 columns of two values",
+        "read by",
+        "rows",
+        "processor seconds",
+        "in units of local",
+        "driver with Java, MB",
+    ]
+    return as_table(header, lines)
+
+
+def spark_plan() -> str:
+    """Core hours for more rows: the processor time of each row at the largest size, times the rows."""
+    rows = results("spark", "spark")
+    most = max(row["rows"] for row in rows)
+    lines = []
+    for row in rows:
+        if row["rows"] == most:
+            hours = [f"{row['cpu seconds'] / most * planned / 3600:,.2g}" for planned in (10**9, 10**11)]
+            lines.append([row["work"], READ_BY[row["by"]], f"{1e6 * row['cpu seconds'] / most:.2g}", *hours])
+    return as_table(["32 columns of two values", "read by", "µs a row", "10⁹ rows", "10¹¹ rows"], lines)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "places-errors": places_errors,
     "places-coverage": places_coverage,
@@ -509,5 +542,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "synthetic": synthetic,
     "diagnostics": diagnostics,
     "memory": memory,
+    "spark-speed": spark_speed,
+    "spark-plan": spark_plan,
 }
 """What fills each block, by its name."""

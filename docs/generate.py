@@ -108,6 +108,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "how-to/release-for-a-workload.md": lambda: with_blocks("how-to/release-for-a-workload.md"),
     "how-to/make-synthetic-records.md": lambda: with_blocks("how-to/make-synthetic-records.md"),
     "how-to/estimate-large-domains.md": lambda: with_blocks("how-to/estimate-large-domains.md"),
+    "how-to/run-where-the-data-is.md": lambda: with_blocks("how-to/run-where-the-data-is.md"),
     "how-to/check-the-noise.md": lambda: with_blocks("how-to/check-the-noise.md"),
     "concepts/reproductions.md": lambda: with_blocks("concepts/reproductions.md"),
     "how-to/install.md": lambda: with_blocks("how-to/install.md"),

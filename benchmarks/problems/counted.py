@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from consilience.domain import Attribute, Domain
 from consilience.source.base import SourceIdentity
-from consilience.source.tables import LocalSource
+from consilience.source.local import LocalSource
 
 READS_NOTHING = SimpleNamespace(runs_code=False, reads_once=False)
 """In place of a reader, for sources that hold in memory what they tell."""

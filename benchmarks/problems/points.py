@@ -23,7 +23,7 @@ from benchmarks.problems.data_folder import find_data
 from consilience.domain import Attribute, Domain
 from consilience.kernels.regions import Region
 from consilience.source.base import SourceIdentity
-from consilience.source.tables import LocalSource
+from consilience.source.local import LocalSource
 
 Points = NDArray[np.float64]
 

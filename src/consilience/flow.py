@@ -75,6 +75,7 @@ class Asked(TypedDict, total=False):
     simulate: int | None
     take_over: bool
     convert: bool
+    allow_cluster_disk: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,6 +115,8 @@ class Request:
     """A seed for noise that protects nothing; then no ledger is opened."""
     take_over: bool = False
     convert: bool = False
+    allow_cluster_disk: bool = False
+    """On Spark: shuffles may write codes of records and units to disks that Spark does not encrypt."""
 
     def __post_init__(self) -> None:
         if self.workload is not None:
@@ -311,6 +314,7 @@ class Request:
             unit=self.unit,
             max_rows_per_unit=self.max_rows_per_unit,
             name=self.name,
+            allow_cluster_disk=self.allow_cluster_disk,
         )
 
     def release(
@@ -430,6 +434,7 @@ def release(
     simulate: int | None = None,
     take_over: bool = False,
     convert: bool = False,
+    allow_cluster_disk: bool = False,
     allow_misfit: bool = False,
     interval: float | None = None,
     refits: int = 200,
@@ -488,6 +493,7 @@ def release(
         simulate=simulate,
         take_over=take_over,
         convert=convert,
+        allow_cluster_disk=allow_cluster_disk,
     ).release(
         out,
         method=method,

@@ -76,7 +76,8 @@ def kmeans(
     answered with these.
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
-    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`. What is
+    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`,
+    `allow_cluster_disk`. What is
     shown: `level=0.9`, `steps`, `chains`, `seed=0`, `pictures=True`, `overwrite=False`, `progress`.
 
     >>> import tempfile
@@ -124,7 +125,8 @@ def logistic(
     "privgene", a genetic algorithm without error bars.
 
     The budget and the ledger are named as for `release`: `epsilon`, `delta`, `rho`, `ledger`, `budget`, `id`,
-    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`. What is
+    `neighbours`, `unit`, `max_rows_per_unit`, `table`, `query`, `name`, `simulate`, `take_over`, `convert`,
+    `allow_cluster_disk`. What is
     shown: `level=0.9`, `steps`, `chains`, `seed=0`, `pictures=True`, `overwrite=False`, `progress`.
 
     >>> import tempfile

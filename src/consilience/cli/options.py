@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from consilience.flow import Request
 
 Data = Annotated[
-    str, typer.Argument(help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite, or a URL.")
+    str,
+    typer.Argument(
+        help="The confidential table: CSV, Parquet (globs too), DuckDB or SQLite, a URL, or spark:catalog.schema.table."
+    ),
 ]
 DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
 Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The privacy budget epsilon; alone it is pure.")]
@@ -88,6 +91,19 @@ SourceQuery = Annotated[
 SourceName = Annotated[
     str | None, typer.Option("--name", help="What published files call this source; by default the domain's name.")
 ]
+SparkMaster = Annotated[
+    str | None, typer.Option("--spark-master", help="For a table spark:NAME: the master, such as spark://host:7077.")
+]
+SparkRemote = Annotated[
+    str | None,
+    typer.Option("--spark-remote", help="For a table spark:NAME: a Connect server, such as sc://host:15002."),
+]
+AllowClusterDisk = Annotated[
+    bool,
+    typer.Option(
+        "--allow-cluster-disk", help="Spark may shuffle codes of records and units over disks it does not encrypt."
+    ),
+]
 Encoding = Annotated[
     str | None, typer.Option("--encoding", help="The encoding of a text file, such as latin-1; by default as declared.")
 ]
@@ -147,7 +163,8 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Tell why: the choice o
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Points = Annotated[
-    str | None, typer.Argument(help="The confidential points: CSV, Parquet (globs too), DuckDB or SQLite.")
+    str | None,
+    typer.Argument(help="The confidential points: CSV, Parquet (globs too), DuckDB or SQLite, or spark:TABLE."),
 ]
 Bounds = Annotated[
     str | None,
@@ -193,6 +210,9 @@ class Charged:
     take_over: TakeOver = False
     convert: Convert = False
     checked: Checked = False
+    spark_master: SparkMaster = None
+    spark_remote: SparkRemote = None
+    allow_cluster_disk: AllowClusterDisk = False
 
     def written_as(self, domain: "Domain") -> "Domain":
         """The domain of a source that is written as the command line says."""
@@ -204,8 +224,19 @@ class Charged:
         from consilience.flow import Request
 
         same = ("ledger", "budget", "neighbours", "unit", "table", "name", "simulate", "take_over", "convert")
-        given = {each: getattr(self, each) for each in same}
+        given = {each: getattr(self, each) for each in (*same, "allow_cluster_disk")}
+        others["data"] = self._reached(others["data"])
         return Request(id=self.request, max_rows_per_unit=self.max_rows, query=self.sql, **given, **others)
+
+    def _reached(self, data: str) -> object:
+        """The table with the way to its cluster, if it is on Spark."""
+        from consilience.source.base import ON_SPARK, SparkTable
+
+        if data is not None and data.startswith(ON_SPARK):
+            return SparkTable(data.removeprefix(ON_SPARK), self.spark_master, self.spark_remote)
+        if self.spark_master is not None or self.spark_remote is not None:
+            raise typer.BadParameter("a table on Spark is named as spark:catalog.schema.table", param_hint="DATA")
+        return data
 
     def planned(self, data: str, domain: Path, plan: str | None, workload: Path | None, **others: Any) -> "Request":
         """The request for a plan, or for the one that suits a workload, of a table that a domain file declares.
@@ -222,7 +253,9 @@ class Charged:
 
     def suggestion(self, domain: Path, data: str, declared: "Domain") -> str | None:
         """The command that compares the domain with the data, unless that was checked."""
-        if self.checked or "://" in data or declared.to_find:
+        from consilience.source.tables import is_address
+
+        if self.checked or is_address(data) or declared.to_find:
             return None
         return check_command(domain, data, self.ledger, self.table, self.sql, declared)
 
@@ -331,7 +364,8 @@ def points_domain(data: str | None, bounds: str | None, path: Path | None) -> "D
         raise typer.BadParameter("give either the bounds or a domain file with --domain", param_hint="--bounds")
     if path is not None:
         return Domain.load(path)
-    return domain_of_bounds(bounds or "", name=Path(data).name.partition(".")[0])
+    name = data.rpartition(".")[2] if data.startswith("spark:") else Path(data).name.partition(".")[0]
+    return domain_of_bounds(bounds or "", name=name)
 
 
 def domain_of_bounds(text: str, *, name: str) -> "Domain":

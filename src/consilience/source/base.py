@@ -99,6 +99,23 @@ def _relative(file: Path, directory: str) -> str:
         return file.as_posix()
 
 
+ON_SPARK = "spark:"
+"""How the name of a table of Spark's catalogue begins, where a path could stand."""
+
+
+@dataclass(frozen=True)
+class SparkTable:
+    """A table or view of Spark's catalogue, and how to reach the cluster: by the session that is active by default."""
+
+    name: str
+    master: str | None = None
+    remote: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.master is not None and self.remote is not None:
+            raise DeclarationError("a Spark table is reached by spark_master= or by spark_remote=; give one of them")
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # A source: the ways to its records.
 

@@ -5,7 +5,7 @@ column of Python objects has no type of its own. Its values are read one by one,
 guessed from all of them.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -245,8 +245,17 @@ class ParquetReader:
     runs_code = False
     reads_once = False
 
-    def __init__(self, shown: str, paths: Sequence[Path], required: Required, how: SourceFormat) -> None:
+    def __init__(
+        self,
+        shown: str,
+        paths: Sequence[Path],
+        required: Required,
+        how: SourceFormat,
+        groups: Mapping[Path, Sequence[int]] | None = None,
+    ) -> None:
+        """`groups` are the row groups to read of each file; all of them where they are not named."""
         self._paths = tuple(paths)
+        self._groups = groups
         self._writings = writings_of(required, how)
         self._refusal = (
             f"{shown} cannot be read as Parquet; check that every file is whole, is Parquet, and may be read"
@@ -268,7 +277,8 @@ class ParquetReader:
             with parquet.ParquetFile(
                 path, read_dictionary=self._texts[path], pre_buffer=False, buffer_size=BYTES_AT_ONCE
             ) as file:
-                yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(names), use_threads=False)
+                groups = range(file.num_row_groups) if self._groups is None else self._groups[path]
+                yield from file.iter_batches(ROWS_PER_BATCH, groups, columns=list(names), use_threads=False)
 
 
 def _schema(path: Path) -> Any:

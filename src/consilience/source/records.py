@@ -95,6 +95,13 @@ class RecordCoder:
             rows[width] += 1
         self._rows = tuple(rows)
 
+    @staticmethod
+    def of_rows(domain: Domain) -> "RecordCoder":
+        """Codes all attributes and all that is added up: what the rows of a unit are told apart by."""
+        continuous = [each.name for each in domain.attributes if isinstance(each, Continuous)]
+        in_cells = [name for name in domain.names if name not in continuous]
+        return RecordCoder(domain, in_cells, continuous, domain.amounts)
+
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that decide about the counts."""
@@ -214,15 +221,39 @@ class BoundedRows:
     def add(self, units: Any, coded: CodedRecords) -> None:
         """Add the records that the domain keeps, given their units; those whose unit is missing are never counted."""
         texts = _unit_texts(units)
+        if texts is not None:
+            self._rows.add(*bytes_of(texts), _of_units(texts, coded), self._packed(coded))
+
+    def packed(self, units: Any, coded: CodedRecords) -> tuple[Any, Any]:
+        """The same records as they may be sent to where the other rows of their units are: units' texts and codes."""
+        texts = _unit_texts(units)
         if texts is None:
-            return
-        present = coded.kept & ~nulls(texts) & (places_among(texts, [NO_TEXT]) == 1)
-        self._rows.add(*bytes_of(texts), present, list(self._coder.columns(coded).values()))
+            return pa.array([], pa.binary()), pa.array([], pa.binary())
+        present = _of_units(texts, coded)
+        codes = np.ascontiguousarray(self._packed(coded)[present])
+        offsets = np.arange(0, codes.size + 1, max(1, codes.shape[1]), dtype=np.int32)[: len(codes) + 1]
+        rows = pa.Array.from_buffers(pa.binary(), len(codes), [None, pa.py_buffer(offsets), pa.py_buffer(codes)])
+        return texts.cast(pa.binary()).filter(pa.array(present)), rows
+
+    def add_packed(self, texts: Any, rows: Any) -> None:
+        """Add records that were sent here."""
+        if len(rows):
+            data, places = bytes_of(rows)
+            codes = data[places[0] : places[-1]].reshape(len(rows), -1)
+            self._rows.add(*bytes_of(texts), np.ones(len(rows), dtype=np.bool_), codes)
+
+    def _packed(self, coded: CodedRecords) -> NDArray[np.uint8]:
+        return self._rows.packed(list(self._coder.columns(coded).values()))
 
     def chosen(self, workers: Executor, *, shares: int, size: int) -> Generator[dict[Column, NDArray[Any]]]:
         """The columns of the rows that are counted, so many rows at a time."""
         for columns in self._rows.chosen(self._limit, workers, shares=shares, size=size):
             yield dict(zip(self._coder.column_types, columns, strict=True))
+
+
+def _of_units(texts: Any, coded: CodedRecords) -> NDArray[np.bool_]:
+    """Which records are kept and have a unit."""
+    return coded.kept & ~nulls(texts) & (places_among(texts, [NO_TEXT]) == 1)
 
 
 def _unit_texts(units: Any) -> Any:
@@ -272,6 +303,16 @@ def _value_of(text: bytes) -> bytes | None:
     return text if word.strip() and len(text) <= LONGEST_VALUE and visible(word) == word else None
 
 
+def values_of_units(units: Any, column: Any) -> Any:
+    """The distinct values of each unit in some rows, as a table; rows without a unit count for nothing."""
+    texts = _unit_texts(units)
+    if texts is None:
+        return pa.table({"unit": pa.array([], pa.binary()), "value": pa.array([], pa.binary())})
+    texts = compute.if_else(pa.array(places_among(texts, [NO_TEXT]) == 1), texts, None)
+    kinds = {"unit": texts.cast(pa.binary()), "value": _values_in(column).cast(pa.binary())}
+    return pa.table(kinds).drop_null().group_by(["unit", "value"]).aggregate([])
+
+
 class UnitValues:
     """The values that units of one part count for, at most so many of each."""
 
@@ -282,15 +323,10 @@ class UnitValues:
         self.size = 0
         """How many values are held, of all units together."""
 
-    def add(self, units: Any, column: Any) -> None:
-        """Take in the values of some rows; rows without a unit count for nothing."""
-        texts = _unit_texts(units)
-        if texts is None:
-            return
-        rows = pa.table({"unit": texts.cast(pa.large_binary()), "value": _values_in(column)}).drop_null()
-        pairs = rows.group_by(["unit", "value"]).aggregate([])
+    def add(self, pairs: Any) -> None:
+        """Take in the values of some units."""
         for unit, value in zip(pairs["unit"].to_pylist(), pairs["value"].to_pylist(), strict=True):
-            if unit == NO_TEXT or not self._part.holds(unit):
+            if not self._part.holds(unit):
                 continue
             held = self._held.setdefault(unit, {})
             before = len(held)

@@ -102,17 +102,21 @@ class UnitRows:
         """The memory taken."""
         return sum(array.nbytes for array in (*self._units, *self._rows))
 
+    def packed(self, columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
+        """Rows that are given as columns, as the bytes of their codes."""
+        codes = np.empty((len(columns[0]), int(self._offsets[-1])), dtype=np.uint8)
+        for kind, (begin, end), column in zip(self._columns, pairwise(self._offsets), columns, strict=True):
+            codes[:, begin:end] = column.astype(kind).view(np.uint8).reshape(-1, kind.itemsize)
+        return codes
+
     def add(
         self,
         text: NDArray[np.uint8],
         offsets: NDArray[np.int64],
         present: NDArray[np.bool_],
-        columns: Sequence[NDArray[Any]],
+        codes: NDArray[np.uint8],
     ) -> None:
-        """Add the rows that are present, given as columns; row r is of the unit text[offsets[r]:offsets[r + 1]]."""
-        codes = np.empty((len(present), int(self._offsets[-1])), dtype=np.uint8)
-        for kind, (begin, end), column in zip(self._columns, pairwise(self._offsets), columns, strict=True):
-            codes[:, begin:end] = column.astype(kind).view(np.uint8).reshape(-1, kind.itemsize)
+        """Add the packed rows that are present; row r is of the unit text[offsets[r]:offsets[r + 1]]."""
         self._make_room(len(present), int(offsets[-1] - offsets[0]))
         _add(text, offsets, present, codes, self._part.bits, self._part.ending, self._met, self._units, self._rows)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-MOST_LINES = 18_500
+MOST_LINES = 19_300
 """What an auditor must read, `source` and `privacy` with all that they import, has no more lines than this."""
 
 

@@ -247,7 +247,7 @@ def test_wrong_declarations_are_refused_at_once(arguments, said):
 )
 def test_what_does_not_fit_the_domain_is_refused_before_anything_is_read_or_spent(tmp_path, monkeypatch, plan, said):
     ledger = Ledger.create(tmp_path / "l", dataset="city", total=budget(epsilon=1))
-    monkeypatch.setattr("consilience.source.tables.LocalSource.exact_points", lambda *_: pytest.fail("data was read"))
+    monkeypatch.setattr("consilience.source.local.LocalSource.exact_points", lambda *_: pytest.fail("data was read"))
     with pytest.raises((DeclarationError, TooLarge), match=said):
         measure(city(10), plan, ledger=ledger, epsilon=1.0)
     assert ledger.spent == 0

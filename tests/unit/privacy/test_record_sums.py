@@ -236,7 +236,7 @@ def test_what_cannot_be_read_or_summed_costs_nothing_and_tells_nothing(monkeypat
     def unreadable(*_: object):
         raise SourceError("the source could not be counted")
 
-    monkeypatch.setattr("consilience.source.tables.LocalSource.exact_points", unreadable)
+    monkeypatch.setattr("consilience.source.local.LocalSource.exact_points", unreadable)
     with pytest.raises(SourceError, match="could not be counted"):
         gate_without_payment().sum_records(STATISTICS, budget(epsilon=1))
 

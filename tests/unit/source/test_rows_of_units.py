@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain
 from consilience.errors import TooLarge
-from consilience.source import open_table, tables
+from consilience.source import local, open_table
 
 DOMAIN = Domain(
     "visits",
@@ -219,12 +219,12 @@ def test_units_that_do_not_fit_in_memory_are_taken_part_by_part(tmp_path, monkey
     reads = []
     original = type(source._reader).batches
     monkeypatch.setattr(type(source._reader), "batches", lambda *given: reads.append(1) or original(*given))
-    monkeypatch.setattr(tables, "LARGEST_UNIT_ROWS", 400_000)
+    monkeypatch.setattr(local, "LARGEST_UNIT_ROWS", 400_000)
     found, own = counted(source)
     assert len(reads) > 4
     assert np.array_equal(found, expected)
     assert np.array_equal(own, points)
-    monkeypatch.setattr(tables, "LARGEST_UNIT_ROWS", 1000)
+    monkeypatch.setattr(local, "LARGEST_UNIT_ROWS", 1000)
     monkeypatch.setattr("consilience.source.unit_rows.MOST_SPLITS", 2)
     with pytest.raises(TooLarge, match="coarser attributes"):
         source.exact_counts([()])

@@ -22,7 +22,7 @@ def add(rows, batch):
         np.frombuffer(b"".join(units), dtype=np.uint8),
         np.cumsum([0, *map(len, units)], dtype=np.int64),
         np.array([unit is not None for unit, _ in batch], dtype=np.bool_),
-        [np.array([codes[place] for _, codes in batch], dtype=kind) for place, kind in enumerate(TYPES)],
+        rows.packed([np.array([codes[place] for _, codes in batch], dtype=kind) for place, kind in enumerate(TYPES)]),
     )
 
 
@@ -101,7 +101,6 @@ def test_units_and_rows_of_equal_hash_are_told_apart(monkeypatch):
     for name in ("_add", "_unit", "_row", "_place"):
         monkeypatch.setattr(unit_rows, name, getattr(unit_rows, name).py_func)
     monkeypatch.setattr(unit_rows, "_hash", lambda *_: np.uint64(7))
-    monkeypatch.setattr(unit_rows, "announce", lambda *_: None)
     alike = [[(b"a", (0, 0, 0)), (b"b", (0, 0, 0)), (b"a", (1, 0, 0))], [(b"c", (0, 0, 0)), (b"b", (0, 1, 0))]]
     assert chosen(alike, 1) == chosen_slowly(alike, 1)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain
-from consilience.source import open_table, tables
+from consilience.source import local, open_table
 
 JOBS = Attribute.categorical("job", ["?"], unlisted="drop")
 
@@ -79,7 +79,7 @@ def test_one_unit_changes_no_more_counts_than_it_may_have_rows():
 def test_what_does_not_fit_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch, options: dict[str, object]):
     pairs = [(f"p{number % 60}", f"job {number % 97}") for number in range(400)]
     whole = counted(table_of(pairs), **options)
-    monkeypatch.setattr(tables, "MOST_VALUES", 20)
+    monkeypatch.setattr(local, "MOST_VALUES", 20)
     source = open_table(table_of(pairs), Domain("people", (JOBS,)), **options)
     assert len(list(source.exact_value_counts("job"))) > 4
     assert counted(table_of(pairs), **options) == whole
