@@ -19,6 +19,7 @@ class Browser:
     """A browser as wide as a desk or a phone, with a profile of its own, that writes down what it asks the network."""
 
     def __init__(self, place: Path, width: int, height: int = 900) -> None:
+        self.width = width
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]

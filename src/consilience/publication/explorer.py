@@ -164,7 +164,7 @@ def _attribute(attribute: Attribute) -> dict[str, Any]:
                 "labels": [attribute.say(label) for label in groups],
                 "groups": [list(codes) for codes in groups.values()],
             }
-            for level, spelled, groups in _levels(attribute)
+            for level, spelled, groups in levels_of(attribute)
             if len(groups) < attribute.size
         ],
     }
@@ -173,13 +173,13 @@ def _attribute(attribute: Attribute) -> dict[str, Any]:
     return found
 
 
-def _levels(attribute: Attribute) -> list[tuple[str, str | None, Mapping[str, Sequence[int]]]]:
+def levels_of(attribute: Attribute) -> list[tuple[str, str | None, Mapping[str, Sequence[int]]]]:
     """The levels of an attribute, coarsest first, as the query language spells them; it has no words for those of a
     hierarchy that names none."""
     if attribute.levels or not isinstance(attribute, Hierarchy):
         return [(each, Level(each).describe(attribute.name), attribute.groups(each)) for each in attribute.levels]
     found = []
-    for depth in range(1, max(attribute.depths.values())):
+    for depth in range(1, max(attribute.depths.values()) + 1):
         buckets = Buckets.at_depth(attribute, depth)
         codes = (tuple(attribute.code(label) for label in labels) for _, labels in buckets.groups)
         found.append((f"level {depth}", None, dict(zip(dict(buckets.groups), codes, strict=True))))

@@ -343,7 +343,7 @@ export function start(document, window) {
   function heading(one, group) {
     const next = drilled(one, group);
     if (!next) return group.label;
-    return element("button", { type: "button", title: `Look inside ${group.label}`, onclick: () => go(next) }, `${group.label} ›`);
+    return element("button", { type: "button", title: `Look inside ${group.label}`, onclick: () => go(next) }, `${group.label}\u00a0›`);
   }
 
   /** The view that looks inside one group: its values, or those of the next level. */

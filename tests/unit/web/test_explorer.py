@@ -19,7 +19,7 @@ from consilience.estimators import Estimator, Graphical, Residual, Table
 from consilience.file_checks import check
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
 from consilience.publication import open_release, write_bundle
-from consilience.publication.explorer import MODULES, explore
+from consilience.publication.explorer import MODULES, explore, levels_of
 from tests.unit.web.page_views import differences, random_views
 
 NODE = shutil.which("node")
@@ -158,6 +158,13 @@ def test_the_command_writes_the_page_where_it_is_told(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, words).exit_code != 0
     with pytest.raises(FileFormatError, match="exists already"):
         explore(bundle, out=out)
+
+
+def test_a_hierarchy_that_names_no_level_can_be_looked_into_as_well() -> None:
+    place = Attribute.hierarchy("place", {"x1": "x", "x2": "x", "y1": "y"})
+    [(name, spelled, groups)] = levels_of(place)
+    assert (name, spelled, groups) == ("level 1", None, {"x": (0, 1), "y": (2,)})
+    assert [each for each, *_ in levels_of(PLACE)] == ["region", "town"]
 
 
 def test_what_is_too_large_for_a_page_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
