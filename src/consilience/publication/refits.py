@@ -12,7 +12,8 @@ fits by the same method. Only public numbers are used: nothing is spent. Refit i
 that results depend on neither the number of threads nor their order, and more refits are added to those there are.
 
 What is kept of a refit is how far its numbers are from the account's, in single precision: an error of 6·10⁻⁸ of what
-the noise does, whatever the size of the counts.
+the noise does, whatever the size of the counts. Where numbers move much further than answers do, so that this error is
+felt, refits are made anew for each question.
 """
 
 import json
@@ -156,6 +157,8 @@ LEAST_SQUARES = "least squares"
 """Where an estimate that smooths keeps that of least squares (`drawn_errors.unbiased`), whose refits a file holds, too.
 """
 
+LARGEST_ROUNDING = 0.02
+"""Standard deviations of an answer's noise that single precision may move it by."""
 MOST_KEPT = 2**27
 """Bytes of the refits of one estimate that are kept; of a larger one they are fitted again whenever they are needed."""
 
@@ -215,7 +218,24 @@ class KeptRefits:
                 self.steps.clear()
                 return False
             self.steps.append((flat - account).astype(np.float32))
+            if len(self.steps) == 1 and not self._is_told(found):
+                self.steps.clear()
+                return False
         return True
+
+    def _is_told(self, first: Estimate) -> bool:
+        """Whether the first refit's measured answers are left as they are by single precision, beside their noise.
+
+        Parameters that no answer depends on may move much further than answers do, and round them off by more than
+        noise where counts are 10⁸ times as large.
+        """
+        noisy = [each for each in self.fitted.measurements if each.kind == "linear" and each.noise.variance > 0.0]
+        queries = [each.query for each in noisy]
+        pairs = zip(noisy, first.answers(queries), self.estimate(0).answers(queries), strict=True)
+        return all(
+            np.abs(as_fitted - kept).max(initial=0.0) <= LARGEST_ROUNDING * each.noise.stddev_of_noise
+            for each, as_fitted, kept in pairs
+        )
 
     def draw(self, number: int) -> Estimate:
         """The refit of this number, fitted now."""

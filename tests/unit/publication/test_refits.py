@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import consilience as cs
 from consilience.domain import Domain, Query
 from consilience.errors import FileFormatError
 from consilience.estimators import Graphical
@@ -189,3 +190,15 @@ def test_damaged_refits_are_refused(harm: str, tmp_path: Path) -> None:
     bundle.add_to_bundle(path, {REFITS: content}, about={}, in_place_of=(REFITS,))
     with pytest.raises(FileFormatError):
         check(path)
+
+
+@pytest.mark.parametrize("largest", [1e4, 1e10])
+def test_error_bars_are_as_wide_as_the_noise_however_large_the_counts(largest: float) -> None:
+    """Potentials that no answer depends on move so far that kept steps would round off by more than the noise."""
+    domain, rng, law = Domain.from_sizes({"a": 3, "b": 4, "c": 2}), np.random.default_rng(0), cs.Laplace(10.0)
+    truth = rng.integers(0, int(largest), domain.shape).astype(float)
+    tables = {("a", "b"): truth.sum(2), ("b", "c"): truth.sum(0)}
+    noisy = {names: table + law.simulate(table.shape, rng) for names, table in tables.items()}
+    fitted = cs.estimate(MeasurementSet.from_marginals(domain, noisy, noise=law, private=False))
+    bars = cs.interval(fitted, "by a, b", refits=20)
+    assert np.median(bars.high - bars.low) < 2.0 * 2.0 * float(law.quantile(0.975))
