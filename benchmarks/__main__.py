@@ -39,6 +39,7 @@ BENCHMARKS = {
     "ranges": "benchmarks.accuracy.ranges",
     "reconstruction": "benchmarks.accuracy.reconstruction",
     "regression": "benchmarks.accuracy.regression",
+    "scale": "benchmarks.speed.scale",
     "startup": "benchmarks.speed.startup",
     "synthetic": "benchmarks.accuracy.synthetic",
     "totals": "benchmarks.accuracy.totals",

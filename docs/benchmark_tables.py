@@ -466,6 +466,18 @@ def places_seconds() -> str:
     return as_table(["places", "seconds of least squares", "with division and whole numbers"], body)
 
 
+def scale() -> str:
+    """What grows with draws, rows, cells and attributes, and how fast."""
+    units = {"noise": "draws", "rows": "rows", "cells": "cells", "attributes": "attributes"}
+    lines = []
+    for row in results("scale", "scale"):
+        grows = f"{row['exponent']:.2f}" if "exponent" in row else ""
+        ratio = f"{_times(row['ratio'])}×" if "ratio" in row else ""
+        size = f"{row['size']:,} {units[row['part']]}"
+        lines.append([row["what"], size, f"{row['cpu']:.3g}", f"{row['peak MB']:,.0f}", grows, ratio])
+    return as_table(["what", "of how many", "processor time, s", "peak, MB", "exponent", "ratio"], lines)
+
+
 def startup() -> str:
     """What a newcomer waits for."""
     rows = {row["what"]: row for row in results("startup", "startup")}
@@ -544,5 +556,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "memory": memory,
     "spark-speed": spark_speed,
     "spark-plan": spark_plan,
+    "scale": scale,
 }
 """What fills each block, by its name."""

@@ -29,7 +29,7 @@ from consilience.domain.sensitivity import check_neighbours
 from consilience.domain.workloads import Workload
 from consilience.errors import BudgetExceeded, DeclarationError, LedgerError, MeasurementError
 from consilience.estimators import Estimate, estimate
-from consilience.estimators.base import Estimator, Progress, check_level
+from consilience.estimators.base import Estimator, Progress, Suitability, check_level
 from consilience.estimators.choose import check_answers, check_method
 from consilience.measurements import MeasurementSet
 from consilience.measuring import DryRun, measure_as_priced, price
@@ -207,16 +207,18 @@ class Request:
             return self._expected.queries
         return asked_queries(self.chosen, self.domain) if self.workload is None else tuple(self.workload.queries)
 
-    def check(self, method: Estimator | str = "auto", public: "PublicRecords | None" = None) -> None:
-        """Refuse what the estimator could not fit, or could not answer the workload from; nothing is touched."""
+    def check(self, method: Estimator | str = "auto", public: "PublicRecords | None" = None) -> Suitability:
+        """What the fit would take. What the estimator could not fit, or could not answer the workload from, is refused;
+        nothing is touched."""
         example = self.priced.example()
         if public is not None:
             from consilience.estimators.reweighted import with_public
 
             _refuse_own_records(self.data, public)
             method = with_public(method, public, example)
-        check_method(example, method)
+        suitable = check_method(example, method)
         check_answers(example, method, self.queries)
+        return suitable
 
     def find(
         self, *, before_charge: Callable[[Ledger], None] | None = None, progress: Progress | None = None
@@ -262,7 +264,7 @@ class Request:
         self,
         *,
         domain_out: Path | None = None,
-        ready: "Callable[[Request], None] | None" = None,
+        ready: "Callable[[Request], object] | None" = None,
         before_charge: Callable[[Ledger], None] | None = None,
         progress: Progress | None = None,
     ) -> MeasurementSet:

@@ -5,6 +5,7 @@ what the plan has to say about it, and the noisy measurements as a set.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.domain.source_format import describe_amount, describe_weight
 from consilience.errors import DeclarationError
+from consilience.estimators.base import Suitability
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
 from consilience.measurements.privacy_statement import PrivacyStatement
@@ -44,6 +46,10 @@ from consilience.privacy.pricing import (
 )
 from consilience.privacy.scores import RecordScore, Score, Selector
 from consilience.source import Source
+
+AT_REST, BYTES_PER_ANSWER, BYTES_PER_MARGINAL = 250_000_000, 60, 2_000
+"""What the program takes by itself, and above that for each noisy number and each table that is counted: by trial, the
+rows of `python -m benchmarks scale`. A noisy number is held as a number, as text for the ledger, and in the result."""
 
 
 @runtime_checkable
@@ -98,6 +104,16 @@ class DryRun:
     def recorded_bytes(self) -> int:
         """About how much the ledger would hold at most: a whole number of 20 digits and a separator for each answer."""
         return 22 * self.answers
+
+    @property
+    def peak_bytes(self) -> int:
+        """About how much memory measuring takes at its peak, the program included."""
+        counted = sum(math.prod(self.domain.sizes(names)) for names in self.marginals)
+        return AT_REST + BYTES_PER_ANSWER * self.answers + 8 * counted + BYTES_PER_MARGINAL * len(self.marginals)
+
+    def peak_bytes_of(self, fit: Suitability) -> int:
+        """About how much memory a release takes at its peak, which is in measuring or in the fit."""
+        return max(self.peak_bytes, AT_REST + self.bytes + fit.predicted_bytes)
 
     def example(self) -> MeasurementSet:
         """The measurements with zeros for answers, to ask an estimator whether it could fit such a set."""

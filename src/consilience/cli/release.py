@@ -23,6 +23,7 @@ from consilience.cli.console import (
 if TYPE_CHECKING:
     from consilience.domain import Domain
     from consilience.estimators import Estimate
+    from consilience.estimators.base import Suitability
     from consilience.measuring import DryRun
     from consilience.privacy.ledger import Ledger
 
@@ -109,9 +110,11 @@ def before_charge(domain: "Domain", suggestion: str | None) -> "Callable[[Ledger
     return suggest
 
 
-def show_preview(shown: "DryRun", *, json: bool) -> None:
-    """Print a dry run."""
-    rows = shown.rows()
+def show_preview(shown: "DryRun", *, json: bool, fit: "Suitability | None" = None) -> None:
+    """Print a dry run, with the memory that it would take; with that of the fit where there will be one."""
+    from consilience.errors import readable_bytes
+
+    rows, peak = shown.rows(), shown.peak_bytes if fit is None else shown.peak_bytes_of(fit)
     if json:
         print_json(
             {
@@ -119,12 +122,14 @@ def show_preview(shown: "DryRun", *, json: bool) -> None:
                 "neighbours": shown.neighbours,
                 "answers": shown.answers,
                 "bytes": shown.bytes,
+                "peak_bytes": peak,
                 "queries": rows,
                 "notes": list(shown.notes),
             }
         )
         return
     echo(f"would spend {shown.budget.describe()} ({shown.neighbours}) on {shown.answers:,} noisy numbers")
+    echo(f"would take about {readable_bytes(peak)} of memory at its peak")
     for line in shown.notes:
         echo(in_words_of_the_command_line(line))
     cells = [
@@ -261,8 +266,7 @@ def release_command(
     asked = charge.planned(data, domain, plan, workload, **shares, **amount)
     public = options.public_records_of(public_records, public_name, asked.domain)
     if dry_run:
-        asked.check(method, public)
-        show_preview(asked.priced, json=json)
+        show_preview(asked.priced, json=json, fit=asked.check(method, public))
         return
     if out is None:
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")

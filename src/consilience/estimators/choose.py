@@ -320,13 +320,14 @@ def _reason(considered: list[tuple[str, Suitability]]) -> str:
     return f"{chosen}: {suitable.reason}{turned_down}"
 
 
-def check_method(measured: MeasurementSet, method: Estimator | str) -> None:
-    """Refuse a method that is not known or could not fit such measurements."""
+def check_method(measured: MeasurementSet, method: Estimator | str) -> Suitability:
+    """What the fit of such measurements would take; a method that is not known or could not fit them is refused."""
     if method == "auto":
-        choose(measured)
-        return
+        return choose(measured).considered[-1][1]
     estimator = _named(method) if isinstance(method, str) else method
-    estimator.suitability(measured).require(estimator.name)
+    suitable = estimator.suitability(measured)
+    suitable.require(estimator.name)
+    return suitable
 
 
 def check_answers(measured: MeasurementSet, method: Estimator | str, queries: Sequence[Query]) -> None:

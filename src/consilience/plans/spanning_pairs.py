@@ -308,7 +308,7 @@ def _grown_by_one_score(
             found = pairs[left[0]]
         else:
             spent += step
-            found = gate.select(score, part, selector=selector, besides=np.flatnonzero(~joins).tolist())
+            found = gate.select(score, part, selector=selector, besides=np.flatnonzero(~joins))
         if found is None:
             return chosen, spent
         pair = (found[0], found[1])

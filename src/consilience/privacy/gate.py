@@ -47,7 +47,7 @@ Progress = Callable[[str, int, int], None]
 
 Candidate = TypeVar("Candidate")
 T = TypeVar("T")
-Taken = Sequence[int]
+Taken = Sequence[int] | NDArray[np.intp]
 """Places of candidates that are not to be chosen."""
 
 MOST_PLACES_LISTED = 10_000
@@ -319,7 +319,7 @@ class DataGate(PricedRun):
         self.account.charge(budget)
         places = places_left(score, besides)
         request = ["select", budget.to_json(), selector, list(score.fingerprint())]
-        request += [_described(besides)] if besides else []
+        request += [_described(besides)] if len(besides) else []
         recorded = self._recorded(request)
         if recorded is not None:
             chosen = int(recorded)
@@ -468,7 +468,7 @@ def places_left(score: Score[object], besides: Taken) -> NDArray[np.intp]:
 def _described(besides: Taken) -> list[int] | str:
     """The places that are not to be chosen, or where they are many what tells them from others."""
     if len(besides) <= MOST_PLACES_LISTED:
-        return list(besides)
+        return [int(place) for place in besides]
     return hashlib.sha256(np.asarray(besides, dtype="<i8").tobytes()).hexdigest()
 
 

@@ -201,6 +201,8 @@ def test_a_plan_is_chosen_for_the_workload_and_says_why(place: Path) -> None:
     assert "plan: best-buy" in err
     assert "a noisy total decides" in err
     assert "would spend epsilon 1" in out
+    assert "would take about" in out
+    assert "of memory at its peak" in out
     code, _, err = call(*RELEASE, "--workload", "wanted.toml", "--out", "release")
     assert code == 0, err
     spent = json.loads(succeed("ledger", "show", "people.csv", "--json"))
