@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from consilience.domain.attribute_tables import attributes_from_declarations
 from consilience.domain.attributes import Attribute, Continuous, Hierarchy, Numeric
 from consilience.domain.constraints import ImpossibleCells, determined, impossible_cells, refuse_contradiction
-from consilience.domain.declarations import WORDS, Declaration, is_number, suggestion, visible
+from consilience.domain.declarations import WORDS, Declaration, format_number, is_number, suggestion, visible
+from consilience.domain.descriptions import Described, Description, some_of
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.language import FUNCTIONS
 from consilience.domain.place_facts import PlaceFacts
@@ -56,7 +57,7 @@ class PublicFacts:
 
 
 @dataclass(frozen=True)
-class Domain:
+class Domain(Described):
     """Ordered attributes, impossible cells and public facts.
 
     >>> domain = Domain.from_sizes({"age": 6, "sex": 2})
@@ -107,6 +108,28 @@ class Domain:
         object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
         self._check_tokens()
         self._check_weight()
+
+    def described(self) -> Description:
+        """The attributes, their values, and what becomes of other ones."""
+        rows = [
+            (each.name, each.kind, self._values_of(each), each.missing or "–", each.unlisted)
+            for each in self.attributes
+        ]
+        known = not self.to_find and bool(self.counted)
+        cells = [f"{self.cells:,} cells"] if known else []
+        count = f"{len(rows)} attribute{'s' * (len(rows) != 1)}"
+        lines = ["some cells are impossible"] if self.impossible else []
+        lines += [f"public: {fact}" for fact in self.public.describe()]
+        lines += ["a draft: nothing can be measured with it until a person has gone through it"] if self.draft else []
+        header = ("attribute", "kind", "values", "missing", "unlisted")
+        return Description(f"Domain {self.name!r}: {', '.join([count, *cells])}", tuple(lines), header, tuple(rows))
+
+    def _values_of(self, attribute: Attribute) -> str:
+        if attribute.name in self.to_find:
+            return "to be found"
+        if isinstance(attribute, Continuous):
+            return " to ".join(map(format_number, attribute.bounds))
+        return f"{attribute.size:,}: {some_of(attribute.labels)}"
 
     def _check_levels(self, attribute: Hierarchy) -> None:
         """Refuse a level that is called as an attribute is; the values themselves may be called as their own is."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.descriptions import Described, Description
 from consilience.domain.domains import Domain
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import (
@@ -25,9 +26,10 @@ from consilience.errors import (
     readable_count,
     refused,
 )
-from consilience.kernels.rng import Generator
+from consilience.kernels.rng import Generator, generator
 from consilience.measurements import MeasurementSet
 from consilience.measurements.basis import Basis, ColumnsBasis, basis, columns_basis
+from consilience.measurements.measurement_set import NOT_PRIVATE
 from consilience.models.tables import TableLayout
 from consilience.solvers.fit import Status, shares_of_rows
 
@@ -119,7 +121,7 @@ class PublicTables:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate(ABC):
+class Estimate(Described, ABC):
     """One account of the data: consistent, and non-negative unless its method says otherwise.
 
     >>> import consilience as cs
@@ -147,6 +149,20 @@ class Estimate(ABC):
         """False when any of the noise was simulated, and protects nothing."""
         return self.measurements.private
 
+    def described(self) -> Description:
+        """How it was fitted, and what its attributes stand on."""
+        stands_on = self.basis("total").worst
+        total = "not measured" if stands_on == "not measured" else f"{self.total:,.1f} ({stands_on})"
+        columns = self.columns_basis
+        lines = [f"records: {total}", self.status.explanation]
+        if len(columns.linked) > 1:
+            groups = " | ".join(", ".join(group) for group in columns.linked)
+            lines.append(f"never measured together, so nothing is said of how they go together: {groups}")
+        title = f"Estimate of {self.domain.name!r} by {self.method['method']}: {self.status.value}"
+        rows = tuple(columns.columns.items())
+        warning = "" if self.private else NOT_PRIVATE
+        return Description(title, tuple(lines), ("attribute", "basis"), rows, warning=warning, open=False)
+
     @property
     def total(self) -> float:
         """The estimated number of records."""
@@ -169,13 +185,18 @@ class Estimate(ABC):
     def marginal(self, *attributes: str) -> NDArray[np.float64]:
         """The estimated counts by these attributes, one axis for each, in this order."""
 
-    @abstractmethod
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def sample(self, rows: int, rng: Generator | None = None) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
 
         Each cell of a full table gets its share of rows rounded down or up. Where tables share attributes, as in a
-        graphical model, what rounding gains and loses can add up to a few records; `publication.synthesize` settles it.
+        graphical model, what rounding gains and loses can add up to a few records; `publication.synthesize` settles it,
+        and gives labels. Without a generator the same call gives the same records: its seed is 0, and public.
         """
+        return self.draw(rows, generator(0) if rng is None else rng)
+
+    @abstractmethod
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+        """What `sample` returns, from this generator."""
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[np.float64]]:
@@ -361,7 +382,7 @@ class FullTableEstimate(Estimate):
         saved.check_arrays("a model of the full table", ["counts"])
         return cls(measured, saved.method, saved.status, saved.stats, saved.arrays["counts"])
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         cells = drawn_cells(np.maximum(self.counts, 0.0), check_rows(rows), rng)
         return np.stack(np.unravel_index(cells, self.domain.shape), axis=1).astype(np.int64)
 

@@ -389,7 +389,7 @@ class GraphicalEstimate(Estimate):
         prepared = ModelAnswers.of(self, queries)
         return super().asking(queries) if prepared is None else prepared.answers
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records: every clique's counts are rounded, not drawn."""
         return sample(self.model, check_rows(rows), rng)
 

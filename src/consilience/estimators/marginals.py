@@ -314,7 +314,7 @@ class MarginalsEstimate(Estimate):
     def total(self) -> float:
         return self.count
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
 
         Where one table has all measured attributes, each of its cells gets its share of rows rounded down or up.

@@ -346,7 +346,7 @@ class ReweightedEstimate(Estimate):
         """Refits go as far as this fit went, along the way that leads there without noise."""
         return along_the_way(self, estimator, without_noise)
 
-    def sample(self, rows: int, rng: Generator) -> Codes:
+    def draw(self, rows: int, rng: Generator) -> Codes:
         """Public records, each as often as its weight has it, rounded down or up."""
         return self.public.codes[drawn_cells(self.weights, check_rows(rows), rng)]
 

@@ -15,7 +15,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.factors import Haar, JointMatrix, Matrix, Moments
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import MeasurementError
-from consilience.measurements.noise_laws import Gumbel, NoiseLaw
+from consilience.measurements.noise_laws import Gumbel, NoiseLaw, what_to_write
 
 KINDS = ("linear", "amount-sums", "record-sums", "selections")
 """The kinds of measurement that this version knows.
@@ -90,7 +90,7 @@ class Measurement:
             raise MeasurementError(f"a measurement needs a Query, found {type(self.query).__name__}")
         if not isinstance(self.noise, NoiseLaw):
             raise MeasurementError(
-                f"measurement {self.name} needs its noise law, such as Laplace(2.0), found {self.noise!r}"
+                f"measurement {self.name} needs its noise law, found {self.noise!r}; {what_to_write(self.noise)}"
             )
         if not isinstance(self.id, str):
             raise MeasurementError(f"the id of a measurement is a text, found {self.id!r}")

@@ -12,12 +12,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from consilience.domain.descriptions import Described, Description
 from consilience.domain.domains import Domain, PublicFacts, PublicMargin
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import MeasurementError
 from consilience.measurements.measurement import Measurement, checksum, finite_number, plain_mapping
-from consilience.measurements.noise_laws import Exact, NoiseLaw
+from consilience.measurements.noise_laws import Exact, NoiseLaw, what_to_write
 from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
 from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget
 
@@ -29,7 +30,7 @@ NOT_PRIVATE = "NOT PRIVATE: made by a simulation whose noise can be repeated. It
 
 
 @dataclass(frozen=True)
-class MeasurementSet:
+class MeasurementSet(Described):
     """The waist of the hourglass: all that estimators know of the data.
 
     `private` is False where the noise was simulated from a seed, and stays so in everything made from the set. Facts
@@ -90,6 +91,8 @@ class MeasurementSet:
         """
         if public is not None and (spent is not None or ledger is not None):
             raise MeasurementError(f"public data ({public!r}) cost no budget; leave out spent and ledger, or public")
+        if not isinstance(noise, NoiseLaw | Mapping):
+            raise MeasurementError(f"noise={noise!r} does not say which law it is; {what_to_write(noise)}")
         laws = None if isinstance(noise, NoiseLaw) else {_as_names(key): law for key, law in noise.items()}
         measurements = []
         for key, array in marginals.items():
@@ -229,6 +232,14 @@ class MeasurementSet:
 
     def __iter__(self) -> Iterator[Measurement]:
         return iter(self.measurements)
+
+    def described(self) -> Description:
+        """What was measured, how noisy it is, and what is promised."""
+        rows = tuple((each.asks, f"{each.values.size:,}", each.noise.describe()) for each in self.measurements)
+        title = f"{len(self):,} measurement{'s' * (len(self) != 1)} over the domain {self.domain.name!r}"
+        lines = tuple(self.privacy.describe().split("\n"))
+        warning = "" if self.private else NOT_PRIVATE
+        return Description(title, lines, ("query", "values", "noise"), rows, warning=warning)
 
     def describe(self) -> str:
         """The set for a reader: what was measured, how noisy it is, and what is promised."""

@@ -425,3 +425,17 @@ def _gaussian_sums(rate: float) -> tuple[float, float]:
         second += m * m * term
         m += 1
     return mass, second
+
+
+def what_to_write(noise: object) -> str:
+    """What stands for a law of noise, for who gave something else.
+
+    >>> what_to_write(20.0).split(", ")[0]
+    'write Laplace(20.0) for Laplace noise of this scale'
+    """
+    if isinstance(noise, bool) or not isinstance(noise, int | float):
+        return "write a law of noise, such as Laplace(2.0)"
+    return (
+        f"write Laplace({noise}) for Laplace noise of this scale, Gaussian({noise}) for normal noise of this standard "
+        "deviation, or DiscreteLaplace or DiscreteGaussian where counts stayed whole numbers"
+    )

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_UP, Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from consilience.errors import BudgetExceeded, LedgerError
 from consilience.privacy.budgets import (
@@ -53,6 +53,9 @@ from consilience.privacy.ledger_file import (
 )
 from consilience.privacy.protection import Protection, steps_between, why_not_convertible
 from consilience.privacy.reservations import RESULT, Owner, Reservation, refuse_living_owner, require_text
+
+if TYPE_CHECKING:
+    from consilience.domain.descriptions import Description
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,22 @@ class Ledger:
             "failure_delta": decimal_text(state.failures),
             "entries": [entry.to_json() for entry in state.entries],
         }
+
+    def __repr__(self) -> str:
+        return self.described().text()
+
+    def _repr_html_(self) -> str:
+        return self.described().html()
+
+    def described(self) -> Description:
+        """What `show` says; where the file cannot be read, why."""
+        from consilience.domain.descriptions import Description  # late: who opens a ledger needs no numpy
+
+        try:
+            lines = self.show().split("\n")
+        except LedgerError as error:
+            lines = [str(error)]
+        return Description(f"Ledger {self.path.name}", tuple(lines))
 
     def show(self) -> str:
         """The same for people: two lines about the ledger, and one for each request."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from consilience.domain.attributes import Numeric
 from consilience.domain.dates import Date, label_of
 from consilience.domain.declarations import format_number, guarded
+from consilience.domain.descriptions import Described, Description
 from consilience.domain.factors import Identity, Matrix, Mean
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.questions import Question
@@ -28,8 +29,12 @@ from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.measurements.basis import Basis
+from consilience.publication import frames
 from consilience.publication.intervals import Interval
 from consilience.publication.questions import BoundQuestion, Quantiles, as_question, ratio
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Comma-separated text has no place for a privacy statement: of simulated noise its first column says so.
@@ -138,7 +143,7 @@ SHOWN_ROWS = 60
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnswerTable:
+class AnswerTable(Described):
     """The answers to one question: a row for each, with its labels."""
 
     question: Question
@@ -219,6 +224,55 @@ class AnswerTable:
         lines = self.to_csv().splitlines()
         more = [f"and {len(lines) - SHOWN_ROWS:,} more"] if len(lines) > SHOWN_ROWS else []
         return "\n".join([self.title, *lines[:SHOWN_ROWS], *more, *filter(None, [self.basis.explain()])])
+
+    def described(self) -> Description:
+        """The answers in words and rounded numbers; a dash where nothing was measured."""
+        sides = {"before", "after"}
+        rows = []
+        for labels, row in zip(self.shown_labels, self.rows(), strict=True):
+            cells = list(labels)
+            for name in self.numeric_columns:
+                style = self.change.style if self.change is not None and name in sides else self.style
+                cells.append(style.text(row[name]) if name not in ("sure", "among") else likely(row[name]))
+            rows.append((*cells, row["basis"], *([row["note"]] if self.has_notes else [])))
+        warning = "" if self.private else f"{HEADING}: these numbers come from simulated noise, and protect nobody"
+        lines = (*self.notes, *filter(None, [self.basis.explain()]))
+        header = (*self.shown_columns, *self.numeric_columns, "basis", *(("note",) * self.has_notes))
+        return Description(self.title, lines, header, tuple(rows), warning=warning)
+
+    def describe(self) -> str:
+        """How many answers there are, what they stand on and how sure they are, in sentences."""
+        return frames.words(self)
+
+    def to_arrow(self) -> "pa.Table":
+        """The answers as a pyarrow table; null where nothing was measured."""
+        return frames.arrow_table(self)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The answers as a list for each column; None where nothing was measured."""
+        return self.to_arrow().to_pydict()
+
+    def to_pandas(self) -> Any:
+        """The answers as a pandas data frame."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The answers as a polars data frame."""
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The answers for whatever reads Arrow: `polars.DataFrame(answers)`, `pyarrow.table(answers)`, DuckDB."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        """The answers by the data frame interchange protocol."""
+        return self.to_arrow().__dataframe__(nan_as_null, allow_copy)
+
+    def plot(self) -> Any:
+        """The answers as an altair chart, with error bars where there are intervals."""
+        return frames.chart(self)
 
     def __len__(self) -> int:
         return len(self.labels)

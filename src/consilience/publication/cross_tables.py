@@ -16,12 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.descriptions import Described, Description
 from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.measurements.basis import BASES, Basis, BasisName
 from consilience.publication.answers import (
+    HEADING,
     MISSING,
     WIDE,
     AnswerTable,
@@ -59,7 +61,7 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class CrossTable:
+class CrossTable(Described):
     """A table as it is printed: plain data, for terminals, files and pages.
 
     `header` has a row for each attribute across (one that says "count" where there is none), and each row an entry for
@@ -110,6 +112,18 @@ class CrossTable:
     @property
     def shown_row_labels(self) -> tuple[tuple[str, ...], ...]:
         return self.row_words or self.row_labels
+
+    def described(self) -> Description:
+        """The table as it is printed; a dash where nothing was measured."""
+        across = (", ".join(parts) for parts in zip(*self.shown_header, strict=True))
+        rows = ((*labels, *texts) for labels, texts in zip(self.shown_row_labels, self.texts(), strict=True))
+        title = f"{self.title} ({', '.join(self.shown_across)} across)" if self.across else self.title
+        warning = "" if self.private else f"{HEADING}: these numbers come from simulated noise, and protect nobody"
+        legend = [f"{MARK} {self.doubt}"] * self.any_wide + [
+            f"{ABOUT} modelled, not measured itself"
+        ] * self.any_modelled
+        lines = (*legend, *self.notes, *filter(None, [self.basis.explain()]))
+        return Description(title, lines, (*self.shown_down, *across), tuple(rows), warning=warning)
 
     @property
     def any_modelled(self) -> bool:

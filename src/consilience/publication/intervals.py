@@ -59,6 +59,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.descriptions import Described, Description
 from consilience.domain.factors import Matrix
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
@@ -124,7 +125,7 @@ ADAPTIVE_PLANS |= {"dawa-published", "efpa-published", "php-published", "privbay
 
 
 @dataclass(frozen=True, eq=False)
-class Interval:
+class Interval(Described):
     """Low and high ends for every answer of a query, flat, in the order of the answers."""
 
     question: Question
@@ -149,6 +150,15 @@ class Interval:
     def per(self) -> Query | None:
         """The query whose answers these are divided by."""
         return self.question.per
+
+    def described(self) -> Description:
+        """The ends of every interval; none, and no number, where nothing was measured."""
+        rows = tuple(
+            (str(place + 1), *("–" if np.isnan(number) else f"{number:,.4g}" for number in numbers))
+            for place, numbers in enumerate(zip(self.estimates, self.low, self.high, strict=True))
+        )
+        title = f"{100 * self.level:g} % intervals of {self.question.describe()}: {self.covers}"
+        return Description(title, self.notes, ("answer", "estimate", "low", "high"), rows)
 
     @property
     def uncertain(self) -> NDArray[np.bool_]:

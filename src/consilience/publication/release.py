@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from consilience.domain.descriptions import Described, Description
+from consilience.domain.files import shown_path
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
@@ -318,7 +320,7 @@ def _refuse_shared_noise(pair: Sequence[Estimate], names: tuple[str, str]) -> No
 # What a release is after it was written: a bundle that answers, with error bars, records and a report.
 
 
-class Release(Bundle):
+class Release(Described, Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
     `answer`, `interval`, `synthesize` and `report` are those of `consilience`, of this bundle. `explore` writes a
@@ -357,6 +359,13 @@ class Release(Bundle):
         found = interval(self.estimate, query, level, per=per, refits=refits, seed=seed, progress=progress)
         keep_refits(self)
         return found
+
+    def described(self) -> Description:
+        """Whose release it is, how it was made, and what it promises."""
+        made = self.estimate.described()
+        promise = self.estimate.measurements.privacy.describe().split("\n")
+        title = f"Release of {self.estimate.domain.name!r} in {shown_path(self.path)}"
+        return replace(made, title=title, lines=(made.title, *made.lines, *promise))
 
     def check(self) -> Finding:
         """What the bundle on disk is now, and what speaks against publishing it; an error says what is wrong."""

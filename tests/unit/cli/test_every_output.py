@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import openpyxl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import vl_convert
@@ -237,6 +238,31 @@ def test_the_search_finds_guesses_and_all_of_them_are_marked(bundle, assumed):
     crossed = call("answer", bundle, "by a, d", "by a, u", "--cross", "--guess")
     assert found_in(crossed, assumed)
     assert found_in(re.sub(r"guess [\d,.]+", "", crossed), assumed) == []
+
+
+def test_what_a_notebook_shows_has_no_number_without_a_basis(bundle, assumed):
+    """Texts, pages, tables of other libraries and pictures of answers, and of what they are made of."""
+    release = open_release(bundle)
+    for each in (release, release.estimate, release.estimate.domain):
+        assert found_in(repr(each) + each._repr_html_(), assumed) == []
+    unknown = [query for query in WITHOUT_BASIS if "by" in query]
+    for table in map(release.answer, unknown):
+        frames = [
+            table.to_dict(),
+            table.to_pandas().to_csv(),
+            table.to_polars().write_csv(),
+            pa.table(table).to_pydict(),
+        ]
+        shown = [repr(table), table._repr_html_(), table.describe(), table.plot().to_json(), *map(str, frames)]
+        assert found_in("\n".join(shown), assumed) == [], table.title
+    for query in ("by a, d", "by a, u"):
+        crossed = release.answer(query, cross=True)
+        assert found_in(repr(crossed) + crossed._repr_html_(), assumed) == []
+    bars = release.interval("by d, u", refits=20)
+    assert found_in(repr(bars) + bars._repr_html_(), assumed) == []
+    guesses = answer_table(release.estimate, "by a, d", guess=True)
+    assert found_in(guesses.to_pandas().to_csv(), assumed)  # the search sees them where they are asked for
+    assert guesses.to_dict()["estimate"] == [None] * len(guesses)
 
 
 def test_the_files_of_a_bundle_show_no_number_without_a_basis(bundle, assumed):

@@ -276,7 +276,7 @@ class BayesianNetworkEstimate(Estimate):
         counts = np.bincount(index, minlength=math.prod(shape)).reshape(shape)
         return np.asarray(counts * (self.records / len(self.drawn)), dtype=np.float64)
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute, drawn independently.
 
         Where rules join attributes of several tables, records that break one are drawn again.

@@ -211,7 +211,7 @@ class SyntheticRecords(Estimate):
         records, often = np.unique(self.codes, axis=0, return_counts=True)
         return records, often.astype(np.float64)
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         records, often = self._distinct
         return records[drawn_cells(often, check_rows(rows), rng)]
 

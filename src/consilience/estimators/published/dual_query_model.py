@@ -289,7 +289,7 @@ class DualQueryModelEstimate(Estimate):
     def answers(self, queries: Sequence[Query | str]) -> list[Array]:
         return self.model.answers(queries)
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         return self.model.sample(rows, rng)
 
     def arrays(self) -> Mapping[str, Array]:

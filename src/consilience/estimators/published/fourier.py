@@ -323,7 +323,7 @@ class FourierEstimate(Estimate):
         kept = [2 if place in flags else 1 for place in scope]
         return np.array(np.broadcast_to(found.reshape(kept) * (math.prod(kept) / math.prod(shape)), shape))
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
 
         No joint table is known: each attribute gets its share, and so do the pairs of the tree whose mutual

@@ -328,7 +328,7 @@ class LearningEstimate(Estimate):
         sums = [summed(self._stack.table(self.counts, each), each, scope) for each in holders if len(each) == least]
         return np.mean(sums, axis=0)
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
 
         No joint table is known: each attribute gets its share, and so do the pairs of the tree whose mutual

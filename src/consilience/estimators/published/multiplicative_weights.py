@@ -465,7 +465,7 @@ class FactoredEstimate(Estimate):
                 counts, order = np.multiply.outer(counts, np.full(size, 1.0 / size)), [*order, name]
         return np.asarray(counts).transpose([order.index(name) for name in attributes])
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         single = tuple((name,) for name in self.domain.counted_names if name not in self._part_of)
         tables = {part: self.marginal(*part) for part in (*self.parts, *single)}
         return independent_rows(self.domain, tables, rows, rng)

@@ -82,7 +82,7 @@ class UniformEstimate(Estimate):
         self.check_names(attributes, LARGEST_TABLE)
         return self.count * _even_shares(self.domain, attributes)
 
-    def sample(self, rows: int, rng: Generator) -> NDArray[np.int64]:
+    def draw(self, rows: int, rng: Generator) -> NDArray[np.int64]:
         """Codes of synthetic records, one row each and a column for each counted attribute.
 
         Attributes are independent, and each value gets its share of rows rounded down or up; those that impossible
