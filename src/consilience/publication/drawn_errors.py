@@ -388,6 +388,7 @@ def ratio_ends(
     middle = np.where(np.isfinite(middle), middle, 0.0)
     if limits is not None:
         middle = np.clip(middle, *limits)
+    unknown = side(middle) != 0.0  # where the draws contradict the limits, nothing narrower is known
     ends = []
     for toward in (-1.0, 1.0):
         inside = middle.copy()
@@ -398,7 +399,7 @@ def ratio_ends(
                 step = 2.0 * step
         else:
             outside = np.full_like(middle, limits[int(toward > 0)])
-        open_ended = side(outside) == 0.0
+        open_ended = (side(outside) == 0.0) | unknown
         for _ in range(HALVINGS):
             half = (inside + outside) / 2.0
             allowed = side(half) == 0.0

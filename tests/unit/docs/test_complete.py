@@ -251,7 +251,7 @@ class TestTheRulesThemselves:
             ("how-to/cluster-points.md", "kmeans"),
             ("how-to/fit-a-logistic-regression.md", "logistic"),
             ("how-to/evaluate-a-release.md", "evaluate"),
-            ("how-to/draft-a-domain.md", "domain draft"),
+            ("how-to/draft-a-domain.md", "domain review"),
             ("how-to/watch-the-budget.md", "ledger create"),
             ("reference/commands.md", "answer"),
         ],
