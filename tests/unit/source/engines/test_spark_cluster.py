@@ -453,7 +453,7 @@ def test_commands_work_end_to_end_on_the_cluster(cluster, tmp_path):
             "--max-rows-per-unit", "3")  # fmt: skip
         run("release", "people", *of_people, "--plan", "aim", "--out", "aim", "--unit", "person",
             "--max-rows-per-unit", "3")  # fmt: skip
-        run("release", "people", *of_people, "--plan", "mwem", "--out", "mwem", "--unit", "person",
+        run("release", "people", *of_people, "--plan", "mwem sex,age; children", "--out", "mwem", "--unit", "person",
             "--max-rows-per-unit", "3")  # fmt: skip
         small = ["--steps", "20", "--chains", "1", "--no-pictures", "--epsilon", "1e4"]
         run("kmeans", "points", "--clusters", "2", "--method", "rounds", "--bounds", "x=0:1,y=0:1", "--out", "clusters",
