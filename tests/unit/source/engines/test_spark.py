@@ -56,13 +56,14 @@ def sum_of(points):
 
 
 @pytest.fixture(scope="module")
-def session():
+def session(tmp_path_factory):
     """A session within this process, of two cores."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         settings = {
             "spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "2", "spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         }  # fmt: skip
         found = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
         yield found
