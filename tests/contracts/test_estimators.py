@@ -320,7 +320,10 @@ def test_refits_that_are_kept_answer_as_they_did(method: str, case: str) -> None
     if not ESTIMATORS[method].suitability(CASES[case]).possible:
         pytest.skip("not suitable")
     kept = KeptRefits.of(ESTIMATORS[method].fit(CASES[case]), 0)
-    assert kept.add(2, None)
+    if not kept.add(2, None):  # rounding would be felt: nothing is kept, and each question has its refits made anew
+        assert case == "nested, huge counts"
+        assert not kept.steps
+        return
     for number in range(2):
         drawn, again = kept.draw(number), kept.estimate(number)
         for each in CASES[case]:

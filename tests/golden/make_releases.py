@@ -18,6 +18,7 @@ from consilience.domain.domains import PublicFacts
 from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.clusters import cluster
+from consilience.estimators.geographic import Geographic
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
@@ -200,6 +201,7 @@ MODELS: dict[str, Callable[[], MeasurementSet]] = {
     "dual-query-model": dual_queries,
     "factored-weights": lambda: some_measurements(COUNTED, cliques("ab", "c"), Gaussian),
     "local-squares": lambda: some_measurements(TABLE, cliques("ab", "bc"), Gaussian),
+    "geographic": lambda: some_measurements(TABLE, cliques("", "b", "ab"), Gaussian),
 }
 
 
@@ -207,7 +209,7 @@ def saved_model(method: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         public = PublicRecords.of(TABLE, np.random.default_rng(8).integers(0, TABLE.shape, (40, 3)), name="Census 2021")
         special = {"learning": lambda: Learning(3, 1 / 4), "reweighted": lambda: Reweighted(public)}
-        special |= {"graphical-prior": lambda: Graphical(prior=public)}
+        special |= {"graphical-prior": lambda: Graphical(prior=public), "geographic": lambda: Geographic("a")}
         fitted = (special.get(method) or ESTIMATORS[method])().fit(MODELS[method]())
         save_model(fitted, path.with_name(f"{method}.model.parquet"))
         fitted.measurements.save(path)

@@ -147,7 +147,7 @@ class Budget:
         """What amounts may add up to beside failures that add up to this; None where these are too many themselves.
 
         >>> shortened(budget(epsilon=1, delta=1e-9).room(Decimal("1e-10")))
-        '0.01489'
+        '0.01488'
         """
         if not failures:
             return self.amount

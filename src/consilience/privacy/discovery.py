@@ -101,7 +101,7 @@ def least_threshold(stddev: float, failure: Decimal, values_per_unit: int) -> in
     """The least whole number t from 2 up for which so many values of one unit all stay below it but for this chance.
 
     >>> least_threshold(1.0, Decimal("0.01"), 1), least_threshold(10.0, Decimal("1e-10"), 1)
-    (4, 65)
+    (4, 66)
     """
     with localcontext(Context(prec=DIGITS)):
         twice = 2 * Decimal(stddev) ** 2

@@ -21,7 +21,7 @@ from consilience.privacy.gate import DataGate
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
 from consilience.privacy.pricing import ROUNDING_MARGIN, price_statistics
-from consilience.source import open_table, tables
+from consilience.source import local, open_table
 
 DOMAIN = Domain("plane", (Attribute.continuous("x", (-1, 1)), Attribute.continuous("y", (-1, 1), unlisted="drop")))
 CENTROIDS = [(-0.5, 0.0), (0.5, 0.0)]
@@ -156,7 +156,7 @@ def test_points_are_read_once_for_all_rounds_and_again_only_if_they_are_too_many
 @pytest.mark.parametrize("smaller", [{"LARGEST_POINTS": 10}, {"gives_points": False}], ids=["too many", "elsewhere"])
 def test_points_that_are_not_brought_together_are_summed_in_parts_with_the_same_outcome(monkeypatch, smaller):
     for name, value in smaller.items():
-        monkeypatch.setattr(tables if name.isupper() else tables.LocalSource, name, value)
+        monkeypatch.setattr(local if name.isupper() else local.LocalSource, name, value)
     monkeypatch.setattr("consilience.source.readers.ROWS_PER_BATCH", 2)
     gate = gate_to(amount=2e6)
     for _ in range(2):
@@ -165,7 +165,7 @@ def test_points_that_are_not_brought_together_are_summed_in_parts_with_the_same_
 
 
 def test_what_is_no_sum_over_records_is_refused_before_it_is_paid_where_points_stay_away(monkeypatch):
-    monkeypatch.setattr(tables.LocalSource, "gives_points", False)
+    monkeypatch.setattr(local.LocalSource, "gives_points", False)
     gate = DataGate(
         source_of(),
         budget(epsilon=1),

@@ -151,8 +151,10 @@ def seek_cover(problem: Problem) -> None:
         return covered
 
     right = problem.apply(problem.allowed_table())
-    v = conjugate_gradients(product, right, unpreconditioned, covers, most_steps=SETTINGS.cover_steps).solution
-    ones = np.ones_like(v)
+    last = conjugate_gradients(product, right, unpreconditioned, covers, most_steps=SETTINGS.cover_steps)
+    if last.energy == 0.0:  # a step that hit the total exactly was not asked about
+        covers(last)
+    v, ones = last.solution, np.ones_like(right)
     found = [(ones, problem.adjoint(ones)), *([(v, image)] if covered else [])]
     for cover in sorted(found, key=_cost_of_cover):
         if offer_cover(problem, *cover):
