@@ -94,6 +94,12 @@ def plan_from_text(text: str, workload: Workload | None = None) -> Plan:
         return _plan(WITHOUT_WORDS[name])()
     if rest and name in WITH_WORDS:
         return WITH_WORDS[name](rest)
+    if not rest and name in {"queries", "geography", *FOR_RANGES, *FOR_WORKLOADS, *WITH_WORDS}:
+        alike = [each for each in EXAMPLES if each.split()[0] == name]
+        by_workload = name in {"queries", "geography", *FOR_WORKLOADS}
+        example = alike[0] if alike else f"{name} age,sex; income" if by_workload else "histogram age"
+        other = ", or give a workload" if by_workload else ""
+        raise DeclarationError(f"the plan {name!r} needs words after its name, such as {example!r}{other}")
     raise DeclarationError(
         f"the plan {text!r} is not known; {_nearest(text)}examples: {', '.join(repr(each) for each in EXAMPLES)}"
     )

@@ -95,3 +95,17 @@ def test_other_texts_are_refused_with_examples(text: str) -> None:
 def test_what_may_have_been_meant_is_suggested(text: str, meant: str) -> None:
     with pytest.raises(DeclarationError, match=f"did you mean '{meant}'"):
         plan_from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mwem", "such as 'mwem age,sex; income', or give a workload"),
+        ("dual-query", "such as 'dual-query age,sex; income', or give a workload"),
+        ("histogram", "such as 'histogram age'$"),
+        ("k-means", "such as 'k-means 5 x,y'$"),
+    ],
+)
+def test_a_plan_without_what_it_is_about_says_what_is_missing(text, said):
+    with pytest.raises(DeclarationError, match=said):
+        plan_from_text(text)
