@@ -6,6 +6,7 @@ The rules are functions of a folder of docs, so that the tests can also take som
 import importlib
 import importlib.util
 import re
+import runpy
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -22,13 +23,7 @@ from consilience.cli.main import app
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-MODULES = {
-    "consilience": "consilience",
-    "consilience.plans": "consilience.plans",
-    "consilience.estimators": "consilience.estimators",
-    "consilience.factors": "consilience.domain.factors",
-    "consilience.publication": "consilience.publication",
-}
+MODULES = runpy.run_path(str(DOCS / "make_site.py"))["MODULES"]
 NOT_RUN = {
     "consilience demo": "tests/unit/test_demo.py runs it with fewer people",
     "docker build --tag consilience .": "takes an engine for containers; tests/unit/test_setup.py reads the Dockerfile",
