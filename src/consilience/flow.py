@@ -42,7 +42,7 @@ from consilience.privacy.budgets import Budget, Number, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, charged_elsewhere, ledger_place
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
-from consilience.publication.refits import check_refits
+from consilience.publication.intervals.refits import check_refits
 from consilience.publication.release import Release
 from consilience.source import Source, open_table
 from consilience.source.base import SourceIdentity

@@ -173,7 +173,7 @@ def estimate_command(
     from consilience.estimators.base import check_level
     from consilience.flow import publish
     from consilience.measurements import MeasurementSet
-    from consilience.publication.refits import check_refits
+    from consilience.publication.intervals.refits import check_refits
 
     listen(verbose=verbose)
     if interval:

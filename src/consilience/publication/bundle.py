@@ -50,7 +50,7 @@ from consilience.measurements.parquet import refusing_what_is_odd
 from consilience.measurements.parquet_sizes import read_bounded
 from consilience.publication.answers import AnswerTable, CsvWriter, answer_table, cell, heading, table_of
 from consilience.publication.intervals import intervals
-from consilience.publication.refits import attach_refits, kept_with, refits_file, refits_made
+from consilience.publication.intervals.refits import attach_refits, kept_with, refits_file, refits_made
 from consilience.solvers.fit import Status
 
 logger = logging.getLogger("consilience")

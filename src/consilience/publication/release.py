@@ -19,11 +19,11 @@ from consilience.estimators.base import Progress
 from consilience.publication import explorer, synthetic
 from consilience.publication import report as reports
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
+from consilience.publication.answers.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
+from consilience.publication.answers.whole_numbers import whole_answers
 from consilience.publication.bundle import Bundle, Finding, keep_refits, open_bundle
-from consilience.publication.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
 from consilience.publication.intervals import Interval, interval, intervals
 from consilience.publication.questions import as_question
-from consilience.publication.whole_numbers import whole_answers
 
 # ----------------------------------------------------------------------------------------------------------------------
 # `answer`: a question as a person would type it becomes a table, with error bars, in whole numbers or crossed.

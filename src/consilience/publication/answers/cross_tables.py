@@ -22,7 +22,7 @@ from consilience.domain.queries import Query
 from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.measurements.basis import BASES, Basis, BasisName
-from consilience.publication.answers import (
+from consilience.publication.answers.tables import (
     HEADING,
     MISSING,
     WIDE,

@@ -12,8 +12,8 @@ from typing import Any
 
 from consilience.domain.declarations import visible
 from consilience.errors import MeasurementError
-from consilience.publication.answers import AnswerTable, Style
-from consilience.publication.cross_tables import CrossTable
+from consilience.publication.answers.cross_tables import CrossTable
+from consilience.publication.answers.tables import AnswerTable, Style
 from consilience.publication.release import Answers
 
 NOT_PRIVATE = "NOT PRIVATE: these numbers come from simulated noise"

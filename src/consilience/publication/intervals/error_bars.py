@@ -68,9 +68,9 @@ from consilience.estimators.base import Estimate, Progress, check_level
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact
 from consilience.measurements.basis import MEASURED, Basis, BasisName
-from consilience.publication.drawn_errors import ModelErrors, as_many, linear_errors, ratio_ends, unbiased
+from consilience.publication.intervals.drawn_errors import ModelErrors, as_many, linear_errors, ratio_ends, unbiased
+from consilience.publication.intervals.refits import Replicates, check_refits, replicates
 from consilience.publication.questions import BoundQuestion, Quantiles, Side, as_question, basis_of, ratio
-from consilience.publication.refits import Replicates, check_refits, replicates
 
 Array = NDArray[np.float64]
 

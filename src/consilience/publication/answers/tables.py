@@ -29,7 +29,7 @@ from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.measurements.basis import Basis
-from consilience.publication import frames
+from consilience.publication.answers import frames
 from consilience.publication.intervals import Interval
 from consilience.publication.questions import BoundQuestion, Quantiles, as_question, ratio
 
