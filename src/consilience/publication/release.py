@@ -19,7 +19,14 @@ from consilience.estimators.base import Progress
 from consilience.publication import explorer, synthetic
 from consilience.publication import report as reports
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
-from consilience.publication.answers.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
+from consilience.publication.answers.cross_tables import (
+    Answers,
+    CrossTable,
+    Percent,
+    cross_table,
+    margin_queries,
+    share_of,
+)
 from consilience.publication.answers.whole_numbers import whole_answers
 from consilience.publication.bundle import Bundle, Finding, keep_refits, open_bundle
 from consilience.publication.intervals import Interval, interval, intervals
@@ -38,15 +45,6 @@ logger = logging.getLogger("consilience")
 
 TOP_LEVEL = 0.95
 """Of the error bars that the largest answers always have: their order is nothing without the noise."""
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The tables of several questions, and why there is none of the others."""
-
-    tables: tuple[AnswerTable | CrossTable, ...]
-    unanswered: dict[str, str]
-    """Why there is no answer, by the queries that need too much memory."""
 
 
 def answer(
