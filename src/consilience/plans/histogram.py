@@ -84,7 +84,7 @@ def without_workload(described: dict[str, Any]) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------------------------
 # The tree of counts with the least expected error under a workload: its branching, and the share of each level.
 #
-# All ranges, all prefixes and all values of n leaves have closed forms (`strategies.count_trees`); ranges that are named
+# All ranges, prefixes and values of n leaves have closed forms (`strategies.count_trees`); ranges that are named
 # one by one are followed up the tree. Under shares t_l of the budget levels have the precisions t_l² under a pure ε and
 # t_l under ρ. The weighted sum of variances is lowered by descent in log t_l, from even shares and from even shares
 # without a root; a level that falls to next to nothing is left out, so that a tree of branching 4 may well become one

@@ -12,7 +12,7 @@ from consilience.domain.descriptions import Described, Description
 from consilience.domain.files import shown_path
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
-from consilience.errors import ConsilienceError, DeclarationError, TooLarge
+from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Progress
@@ -28,7 +28,7 @@ from consilience.publication.answers.cross_tables import (
     share_of,
 )
 from consilience.publication.answers.whole_numbers import whole_answers
-from consilience.publication.bundle import Bundle, Finding, keep_refits, open_bundle
+from consilience.publication.bundle import Bundle, Finding, check_bundle, keep_refits, open_bundle, write_bundle
 from consilience.publication.intervals import Interval, interval, intervals
 from consilience.publication.questions import as_question
 
@@ -384,3 +384,26 @@ def open_release(path: str | os.PathLike[str]) -> Release:
     """
     opened = open_bundle(path)
     return Release(opened.path, opened.manifest, opened.estimate)
+
+
+def publish(
+    fitted: Estimate,
+    out: str | os.PathLike[str],
+    *,
+    interval: float | None = None,
+    refits: int = 200,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """The bundle of an estimate, written with error bars if asked for; where there can be none, without, saying why."""
+    try:
+        path = write_bundle(
+            fitted, out, overwrite=overwrite, interval=interval, refits=refits, seed=seed, progress=progress
+        )
+    except MeasurementError as error:
+        if interval is None:
+            raise
+        logger.warning("no error bars: %s", error)
+        path = write_bundle(fitted, out, overwrite=overwrite)
+    return Release(path, check_bundle(path), fitted)
