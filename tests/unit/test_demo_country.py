@@ -1,6 +1,8 @@
 """The country of the demo is what it claims to be: places that nest, blocks of real sizes, shapes that fit together."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +74,20 @@ def test_shapes_are_called_as_the_places_are(folder: Path) -> None:
             outer = [signed_area(np.array(part[0])) for part in each["geometry"]["coordinates"]]
             assert outer
             assert min(outer) > 0  # as RFC 7946 wants them
+
+
+@pytest.mark.slow
+def test_the_demo_goes_from_people_to_maps_and_a_report(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "consilience.cli.main", "demo", "--country", "--people", "5000", "--refits", "20"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "NON-PRIVATE" in done.stdout
+    assert "not measured" not in done.stdout
+    for name in (
+        "release/report.html",
+        "release/release.json",
+        "maps/old.png",
+        "maps/newcomers.png",
+        "maps/tracts.png",
+    ):
+        assert (tmp_path / "demo-country" / name).stat().st_size > 1000
