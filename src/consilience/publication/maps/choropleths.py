@@ -53,7 +53,7 @@ SMALL_AREA = 3.0
 """Degrees of latitude of an area that Mercator's projection hardly distorts."""
 MANY = 1_500
 """So many shapes are drawn without lines between them."""
-HATCHES = 110
+HATCHES = 70
 """Lines across a map."""
 
 
