@@ -28,9 +28,10 @@ from consilience.curation.cells import Cut, roundest
 from consilience.curation.recognise import open_labels
 from consilience.domain.attributes import Attribute, Continuous, Numeric
 from consilience.domain.declarations import format_number, visible
-from consilience.domain.domains import Domain, PublicFacts
+from consilience.domain.domains import Domain
 from consilience.domain.factors import Tree
 from consilience.domain.files import write_atomically
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.domain.undiscovered import Open, OpenBins, OpenBounds, OpenList

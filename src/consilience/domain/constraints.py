@@ -52,6 +52,40 @@ class ImpossibleCells:
     def attributes(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.codes)
 
+    def check(self, where: str, attributes: Mapping[str, Attribute]) -> None:
+        """Refuse a rule about nothing, and codes that an attribute does not have."""
+        if not self.codes:
+            raise DeclarationError(f"{where}: an impossible rule names no attribute; name at least one")
+        for name, codes in self.codes:
+            if not codes or not all(0 <= code < attributes[name].size for code in codes):
+                raise DeclarationError(
+                    f"{where}: an impossible rule gives {name!r} the codes {list(codes)}; "
+                    f"its codes are 0 to {attributes[name].size - 1}"
+                )
+
+    @staticmethod
+    def read(declared: Declaration, attributes: Mapping[str, Attribute]) -> "ImpossibleCells":
+        """One `[[impossible]]` table: values, or for a numeric attribute two edges [low, high)."""
+        codes: list[tuple[str, tuple[int, ...]]] = []
+        for name in declared.keys():
+            if name not in attributes:
+                declared.refuse(f"there is no attribute {name!r}; {suggestion(name, attributes)}")
+            attribute, raw = attributes[name], declared.raw(name)
+            if isinstance(attribute, Numeric) and isinstance(raw, list) and raw and not isinstance(raw[0], str):
+                codes.append((name, _codes_between_edges(attribute, declared.numbers(name), declared)))
+            else:
+                found = [code for label in declared.labels(name) for code in attribute.codes(attribute.value_of(label))]
+                codes.append((name, tuple(dict.fromkeys(found))))
+            if not codes[-1][1]:
+                declared.refuse(f"{name!r} lists no values")
+        return ImpossibleCells(tuple(codes))
+
+
+def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: Declaration) -> tuple[int, ...]:
+    if len(ends) != 2 or any(end not in attribute.edges for end in ends) or ends[0] >= ends[1]:
+        declared.refuse(f"{attribute.name!r} is numeric: give two of its bin edges [low, high), found {list(ends)}")
+    return tuple(range(attribute.edges.index(ends[0]), attribute.edges.index(ends[1])))
+
 
 @dataclass(frozen=True)
 class _Test:

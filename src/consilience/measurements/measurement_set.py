@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience.domain.descriptions import Described, Description
-from consilience.domain.domains import Domain, PublicFacts, PublicMargin
+from consilience.domain.domains import Domain
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import MeasurementError

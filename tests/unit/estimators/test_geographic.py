@@ -7,8 +7,8 @@ import pytest
 
 import consilience as cs
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import PublicFacts, PublicMargin
 from consilience.domain.place_facts import PlaceFacts
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import ConsilienceError
 from consilience.estimators.choose import choose
 from consilience.estimators.geographic import Geographic, GeographicEstimate
