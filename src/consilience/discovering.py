@@ -40,13 +40,12 @@ from consilience.estimators import estimate
 from consilience.measurements import MeasurementSet
 from consilience.measurements.privacy_statement import describe_budget
 from consilience.measuring import DryRun, measure_as_priced, price
-from consilience.privacy.budgets import Budget, budget, exact_difference, exact_sum
+from consilience.privacy.budgets import Budget, Protection, budget, exact_difference, exact_sum
 from consilience.privacy.discovery import ValueSelection
 from consilience.privacy.gate import Gate, Progress
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.ledger_file import LedgerEntry
 from consilience.privacy.measure import charged_before
-from consilience.privacy.protection import Protection
 from consilience.source import Source
 
 DEFAULT_SHARE = 0.1
