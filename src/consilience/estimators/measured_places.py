@@ -198,7 +198,7 @@ class MeasuredPlaces:
             rows.append(found)
         limits = tuple(_limits(each, domain, places, others) for each in domain.public.places)
         rows += [_Rows(nodes, each.told, low, 0.0, each.name) for each in limits for nodes, low in (each.exact,)]
-        basis = CellBasis(sizes, _sets(rows))
+        basis = CellBasis(sizes, sets_of([each.told for each in rows]))
         if max(basis.block_sizes) > LARGEST_BLOCK:
             return f"groups of values of several attributes have more than {LARGEST_BLOCK} combinations"
         tables = {each.told for each in (*rows, *limits) if isinstance(each, _Limits) or each.variance == 0.0}
@@ -225,12 +225,7 @@ class MeasuredPlaces:
     @property
     def stages(self) -> list[NDArray[np.int64]]:
         """The groups of cells whose sums are found first: those of the facts, then of nested measured marginals."""
-        chain = [self.facts.label(self.basis.sizes)]
-        for told in sorted({each.told for each in self.rows}, key=lambda told: (len(told.axes), not told.groups, told)):
-            label = told.label(self.basis.sizes)
-            if label.max() > chain[-1].max() and label.max() + 1 < label.size and _refines(label, chain[-1]):
-                chain.append(label)
-        return chain
+        return stages_of(self.facts, [each.told for each in self.rows], self.basis.sizes)
 
     def bounds(self) -> Bounds | None:
         """Between what the sums of each place are, by the facts about it and those below it; None without facts."""
@@ -376,12 +371,22 @@ def _rows(each: Evidence, attribute: Attribute, places: Places, others: Sequence
     return _Rows(nodes, told, values.transpose(order).reshape(len(nodes), -1), variance, each.name)
 
 
-def _sets(rows: Sequence[_Rows]) -> dict[int, NDArray[np.int64]]:
+def sets_of(tables: Sequence[Told]) -> dict[int, NDArray[np.int64]]:
     """The sets of values of each attribute that no measured groups tell apart."""
     matrices: dict[int, list[Array]] = {}
-    for axis, weights in dict.fromkeys(group for each in rows for group in each.told.groups):
+    for axis, weights in dict.fromkeys(group for told in tables for group in told.groups):
         matrices.setdefault(axis, []).append(np.array(weights))
     return {axis: told_apart([np.ones((1, each[0].shape[1])), *each]) for axis, each in matrices.items()}
+
+
+def stages_of(facts: Told, tables: Sequence[Told], sizes: Sequence[int]) -> list[NDArray[np.int64]]:
+    """The groups of cells whose sums are found first: those of the facts, then of tables each finer than the last."""
+    chain = [facts.label(sizes)]
+    for told in sorted(set(tables), key=lambda told: (len(told.axes), not told.groups, told)):
+        label = told.label(sizes)
+        if label.max() > chain[-1].max() and label.max() + 1 < label.size and _refines(label, chain[-1]):
+            chain.append(label)
+    return chain
 
 
 def _refines(fine: NDArray[np.int64], coarse: NDArray[np.int64]) -> bool:

@@ -1,9 +1,9 @@
 """Generalised least squares for a table at every node of a forest: a two-pass fit for each residual of its cells.
 
 Node v has a table of cells over some attributes, and the tables of its children sum to it. Marginals of some nodes
-were measured, over all values or groups of them, with independent noise of one variance in all cells of a node.
-In the residual basis (`cell_basis`) every marginal tells the vectors of one residual with one precision matrix, a number
-where no attribute has groups, and summing over children acts on each vector alone. So the least-squares fit over all
+were measured, over all values or over groups of them, with independent noise, equal in all cells of a node.
+In the residual basis (`cell_basis`) every marginal tells the vectors of one residual with one precision matrix, which
+is a number where no attribute has groups, and summing over children acts on each vector alone. So the fit over all
 nodes and cells falls apart into fits of one short vector per node (Hay et al. 2010 for numbers, equal noise and regular
 trees). `subtrees` has the covariances, which all places share that were measured alike; here the means go
 
