@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from consilience.measuring import measure
     from consilience.privacy.ledger import Ledger
     from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
+    from consilience.publication.maps import map  # noqa: A004
     from consilience.publication.release import answer, compare
     from consilience.publication.report import report
     from consilience.source import open_table
@@ -75,6 +76,7 @@ _HOMES = {
     "interval": "consilience.publication.intervals",
     "kmeans": "consilience.iterative",
     "logistic": "consilience.iterative",
+    "map": "consilience.publication.maps",
     "measure": "consilience.measuring",
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
@@ -116,6 +118,7 @@ __all__ = [
     "interval",
     "kmeans",
     "logistic",
+    "map",
     "measure",
     "open_release",
     "open_table",

@@ -6,23 +6,12 @@ inside the verbs, so that `--help` answers at once.
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from consilience.cli import after_release, answer, domain, iterates, ledger, release
-from consilience.cli.console import (
-    Interrupted,
-    echo,
-    listen,
-    note,
-    progress,
-    refuse,
-    report_bug,
-    stopping_at_interrupt,
-    what_was_recorded,
-)
+from consilience.cli import after_release, answer, domain, first_steps, iterates, ledger, release
+from consilience.cli.console import Interrupted, note, refuse, report_bug, stopping_at_interrupt, what_was_recorded
 from consilience.errors import ConsilienceError
 
 app = typer.Typer(
@@ -42,48 +31,14 @@ app.command("compare", epilog=answer.COMPARE_EXAMPLE)(answer.compare_command)
 app.command("synthesize", epilog=after_release.SYNTHESIZE_EXAMPLE)(after_release.synthesize_command)
 app.command("release", epilog=release.RELEASE_EXAMPLE)(release.release_command)
 app.command("report", epilog=after_release.REPORT_EXAMPLE)(after_release.report_command)
+app.command("map", epilog=after_release.MAP_EXAMPLE)(after_release.map_command)
 app.command("explore", epilog=after_release.EXPLORE_EXAMPLE)(after_release.explore_command)
 app.command("kmeans", epilog=iterates.KMEANS_EXAMPLE)(iterates.kmeans_command)
 app.command("logistic", epilog=iterates.LOGISTIC_EXAMPLE)(iterates.logistic_command)
 app.command("evaluate", epilog=after_release.EVALUATE_EXAMPLE)(after_release.evaluate_command)
 app.command("check", epilog=after_release.CHECK_EXAMPLE)(after_release.check_command)
-
-
-@app.command("demo", epilog="Example: consilience demo; consilience demo --table town.csv --people 2000")
-def demo_command(
-    people: Annotated[int, typer.Option("--people", min=1, help="How many people the town has.")] = 50_000,
-    folder: Annotated[Path, typer.Option("--folder", help="Where to put what the demo makes.")] = Path("demo"),
-    refits: Annotated[int, typer.Option("--refits", min=20, help="How many refits error bars rest on.")] = 50,
-    table: Annotated[
-        Path | None,
-        typer.Option("--table", help="Only write the made-up table, as this CSV file, and its domain beside it."),
-    ] = None,
-) -> None:
-    """Release a made-up town, compare it with the truth, and write a report. It takes no data of yours."""
-    if table is not None:
-        from consilience.demo import write_table
-
-        data, domain = write_table(table, people=people)
-        echo(f"wrote {people:,} people who do not exist to {data}, and what its columns may hold to {domain}")
-        return
-    from consilience.demo.show import show_demo
-
-    show_demo(people=people, folder=folder, refits=refits)
-
-
-@app.command("warm-up", epilog="Example: consilience warm-up")
-def warm_up_command(
-    everything: Annotated[
-        bool, typer.Option("--everything", help="Every plan and method, not only what a first release needs.")
-    ] = False,
-) -> None:
-    """Compile what a release needs, once and for all. Nothing is left to do where it came with the package."""
-    from consilience.warm_up import warm_up
-
-    listen()
-    with progress() as show:
-        compiled = warm_up(everything=everything, progress=show)
-    echo(f"compiled {compiled:,} kernels" if compiled else "nothing had to be compiled")
+app.command("demo", epilog=first_steps.DEMO_EXAMPLE)(first_steps.demo_command)
+app.command("warm-up", epilog=first_steps.WARM_UP_EXAMPLE)(first_steps.warm_up_command)
 
 
 def _print_version(wanted: bool) -> None:
