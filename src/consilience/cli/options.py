@@ -15,7 +15,7 @@ from consilience.errors import DeclarationError
 if TYPE_CHECKING:
     from consilience.domain import Domain
     from consilience.estimators import PublicRecords
-    from consilience.flow import Request
+    from consilience.request import Request
 
 Data = Annotated[
     str,
@@ -26,6 +26,10 @@ Data = Annotated[
 DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
 Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The privacy budget epsilon; alone it is pure.")]
 Delta = Annotated[float | None, typer.Option("--delta", help="With --epsilon: (epsilon, delta), by Gaussian noise.")]
+Records = Annotated[
+    int | None,
+    typer.Option("--records", help="About how many records there are: public or a guess, never read off data."),
+]
 Rho = Annotated[float | None, typer.Option("--rho", help="The privacy budget as zero-concentrated rho.")]
 PlanText = Annotated[
     str | None,
@@ -221,7 +225,7 @@ class Charged:
 
     def asked(self, **others: Any) -> "Request":
         """The request for what is asked beside these options."""
-        from consilience.flow import Request
+        from consilience.request import Request
 
         same = ("ledger", "budget", "neighbours", "unit", "table", "name", "simulate", "take_over", "convert")
         given = {each: getattr(self, each) for each in (*same, "allow_cluster_disk")}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from consilience.domain import Attribute, Domain
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.estimators.cell_clusters import likely_records, moved_points_within, possible_sizes
 from consilience.estimators.clusters import ClusterEstimate, cluster
