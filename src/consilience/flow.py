@@ -41,6 +41,7 @@ from consilience.plans.sums import SUMS_SHARE, WithSums, counts_and_sums
 from consilience.privacy.budgets import Budget, Number, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, charged_elsewhere, ledger_place
+from consilience.publication.about import Publication, given
 from consilience.publication.bundle import check_bundle, is_bundle, write_bundle
 from consilience.publication.refits import check_refits
 from consilience.publication.release import Release
@@ -329,12 +330,13 @@ class Request:
         interval: float | None = None,
         refits: int = 200,
         seed: int = 0,
+        publication: Publication | File | None = None,
         overwrite: bool = False,
         before_charge: Callable[[Ledger], None] | None = None,
         progress: Progress | None = None,
     ) -> Release:
         """Measure, estimate and write the bundle, as `release` does."""
-        place = Path(out)
+        place, told = Path(out), given(publication)
         if place.exists() and not (overwrite and is_bundle(place)):
             raise DeclarationError(f"{place} exists already; choose another name, or replace a bundle: overwrite=True")
         if interval is not None:
@@ -349,7 +351,14 @@ class Request:
         )
         fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=progress)
         return publish(
-            fitted, place, interval=interval, refits=refits, seed=seed, overwrite=overwrite, progress=progress
+            fitted,
+            place,
+            interval=interval,
+            refits=refits,
+            seed=seed,
+            publication=told,
+            overwrite=overwrite,
+            progress=progress,
         )
 
     def _open_ledger(self, source: Source) -> Ledger:
@@ -441,6 +450,7 @@ def release(
     interval: float | None = None,
     refits: int = 200,
     seed: int = 0,
+    publication: Publication | File | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Release:
@@ -452,7 +462,8 @@ def release(
     first request; repeating a request spends nothing. What the domain leaves to be found is found first, with
     `discover_share` of the budget (a tenth), and the domain written beside the bundle. `interval` is the level of error
     bars in the bundle's tables, such as 0.95. `public` are records of a published table that the account begins with
-    (`public_records`). The other names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
+    (`public_records`). `publication` says who publishes it, or is a file that says it. The other names mean what they
+    mean to `open_table`, `measure`, `estimate` and `write_bundle`.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -504,6 +515,7 @@ def release(
         interval=interval,
         refits=refits,
         seed=seed,
+        publication=publication,
         overwrite=overwrite,
         progress=progress,
     )
@@ -600,17 +612,17 @@ def publish(
     interval: float | None = None,
     refits: int = 200,
     seed: int = 0,
+    publication: Publication | File | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Release:
     """The bundle of an estimate, written with error bars if asked for; where there can be none, without, saying why."""
+    told, bars = given(publication), {"interval": interval, "refits": refits, "seed": seed, "progress": progress}
     try:
-        path = write_bundle(
-            fitted, out, overwrite=overwrite, interval=interval, refits=refits, seed=seed, progress=progress
-        )
+        path = write_bundle(fitted, out, overwrite=overwrite, publication=told, **bars)
     except MeasurementError as error:
         if interval is None:
             raise
         logger.warning("no error bars: %s", error)
-        path = write_bundle(fitted, out, overwrite=overwrite)
-    return Release(path, check_bundle(path), fitted)
+        path = write_bundle(fitted, out, overwrite=overwrite, publication=told)
+    return Release(path, check_bundle(path), fitted, told)

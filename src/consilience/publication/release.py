@@ -385,4 +385,4 @@ def open_release(path: str | os.PathLike[str]) -> Release:
     ('age', 'sex')
     """
     opened = open_bundle(path)
-    return Release(opened.path, opened.manifest, opened.estimate)
+    return Release(opened.path, opened.manifest, opened.estimate, opened.publication)
