@@ -4,7 +4,7 @@ Neither library is imported here: their objects say themselves what is needed. W
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from consilience.domain.domains import Domain
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import DeclarationError, MeasurementError
+from consilience.measurements.further_laws import Gaussian, Laplace
 from consilience.measurements.importers import from_long_table
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
-from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoiseLaw
+from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from consilience.measurements.privacy_statement import PrivacyStatement
 
-DISTRIBUTIONS: Mapping[str, type[NoiseLaw]] = {
+DISTRIBUTIONS: Mapping[str, Callable[[float], NoiseLaw]] = {
     "Integer Laplace": DiscreteLaplace,
     "Float Laplace": Laplace,
     "Integer Gaussian": DiscreteGaussian,
@@ -29,7 +30,7 @@ DISTRIBUTIONS: Mapping[str, type[NoiseLaw]] = {
 }
 """The laws by the names that OpenDP's `summarize` gives them; its scale of a Gaussian is the standard deviation."""
 
-LAWS_OF_MBI: Mapping[str, type[NoiseLaw]] = {
+LAWS_OF_MBI: Mapping[str, Callable[[float], NoiseLaw]] = {
     "gaussian": Gaussian,
     "laplace": Laplace,
     "discrete-gaussian": DiscreteGaussian,
@@ -208,7 +209,7 @@ def from_mbi(
     }
     if asked := "; ".join(f"{name} = {words}" for name, words in missing.items() if words is not None):
         raise DeclarationError(f"mbi's measurements do not say how they were made; give {asked}")
-    if law not in LAWS_OF_MBI:
+    if law is None or law not in LAWS_OF_MBI:
         raise DeclarationError(f"law={law!r} is none of {', '.join(LAWS_OF_MBI)}; write one of them")
     ours = domain if isinstance(domain, Domain) else _domain_of_mbi(domain)
     found = [_measurement(each, LAWS_OF_MBI[law], clipped=clipped) for each in measurements]
@@ -228,7 +229,7 @@ def _domain_of_mbi(domain: Any) -> Domain:
     return Domain("mbi", tuple(attributes))
 
 
-def _measurement(given: Any, law: type[NoiseLaw], *, clipped: bool) -> Measurement:
+def _measurement(given: Any, law: Callable[[float], NoiseLaw], *, clipped: bool) -> Measurement:
     if not all(hasattr(given, name) for name in ("noisy_measurement", "clique", "stddev")):
         raise DeclarationError(f"expected LinearMeasurements of mbi, found {type(given).__name__}")
     clique = tuple(str(name) for name in given.clique)
@@ -244,7 +245,7 @@ def _measurement(given: Any, law: type[NoiseLaw], *, clipped: bool) -> Measureme
     return Measurement(Query.marginal(*clique), values, _of_stddev(law, stddev), clipped=clipped)
 
 
-def _of_stddev(law: type[NoiseLaw], stddev: float) -> NoiseLaw:
+def _of_stddev(law: Callable[[float], NoiseLaw], stddev: float) -> NoiseLaw:
     """The law with this standard deviation.
 
     Of Laplace noise it is √2 scale. Of discrete Laplace noise with a = e^(−1/scale) the variance is 2a / (1 − a)²,

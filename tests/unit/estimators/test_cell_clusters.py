@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.estimators.cell_clusters import points_within
 from consilience.estimators.clusters import ClusterEstimate, cluster

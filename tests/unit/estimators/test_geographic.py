@@ -7,15 +7,15 @@ import pytest
 
 import consilience as cs
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import PublicFacts, PublicMargin
 from consilience.domain.place_facts import PlaceFacts
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import ConsilienceError
 from consilience.estimators.choose import choose
 from consilience.estimators.geographic import Geographic, GeographicEstimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, NoiseLaw, PrivacyStatement
 from consilience.publication.intervals import interval
-from consilience.publication.refits import refit, simulated
+from consilience.publication.intervals.refits import refit, simulated
 from consilience.solvers.fit import Infeasible
 
 PARENTS = {f"c{s}{c}": f"s{s}" for s in range(3) for c in range(2)}
