@@ -21,6 +21,7 @@ from consilience.errors import FileFormatError
 from consilience.estimators.base import Progress, check_level, check_whole
 from consilience.measurements import Measurement, PrivacyStatement
 from consilience.publication import report_numbers
+from consilience.publication.about import PUBLICATION, Publication, given
 from consilience.publication.bundle import Bundle, add_to_bundle, keep_refits, open_bundle
 from consilience.publication.intervals.refits import check_refits
 from consilience.publication.report_facts import ReportFacts, Settings, gather
@@ -394,12 +395,14 @@ def report(
     level: float = 0.95,
     refits: int = 200,
     seed: int = 0,
+    publication: Publication | str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """The report, written into its bundle in place of an earlier one, or the page alone to `out`.
 
-    Its `path` says where. Spends nothing.
+    Its `path` says where. `publication` says who publishes the release, or is a file that says it, in place of what the
+    bundle says. Spends nothing.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -413,14 +416,19 @@ def report(
     _checked(level, refits, seed)
     if out is not None:
         _refuse_place(Path(out), overwrite=overwrite)
-    made = make_report(release, level=level, refits=refits, seed=seed, progress=progress)
+    opened = release if isinstance(release, Bundle) else open_bundle(release)
+    if told := given(publication):
+        opened = replace(opened, publication=told)
+    made = make_report(opened, level=level, refits=refits, seed=seed, progress=progress)
     keep_refits(made.facts.release)
     if out is not None:
         write_atomically(Path(out), made.html.encode("utf-8"))
         return replace(made, path=Path(out))
-    bundle = release.path if isinstance(release, Bundle) else Path(release)
-    add_to_bundle(bundle, made.files(), about={"report": asdict(made.facts.settings)}, in_place_of=(PAGE, FOLDER))
-    return replace(made, path=bundle / PAGE)
+    files, replaced = made.files(), (PAGE, FOLDER)
+    if told:
+        files, replaced = files | {PUBLICATION: told.to_toml()}, (*replaced, PUBLICATION)
+    add_to_bundle(opened.path, files, about={"report": asdict(made.facts.settings)}, in_place_of=replaced)
+    return replace(made, path=opened.path / PAGE)
 
 
 def _refuse_place(out: Path, *, overwrite: bool) -> None:
