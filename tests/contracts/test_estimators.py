@@ -49,7 +49,7 @@ from consilience.measurements import (
 from consilience.measuring import measure
 from consilience.plans import DualQuery as DualQueryPlan
 from consilience.plans import Fourier as FourierPlan
-from consilience.publication.refits import KeptRefits, estimator_of, noisy_answers, refit, simulated
+from consilience.publication.intervals.refits import KeptRefits, estimator_of, noisy_answers, refit, simulated
 from consilience.solvers.fit import Status
 from consilience.source import open_table
 

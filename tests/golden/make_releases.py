@@ -31,8 +31,8 @@ from consilience.privacy import ledger as ledgers
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.reservations import Owner
 from consilience.publication import write_bundle, write_synthetic
-from consilience.publication.bundle import save_model
 from consilience.publication.iterate_folders import CLUSTERS
+from consilience.publication.model_files import save_model
 from consilience.source import open_table
 
 FOLDER = Path(__file__).parent

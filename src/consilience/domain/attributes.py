@@ -525,11 +525,19 @@ class Hierarchy(Attribute):
         """The values of a level with all below them; what stands above it has no such group and is by itself."""
         if level not in self.level_names:
             return super().groups(level)
-        depth = self.level_names.index(level)
-        found: dict[str, list[int]] = {}
-        for code, label in enumerate(self.labels):
-            found.setdefault(self.path(label)[::-1][: depth + 1][-1], []).append(code)
-        return {node: tuple(codes) for node, codes in found.items()}
+        return dict(self._groups_of_levels[self.level_names.index(level)])
+
+    @cached_property
+    def _groups_of_levels(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The groups of every level: kept, for each question about places asks for them again."""
+        paths = [self.path(label)[::-1] for label in self.labels]
+        every = []
+        for depth in range(len(self.level_names)):
+            found: dict[str, list[int]] = {}
+            for code, path in enumerate(paths):
+                found.setdefault(path[min(depth, len(path) - 1)], []).append(code)
+            every.append({node: tuple(codes) for node, codes in found.items()})
+        return tuple(every)
 
     @property
     def nameable(self) -> tuple[str, ...]:

@@ -274,10 +274,16 @@ class _Asked:
             tables, held = tables[0], held[1:]
         return tables.transpose([held.index(name) for name in order])
 
+    def _sums(self, tables: Array, place: dict[int, int]) -> Array:
+        """The table of each row of the geography: that of its place, or the sum of those of its places."""
+        if all(len(nodes) == 1 for nodes in self.nodes):
+            return tables[[place[nodes[0]] for nodes in self.nodes]]
+        return np.array([tables[[place[node] for node in nodes]].sum(axis=0) for nodes in self.nodes])
+
     def answer(self, tables: Array, place: dict[int, int]) -> Array:
         """The answers, flat, from tables of nodes."""
         problem, name = self.problem, self.problem.attribute.name
-        rows = np.array([tables[[place[node] for node in nodes]].sum(axis=0) for nodes in self.nodes])
+        rows = self._sums(tables, place)
         rows = rows.reshape(len(self.nodes), *problem.basis.sizes)
         asked = [each for each in self.bound.attributes if each != name]
         rows = rows.sum(axis=tuple(1 + axis for axis, each in enumerate(self._told) if each not in asked))

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 PLANTS = {
     "domain imports privacy": ("domain/queries.py", "import consilience.privacy.ledger\n"),
     "an estimator imports the source": ("estimators/table.py", "import consilience.source\n"),
-    "publication imports plans": ("publication/answers.py", "import consilience.plans\n"),
+    "publication imports plans": ("publication/answers/tables.py", "import consilience.plans\n"),
     "a plan imports the source": ("plans/marginals.py", "from consilience.source import open_table\n"),
     "a kernel imports domain": ("kernels/linear_maps.py", "import consilience.domain.domains\n"),
     "a solver imports domain": ("solvers/fit.py", "import consilience.domain.domains\n"),

@@ -29,7 +29,7 @@ from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure
 from consilience.plans.published.dual_query import DualQuery as DualQueryPlan
-from consilience.publication.bundle import load_model, save_model
+from consilience.publication.model_files import load_model, save_model
 from consilience.source import open_table
 
 RULE = ImpossibleCells((("x", (1,)), ("z", (0,))))

@@ -15,7 +15,7 @@ from consilience.estimators.geographic import Geographic, GeographicEstimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, NoiseLaw, PrivacyStatement
 from consilience.publication.intervals import interval
-from consilience.publication.refits import refit, simulated
+from consilience.publication.intervals.refits import refit, simulated
 from consilience.solvers.fit import Infeasible
 
 PARENTS = {f"c{s}{c}": f"s{s}" for s in range(3) for c in range(2)}

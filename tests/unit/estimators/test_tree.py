@@ -26,7 +26,7 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
-from consilience.publication.refits import estimator_of
+from consilience.publication.intervals.refits import estimator_of
 from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.trees.laminar import crossing_sets
 

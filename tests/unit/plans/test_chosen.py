@@ -17,7 +17,8 @@ from consilience.errors import DeclarationError
 from consilience.estimators import estimate
 from consilience.measuring import PricingGate, measure, price
 from consilience.plans import Aim, Direct, Forest, KMeans, Mst, plan_from_text
-from consilience.plans.best_buy import BestBuy, chosen_plan
+from consilience.plans.best_buy import BestBuy
+from consilience.plans.chosen import chosen_plan
 from consilience.plans.forest import Independent
 from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism

@@ -17,8 +17,8 @@ from consilience.domain.files import write_atomically
 from consilience.errors import FileFormatError
 from consilience.estimators.base import Progress, check_level, check_whole
 from consilience.publication.bundle import Bundle, add_to_bundle, keep_refits, open_bundle
+from consilience.publication.intervals.refits import check_refits
 from consilience.publication.publication_details import PUBLICATION, PublicationDetails
-from consilience.publication.refits import check_refits
 from consilience.publication.report import evidence, privacy, summary
 from consilience.publication.report.associations import association_section, draw_associations
 from consilience.publication.report.facts import ReportFacts, Settings, gather

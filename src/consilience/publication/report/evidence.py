@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from consilience.publication import intervals
 from consilience.publication.diagnostics import Moved, checks_in_words
+from consilience.publication.intervals import MODELLED, SPENDS_NOTHING
 from consilience.publication.report.facts import Certainty, Margin, ReportFacts
 from consilience.publication.report.tables import MOST_NAMED, ShownTable, table_figure
 from consilience.publication.report.texts import Texts
@@ -49,7 +49,7 @@ def percent(share: float) -> str:
 # One attribute at a time, and the measured tables.
 
 
-SAID = frozenset({intervals.SPENDS_NOTHING, intervals.MODELLED})
+SAID = frozenset({SPENDS_NOTHING, MODELLED})
 """Notes of intervals that the page has words of its own for."""
 
 

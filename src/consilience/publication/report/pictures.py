@@ -254,7 +254,7 @@ def _two_way(
     rows = _largest(sums.sum(axis=1), MOST_HEAT_ROWS)
     columns = _largest(sums.sum(axis=0), MOST_HEAT_COLUMNS)
     kept = np.ix_(rows, columns)
-    labels: list[Sequence[str]] = [[down[i] for i in rows], [across[j] for j in columns]]
+    labels = [tuple(down[i] for i in rows), tuple(across[j] for j in columns)]
     chart = _heat(labels, [array[kept] for array in arrays], say, what)
     return chart, len(rows) < len(down) or len(columns) < len(across)
 

@@ -2,7 +2,7 @@
 
 Every table that was measured is shown while there are no more than `MOST_TABLES`; of more, those whose attributes go
 together the most. Of a large table the first rows are shown, the next ones are folded, and the page says how many are
-left to the files of the release. So a page has at most about `MOST_TABLES` × `MOST_CELLS` numbers, whatever was released.
+left to the files of the release. So a page has at most about `MOST_TABLES` × `MOST_CELLS` numbers, whatever is in it.
 """
 
 import itertools
@@ -19,8 +19,8 @@ from consilience.domain.queries import Query
 from consilience.domain.questions import Question, mean_divisor
 from consilience.estimators import Estimate
 from consilience.measurements import Measurement
-from consilience.publication.answers import MISSING, AnswerTable, answer_table, outward, table_of
-from consilience.publication.cross_tables import (
+from consilience.publication.answers import AnswerTable, answer_table, table_of
+from consilience.publication.answers.cross_tables import (
     ABOUT,
     Cell,
     CrossTable,
@@ -28,6 +28,7 @@ from consilience.publication.cross_tables import (
     listing_axes,
     margin_queries,
 )
+from consilience.publication.answers.writing import MISSING, outward
 from consilience.publication.intervals import Interval
 from consilience.publication.report.texts import Texts
 from consilience.publication.report_page import Content, Markup, Picture, element, figure, folded, join, paragraphs
