@@ -141,7 +141,11 @@ def _model(path: Path) -> Finding:
 def _toml(path: Path) -> Finding:
     from consilience.domain import Domain, Workload
     from consilience.domain.workloads import is_workload_file
+    from consilience.publication.about import PUBLICATION, Publication
 
+    if path.name == PUBLICATION:
+        told = Publication.load(path)
+        return Finding("publication file", f"It says: {', '.join(told.to_declaration()) or 'nothing'}.")
     if is_workload_file(path):
         return Finding("workload file", f"{len(Workload.load(path))} queries.")
     domain = Domain.load(path)

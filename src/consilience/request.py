@@ -37,6 +37,7 @@ from consilience.plans.sums import SUMS_SHARE, WithSums, counts_and_sums
 from consilience.privacy.budgets import Budget, Number, budget
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan, charged_elsewhere, ledger_place
+from consilience.publication.about import Publication, given
 from consilience.publication.bundle import is_bundle
 from consilience.publication.intervals.refits import check_refits
 from consilience.publication.release import Release, publish
@@ -324,12 +325,13 @@ class Request:
         interval: float | None = None,
         refits: int = 200,
         seed: int = 0,
+        publication: Publication | File | None = None,
         overwrite: bool = False,
         before_charge: Callable[[Ledger], None] | None = None,
         progress: Progress | None = None,
     ) -> Release:
         """Measure, estimate and write the bundle, as `release` does."""
-        place = Path(out)
+        place, told = Path(out), given(publication)
         if place.exists() and not (overwrite and is_bundle(place)):
             raise DeclarationError(f"{place} exists already; choose another name, or replace a bundle: overwrite=True")
         if interval is not None:
@@ -344,7 +346,14 @@ class Request:
         )
         fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=progress)
         return publish(
-            fitted, place, interval=interval, refits=refits, seed=seed, overwrite=overwrite, progress=progress
+            fitted,
+            place,
+            interval=interval,
+            refits=refits,
+            seed=seed,
+            publication=told,
+            overwrite=overwrite,
+            progress=progress,
         )
 
     def _open_ledger(self, source: Source) -> Ledger:

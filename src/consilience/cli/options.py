@@ -139,6 +139,10 @@ ErrorBars = Annotated[
 ]
 Level = Annotated[float, typer.Option("--level", help="With --interval: how often it is to hold.")]
 Refits = Annotated[int, typer.Option("--refits", help="With --interval: how often the fit is repeated.")]
+PublicationFile = Annotated[
+    Path | None,
+    typer.Option("--publication", help="A TOML file: publisher, contact, period, region, licence, intended use."),
+]
 AllowMisfit = Annotated[
     bool,
     typer.Option(

@@ -164,6 +164,7 @@ def estimate_command(
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
+    publication: options.PublicationFile = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     verbose: options.Verbose = False,
     json: options.AsJson = False,
@@ -172,6 +173,7 @@ def estimate_command(
     from consilience.estimators import estimate
     from consilience.estimators.base import check_level
     from consilience.measurements import MeasurementSet
+    from consilience.publication.about import given
     from consilience.publication.intervals.refits import check_refits
     from consilience.publication.release import publish
 
@@ -181,10 +183,11 @@ def estimate_command(
         check_refits(refits)
     first, *others = map(MeasurementSet.load, measurements)
     measured = first.merge(*others, ledgers="add" if add_ledgers else "one")
-    public = options.public_records_of(public_records, public_name, measured.domain)
+    public, told = options.public_records_of(public_records, public_name, measured.domain), given(publication)
+    bars = {"interval": level if interval else None, "refits": refits}
     with progress() as show:
         fitted = estimate(measured, method=method, public=public, allow_misfit=allow_misfit, progress=show)
-        publish(fitted, out, interval=level if interval else None, refits=refits, overwrite=overwrite, progress=show)
+        publish(fitted, out, publication=told, overwrite=overwrite, progress=show, **bars)
     show_estimate(fitted, out, json=json, verbose=verbose)
 
 
@@ -254,6 +257,7 @@ def release_command(
     interval: options.ErrorBars = False,
     level: options.Level = 0.95,
     refits: options.Refits = 200,
+    publication: options.PublicationFile = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     dry_run: options.DryRunOnly = False,
     verbose: options.Verbose = False,
@@ -279,6 +283,7 @@ def release_command(
             allow_misfit=allow_misfit,
             interval=level if interval else None,
             refits=refits,
+            publication=publication,
             overwrite=overwrite,
             before_charge=before_charge(asked.domain, suggestion),
             progress=show,

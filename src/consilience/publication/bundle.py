@@ -2,6 +2,7 @@
 
     release.json           what this is: tool, method, privacy statement, a checksum for every file
     domain.toml            the public description of the table
+    publication.toml       who publishes it, for which time and place, under which licence; where that was said
     measurements.parquet   the noisy measurements
     model.parquet          the estimate
     refits.parquet         the refits of error bars, once some were made
@@ -25,7 +26,7 @@ import tempfile
 import unicodedata
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +44,7 @@ from consilience.estimators import Estimate, restore
 from consilience.estimators.base import Progress, SavedModel
 from consilience.measurements import MeasurementSet
 from consilience.measurements.measurement_set import NOT_PRIVATE
+from consilience.publication.about import PUBLICATION, Publication, given
 from consilience.publication.answers import AnswerTable, CsvWriter, answer_table, cell, heading, table_of
 from consilience.publication.intervals import intervals
 from consilience.publication.intervals.refits import attach_refits, kept_with, refits_file, refits_made
@@ -87,6 +89,8 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
     estimate: Estimate
+    publication: Publication = field(default_factory=Publication)
+    """What its publisher says of it; empty where nothing was said."""
 
     @property
     def finding(self) -> Finding:
@@ -107,12 +111,13 @@ def write_bundle(
     interval: float | None = None,
     refits: int = 200,
     seed: int = 0,
+    publication: Publication | str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Write the bundle of an estimate to a directory, and return its path.
 
     `interval` is the level of error bars in the tables, such as 0.95; without it they have none. `refits` and `seed`
-    are those of `publication.intervals`.
+    are those of `publication.intervals`. `publication` says who publishes the release, or is a file that says it.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -124,6 +129,7 @@ def write_bundle(
     ...     sorted(path.name for path in written.iterdir())
     ['domain.toml', 'measurements.parquet', 'model.parquet', 'release.json', 'tables']
     """
+    told = given(publication)
     target = Path(path)
     if target.exists() and not (overwrite and is_bundle(target)):
         hint = "choose another name" if not is_bundle(target) else "choose another name, or overwrite it on purpose"
@@ -134,6 +140,8 @@ def write_bundle(
         tables = _with_bars(estimate, tables, interval, refits, seed, progress)
         about["intervals"] = {"level": interval, "refits": refits, "seed": seed}
     with folder_in_place_of(target) as building:
+        if told:
+            (building / PUBLICATION).write_bytes(told.to_toml())
         _fill(estimate, tables, about, building)
     return target
 
@@ -175,7 +183,8 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
     estimate = restore(saved, measured)
     if REFITS in manifest["files"]:
         attach_refits(estimate, directory / REFITS, _what_is_refitted(manifest))
-    return Bundle(directory, manifest, estimate)
+    told = Publication.load(directory / PUBLICATION) if PUBLICATION in manifest["files"] else Publication()
+    return Bundle(directory, manifest, estimate, told)
 
 
 def _what_is_refitted(manifest: Mapping[str, Any]) -> str:

@@ -111,7 +111,7 @@ def test_every_picture_has_words_and_a_table(made) -> None:
     assert len(images) == len(made.pictures) == 3 + 3 + 3
     assert all(len(str(attributes.get("alt"))) > 40 for attributes in images)
     assert made.html.count("The same as a table") == len(images) - len(made.facts.tables)
-    assert made.html.count("<h3 id=\"table-") == len(made.facts.tables) == 3
+    assert made.html.count('<h3 id="table-') == len(made.facts.tables) == 3
     tables = len(re.findall(r"<table[ >]", made.html))
     assert made.html.count("<caption>") == tables
     assert not re.search(r"<th(?![^>]*scope=)[ >]", made.html)

@@ -16,9 +16,9 @@ from pathlib import Path
 from consilience.domain.files import write_atomically
 from consilience.errors import FileFormatError
 from consilience.estimators.base import Progress, check_level, check_whole
+from consilience.publication.about import PUBLICATION, Publication, given
 from consilience.publication.bundle import Bundle, add_to_bundle, keep_refits, open_bundle
 from consilience.publication.intervals.refits import check_refits
-from consilience.publication.publication_details import PUBLICATION, PublicationDetails
 from consilience.publication.report import evidence, privacy, summary
 from consilience.publication.report.associations import association_section, draw_associations
 from consilience.publication.report.facts import ReportFacts, Settings, gather
@@ -48,14 +48,13 @@ class Report:
         for name, drawn in self.pictures.items():
             found[f"{FOLDER}/{name}.svg"] = drawn.svg.encode("utf-8")
             found[f"{FOLDER}/{name}.png"] = drawn.png
-        details = self.facts.details
-        return found | ({PUBLICATION: details.to_toml()} if details.stated or details.assessment else {})
+        return found | ({PUBLICATION: self.facts.details.to_toml()} if self.facts.details else {})
 
 
 def make_report(
     release: Bundle | File,
     *,
-    publication: PublicationDetails | File | None = None,
+    publication: Publication | File | None = None,
     texts: File | None = None,
     level: float = 0.95,
     refits: int = 200,
@@ -65,10 +64,9 @@ def make_report(
     """The report of a release, as a page and pictures that are nowhere on disk yet."""
     settings = _checked(level, refits, seed, texts)
     check_pictures()
-    given = None if publication is None else PublicationDetails.load(publication)
+    told = given(publication)
     opened = release if isinstance(release, Bundle) else open_bundle(release)
-    details = PublicationDetails.of_bundle(opened.path) if given is None else given
-    facts = gather(opened, settings, details, progress=progress)
+    facts = gather(replace(opened, publication=told) if told else opened, settings, progress=progress)
     pictures = _pictures(facts, progress)
     return Report(_page(facts, pictures), pictures, facts)
 
@@ -77,7 +75,7 @@ def report(
     release: Bundle | File,
     *,
     out: File | None = None,
-    publication: PublicationDetails | File | None = None,
+    publication: Publication | File | None = None,
     texts: File | None = None,
     level: float = 0.95,
     refits: int = 200,

@@ -14,11 +14,11 @@ from consilience.errors import ConsilienceError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.basis import Basis
+from consilience.publication.about import Publication
 from consilience.publication.answers import AnswerTable, table_of
 from consilience.publication.bundle import Bundle
 from consilience.publication.diagnostics import Diagnosis, diagnose
 from consilience.publication.intervals import Interval, intervals
-from consilience.publication.publication_details import PublicationDetails
 from consilience.publication.report.associations import Associations, associations
 from consilience.publication.report.tables import (
     Asked,
@@ -112,7 +112,6 @@ class ReportFacts:
     """The measured tables that the page shows, sums and means last."""
     choice: Choice
     """Which they are, and which are left out."""
-    details: PublicationDetails
     no_intervals: str | None
     """Why there are no error bars; None where there are."""
     notes: tuple[str, ...]
@@ -120,6 +119,11 @@ class ReportFacts:
     @property
     def estimate(self) -> Estimate:
         return self.release.estimate
+
+    @property
+    def details(self) -> Publication:
+        """Who publishes the release, about whom and for what."""
+        return self.release.publication
 
     @property
     def say(self) -> Texts:
@@ -130,9 +134,7 @@ class ReportFacts:
         return self.release.manifest
 
 
-def gather(
-    release: Bundle, settings: Settings, details: PublicationDetails, *, progress: Progress | None = None
-) -> ReportFacts:
+def gather(release: Bundle, settings: Settings, *, progress: Progress | None = None) -> ReportFacts:
     """All that the report of a release shows. Post-processing: nothing is spent."""
     estimate = release.estimate
     names = estimate.domain.counted_names
@@ -167,7 +169,6 @@ def gather(
         associations=together,
         tables=_tables(estimate, choice.shown, answers, found),
         choice=choice,
-        details=details,
         no_intervals=reason,
         notes=tuple(dict.fromkeys(note for each in found.values() for note in each.notes)),
     )

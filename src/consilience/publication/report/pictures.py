@@ -254,7 +254,7 @@ def _two_way(
     rows = _largest(sums.sum(axis=1), MOST_HEAT_ROWS)
     columns = _largest(sums.sum(axis=0), MOST_HEAT_COLUMNS)
     kept = np.ix_(rows, columns)
-    labels = [tuple(down[i] for i in rows), tuple(across[j] for j in columns)]
+    labels: list[Sequence[Any]] = [[down[i] for i in rows.tolist()], [across[j] for j in columns.tolist()]]
     chart = _heat(labels, [array[kept] for array in arrays], say, what)
     return chart, len(rows) < len(down) or len(columns) < len(across)
 

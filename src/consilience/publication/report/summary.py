@@ -15,6 +15,7 @@ import numpy as np
 
 from consilience.domain.declarations import spell_attribute
 from consilience.domain.factors import Identity
+from consilience.publication.about import Named
 from consilience.publication.report.evidence import count, percent
 from consilience.publication.report.facts import ReportFacts
 from consilience.publication.report.privacy import budget_in_words, odds
@@ -42,20 +43,41 @@ def budget(spent: Mapping[str, str]) -> str:
 
 
 def title(known: ReportFacts) -> str:
-    return known.details["title"] or known.say("title", name=known.estimate.domain.name)
+    return known.details.title or known.say("title", name=known.estimate.domain.name)
 
 
 def _day(known: ReportFacts) -> str:
     return str(known.manifest.get("created", known.say("unknown_day"))).partition("T")[0]
 
 
+def _stated(known: ReportFacts) -> dict[str, str | None]:
+    """What the publisher says, as texts; an address follows the name, and links nowhere."""
+    told = known.details
+    contact = [] if told.contact is None else [told.contact.name, told.contact.email, told.contact.url]
+
+    def named(each: Named | None) -> str | None:
+        return None if each is None else each.name + (f" ({each.url})" if each.url else "")
+
+    return {
+        "description": told.description,
+        "publisher": None if told.publisher is None else told.publisher.name,
+        "contact": ", ".join(filter(None, contact)) or None,
+        "population": told.population,
+        "region": None if told.region is None else told.region.name,
+        "period": None if told.period is None else str(told.period),
+        "licence": named(told.licence),
+        "intended_use": told.intended_use,
+        "unsuitable_use": told.unsuitable_use,
+    }
+
+
 def heading(known: ReportFacts) -> Markup:
     """The title, who made it and when, and the banner where nothing is protected."""
-    say, publisher = known.say, known.details["publisher"]
+    say, publisher = known.say, _stated(known)["publisher"]
     tool = str(known.manifest.get("tool", "consilience"))
     by = say("released_by", publisher=publisher, day=_day(known), tool=tool) if publisher else ""
     banner = None if known.estimate.private else element("p", say("banner"), class_="banner", role="note")
-    name = say("title", name=known.estimate.domain.name) if known.details["title"] else None
+    name = say("title", name=known.estimate.domain.name) if known.details.title else None
     return join(
         element("h1", title(known)),
         element("p", name, class_="soft") if name else None,
@@ -70,7 +92,7 @@ def heading(known: ReportFacts) -> Markup:
 
 def summary(known: ReportFacts) -> Markup:
     """What was published, about whom, how sure, and the caveats that matter most; then the key figures."""
-    say, details = known.say, known.details
+    say, details = known.say, _stated(known)
     licence = details["licence"]
     passing = say("summary.licence", licence=licence) if licence else say("summary.no_licence")
     if not known.estimate.private:
@@ -85,7 +107,7 @@ def summary(known: ReportFacts) -> Markup:
 
 
 def _what(known: ReportFacts) -> str:
-    say, details, estimate = known.say, known.details, known.estimate
+    say, details, estimate = known.say, _stated(known), known.estimate
     tables, sums = len(noisy_tables(estimate)), len(estimate.measurements.sums)
     numbers = sum(each.values.size for each in (*noisy_tables(estimate), *estimate.measurements.sums))
     about = details["population"] or say("summary.the_table", name=estimate.domain.name)
@@ -205,6 +227,7 @@ def caveats(known: ReportFacts) -> list[str]:
 # Who publishes it and for what; what was measured, in words; how to cite and to repeat it.
 
 DETAILS = (
+    "description",
     "publisher",
     "contact",
     "population",
@@ -218,13 +241,13 @@ DETAILS = (
 
 def publication(known: ReportFacts) -> Markup:
     """Publisher, contact, population, period, licence and use; what is not stated is said not to be."""
-    say, details = known.say, known.details
+    say, details = known.say, _stated(known)
     rows: list[tuple[Content, Content]] = [
         (say(f"publication.{key}"), details[key] or say("publication.not_stated")) for key in DETAILS
     ]
     rows.append((say("publication.table"), known.estimate.domain.name))
     rows.append((say("publication.day"), _day(known)))
-    nothing = None if details.stated else paragraphs(say("publication.nothing"), class_="soft")
+    nothing = None if known.details else paragraphs(say("publication.nothing"), class_="soft")
     return join(facts(rows), nothing, paragraphs(say("publication.passing_on")))
 
 
@@ -314,7 +337,7 @@ def cite(known: ReportFacts) -> Markup:
     spent = estimate.measurements.privacy.spent
     told = {"name": title(known), "year": _day(known)[:4], "tool": str(known.manifest.get("tool", "consilience"))}
     told |= {"budget": say("cite.no_budget") if spent is None else budget(spent), "checksum": known.checksum[:16]}
-    publisher = known.details["publisher"]
+    publisher = _stated(known)["publisher"]
     citation = say("cite.by", publisher=publisher, **told) if publisher else say("cite.citation", **told)
     columns = estimate.columns_basis.columns
     first = next((name for name, basis in columns.items() if basis != "not measured"), None)
