@@ -95,7 +95,7 @@ def test_simulated_noise_is_stamped_on_every_picture() -> None:
     pictures = [
         draw_margin(margin(["a"]), 1, SAY, level=0.9, private=False),
         draw_moved(moved, SAY, private=False),
-        draw_associations(found, SAY, private=False),
+        draw_associations(found, {}, SAY, private=False),
         draw_quantiles(plot, "As declared.", SAY, private=False),
     ]
     for drawn in pictures:
@@ -116,7 +116,7 @@ def test_long_margins_stay_small() -> None:
 def test_pairs_that_were_not_measured_have_a_star() -> None:
     strengths = np.full((3, 3), 0.25)
     found = Associations(("a", "b", "c"), strengths, 0, frozenset({frozenset("ab")}), frozenset(), {})
-    shown = texts(draw_associations(found, SAY, private=True))
+    shown = texts(draw_associations(found, {}, SAY, private=True))
     assert shown.count(".25*") == 2
     assert shown.count(".25") == 3
 

@@ -146,7 +146,7 @@ def _pictures(known: ReportFacts, progress: Progress | None) -> dict[str, Pictur
     if any(each.stddev > 0 for each in known.diagnosis.moved):
         drawn.append(draw_moved(known.diagnosis.moved, say, private=private))
     if known.associations is not None and known.associations.strongest():
-        drawn.append(draw_associations(known.associations, say, private=private))
+        drawn.append(draw_associations(known.associations, known.by_name, say, private=private))
     noise = known.diagnosis.noise
     if noise.quantiles is not None:
         drawn.append(draw_quantiles(noise.quantiles, noise.verdict, say, private=private))
@@ -154,7 +154,7 @@ def _pictures(known: ReportFacts, progress: Progress | None) -> dict[str, Pictur
 
 
 def _page(known: ReportFacts, pictures: Mapping[str, Picture]) -> str:
-    say, names = known.say, known.estimate.domain.counted_names
+    say = known.say
     sections = {
         "summary": summary.summary(known),
         "publication": summary.publication(known),
@@ -162,7 +162,7 @@ def _page(known: ReportFacts, pictures: Mapping[str, Picture]) -> str:
         "margins": evidence.margins(known, pictures),
         "tables": evidence.measured_tables(known, pictures),
         "sums": evidence.sums_and_means(known, pictures),
-        "associations": association_section(known.associations, names, pictures.get("associations"), say),
+        "associations": association_section(known.associations, known.by_name, pictures.get("associations"), say),
         "missing": evidence.not_measured(known),
         "protection": privacy.protection(known),
         "attacker": privacy.attacker(known),

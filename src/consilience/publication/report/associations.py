@@ -162,21 +162,21 @@ def _most_associated(names: tuple[str, ...], found: dict[frozenset[str], float])
 
 
 def association_section(
-    found: Associations | None, names: tuple[str, ...], drawn: Picture | None, say: Texts
+    found: Associations | None, headings: Mapping[str, str], drawn: Picture | None, say: Texts
 ) -> Markup | None:
-    """The heat map of pairwise associations, and the same as a table; `names` are all attributes that are counted."""
+    """The heat map of pairwise associations, and the same as a table; `headings` are those of all attributes."""
     if found is None or not found.attributes:
         return None
     pairs = found.strongest()
     rows: list[list[Content]] = [
         [
-            f"{one} – {other}",
+            f"{headings[one]} – {headings[other]}",
             f"{strength:.3f}",
             say("basis.measured" if frozenset((one, other)) in found.measured else "associations.modelled"),
         ]
         for one, other, strength in pairs[:MOST_PAIRS]
     ]
-    alone = [name for name in names if name not in found.attributes]
+    alone = [heading for name, heading in headings.items() if name not in found.attributes]
     said = [say("associations.lead"), say("associations.unlooked_at") if found.not_measured else ""]
     if found.left_out:
         said.append(say("associations.left_out", shown=len(found.attributes), n=found.left_out))
@@ -191,16 +191,16 @@ def association_section(
     )
 
 
-def draw_associations(found: Associations, say: Texts, *, private: bool) -> Picture:
+def draw_associations(found: Associations, headings: Mapping[str, str], say: Texts, *, private: bool) -> Picture:
     """The heat map of Cramér's V: darker is stronger, and numbers say how strong where there is room."""
     alt = altair()
-    names = found.attributes
+    names = [headings.get(name, name) for name in found.attributes]
     numbers = len(names) <= NUMBERS_UP_TO
     rows = []
     for i in range(1, len(names)):
         for j in range(i):
             strength = found.strengths[i, j]
-            mark = "" if frozenset((names[i], names[j])) in found.measured else "*"
+            mark = "" if frozenset((found.attributes[i], found.attributes[j])) in found.measured else "*"
             known = bool(np.isfinite(strength))
             text = (f"{strength:.2f}".removeprefix("0") + mark if numbers else mark) if known else "–"
             rows.append({"row": names[i], "column": names[j], "v": float(strength) if known else None, "text": text})
@@ -219,7 +219,14 @@ def draw_associations(found: Associations, say: Texts, *, private: bool) -> Pict
     words = [say("associations.picture", cells=len(rows), attributes=len(names))]
     if strongest:
         one, other, strength = strongest[0]
-        words.append(say("associations.strongest", one=one, other=other, strength=f"{strength:.2f}"))
+        words.append(
+            say(
+                "associations.strongest",
+                one=headings.get(one, one),
+                other=headings.get(other, other),
+                strength=f"{strength:.2f}",
+            )
+        )
     starred = any(row["text"].endswith("*") for row in rows)
     return picture(
         chart,

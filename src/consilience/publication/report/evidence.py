@@ -149,16 +149,24 @@ def _figure(known: ReportFacts, pictures: Pictures, number: int, shown: ShownTab
 def not_measured(known: ReportFacts) -> Markup:
     """What nobody looked at, and what to measure next time."""
     say, domain, basis = known.say, known.estimate.domain, known.estimate.columns_basis
-    items = [say("missing.attributes", names=say.listed(basis.not_measured))] if basis.not_measured else []
+    items = (
+        [say("missing.attributes", names=say.listed(known.headings(basis.not_measured)))] if basis.not_measured else []
+    )
     hidden = [each.name for each in domain.attributes if not each.release]
-    items += [say("missing.withheld", names=say.listed(hidden))] if hidden else []
+    items += [say("missing.withheld", names=say.listed(known.headings(hidden)))] if hidden else []
     if len(basis.linked) > 1:
-        items.append(say("missing.unlinked", groups=say("missing.group_mark").join(map(say.listed, basis.linked))))
+        items.append(say("missing.unlinked", groups=linked_groups(known)))
     widest = max((len(each.answers.query.attributes) for each in known.tables), default=1)
     items.append(say("missing.finer", n=widest))
     items.append(say("missing.domain"))
     lead = "missing.lead" if len(items) > 2 else "missing.nothing"
     return join(paragraphs(say(lead), class_="lead"), bullets(list(items)))
+
+
+def linked_groups(known: ReportFacts, most: int = 12) -> str:
+    """The attributes in groups that measurements link, as text."""
+    groups = (known.say.listed(known.headings(group), most=most) for group in known.estimate.columns_basis.linked)
+    return known.say("missing.group_mark").join(groups)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.domain.factors import Identity
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
 from consilience.errors import ConsilienceError
@@ -125,6 +126,17 @@ class ReportFacts:
         """Who publishes the release, about whom and for what."""
         return self.release.publication
 
+    def headings(self, names: Sequence[str]) -> list[str]:
+        """What people read in place of these attributes' names."""
+        domain = self.estimate.domain
+        return [domain[name].heading if name in domain else name for name in names]
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The headings of all attributes that are counted."""
+        names = self.estimate.domain.counted_names
+        return dict(zip(names, self.headings(names), strict=True))
+
     @property
     def say(self) -> Texts:
         return self.settings.say
@@ -152,7 +164,7 @@ def gather(release: Bundle, settings: Settings, *, progress: Progress | None = N
             wanted |= dict.fromkeys([table.question, *totals_of(table)])
     found, reason = _intervals(estimate, list(dict.fromkeys([*wanted, *ranked])), settings, progress)
     certain = [each for question, each in found.items() if question in {*margins[1:], *ranked}]
-    certainty = [_certainty(each) for each in certain if each.covers != "not measured"]
+    certainty = [_certainty(estimate, each) for each in certain if each.covers != "not measured"]
     return ReportFacts(
         release=release,
         settings=settings,
@@ -207,11 +219,15 @@ def _intervals(
     return dict(zip(asked, found, strict=True)), None
 
 
-def _certainty(interval: Interval) -> Certainty:
+def _certainty(estimate: Estimate, interval: Interval) -> Certainty:
     half = float((interval.high - interval.low).sum() / 2)
     whole = float(np.abs(interval.estimates).sum())
     return Certainty(
-        asks=interval.query.describe(),
+        asks=(
+            " × ".join(estimate.domain[name].heading for name in interval.query.attributes)
+            if all(isinstance(factor, Identity) for _, factor in interval.query.factors)
+            else interval.query.describe()
+        ),
         answers=interval.estimates.size,
         relative=half / whole if whole > 0 else math.inf,
         uncertain=int(interval.uncertain.sum()),

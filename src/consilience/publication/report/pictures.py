@@ -31,6 +31,8 @@ MOST_MOVED = 40
 MOST_PANELS = 4
 """Of more values across, a heat map is drawn."""
 MOST_PANEL_ROWS = 26
+MOST_LETTERS = 40
+"""Of the names above panels, all as long as the longest."""
 MOST_HEAT_ROWS, MOST_HEAT_COLUMNS = 60, 24
 """Larger heat maps show the rows and columns with the largest sums."""
 MOST_NUMBERS = 160
@@ -166,6 +168,8 @@ def _curve(rows: list[dict[str, Any]], apart: list[dict[str, Any]], say: Texts) 
 
 
 Rows = list[dict[str, Any]]
+Ends = tuple[float, float]
+"""Between which numbers the axis, or the colour, of all parts of a picture runs."""
 
 
 def draw_table(shown: "ShownTable", number: int, say: Texts, *, level: float, private: bool) -> Picture | None:
@@ -205,14 +209,16 @@ def _drawn(shown: "ShownTable", say: Texts) -> tuple[Any, bool]:
         return _bars([row for row in rows if row["place"] in set(kept.tolist())], say, what=shown.what), len(
             kept
         ) < len(shown.axes[0])
+    highest = float(np.nanmax(np.maximum(shown.high, shown.estimates)))
+    ends, titled = (min(0.0, float(np.nanmin(shown.estimates))), max(highest, 1e-9)), say(f"pictures.{shown.what}")
     if len(shown.axes) == 2:
-        return _two_way(shown.axes, arrays, shown.wide, say, shown.what)
+        return _two_way(shown.axes, arrays, shown.wide, ends, titled)
     stack = int(np.argmin([len(labels) for labels in shown.axes[:2]]))
     others = [labels for axis, labels in enumerate(shown.axes) if axis != stack]
     charts, part = [], False
     for place, label in enumerate(shown.axes[stack]):
         chart, cut = _two_way(
-            others, [np.take(a, place, stack) for a in arrays], np.take(shown.wide, place, stack), say, shown.what
+            others, [np.take(a, place, stack) for a in arrays], np.take(shown.wide, place, stack), ends, titled
         )
         charts.append(chart.properties(title=_small_title(f"{shown.headings[stack]}: {label}")))
         part |= cut
@@ -244,29 +250,37 @@ def _bar_rows(labels: Sequence[str], arrays: Sequence[NDArray[np.float64]], wide
 
 
 def _two_way(
-    axes: Sequence[Sequence[str]], arrays: Sequence[NDArray[np.float64]], wide: NDArray[np.bool_], say: Texts, what: str
+    axes: Sequence[Sequence[str]],
+    arrays: Sequence[NDArray[np.float64]],
+    wide: NDArray[np.bool_],
+    ends: Ends,
+    titled: str,
 ) -> tuple[Any, bool]:
     """Panels of bars side by side where few values go across, else a heat map; and whether a part was left out."""
     down, across = axes
-    if len(across) <= MOST_PANELS and len(down) <= MOST_PANEL_ROWS:
-        return _panels(down, across, arrays, wide), False
+    letters = len(across) * max(map(len, across))
+    if len(across) <= MOST_PANELS and len(down) <= MOST_PANEL_ROWS and letters <= MOST_LETTERS:
+        return _panels(down, across, arrays, wide, ends), False
     sums = np.nan_to_num(arrays[0])
     rows = _largest(sums.sum(axis=1), MOST_HEAT_ROWS)
     columns = _largest(sums.sum(axis=0), MOST_HEAT_COLUMNS)
     kept = np.ix_(rows, columns)
     labels: list[Sequence[Any]] = [[down[i] for i in rows.tolist()], [across[j] for j in columns.tolist()]]
-    chart = _heat(labels, [array[kept] for array in arrays], say, what)
+    chart = _heat(labels, [array[kept] for array in arrays], ends, titled)
     return chart, len(rows) < len(down) or len(columns) < len(across)
 
 
 def _panels(
-    down: Sequence[str], across: Sequence[str], arrays: Sequence[NDArray[np.float64]], wide: NDArray[np.bool_]
+    down: Sequence[str],
+    across: Sequence[str],
+    arrays: Sequence[NDArray[np.float64]],
+    wide: NDArray[np.bool_],
+    ends: Ends,
 ) -> Any:
     """A panel of bars for each value across; all share their axes, so that lengths compare."""
     alt = altair()
     width = (WIDTH + 15) // len(across) - 8
-    highest = float(np.nanmax(np.where(np.isfinite(arrays[2]), arrays[2], arrays[0])))
-    scale = alt.Scale(domain=[min(0.0, float(np.nanmin(arrays[0]))), max(highest, 1e-9)], nice=False)
+    scale = alt.Scale(domain=list(ends), nice=False)
     panels = []
     for place, label in enumerate(across):
         rows = _bar_rows(down, [array[:, place] for array in arrays], wide[:, place])
@@ -284,7 +298,7 @@ def _panels(
     return alt.hconcat(*panels, spacing=8)
 
 
-def _heat(labels: Sequence[Sequence[str]], arrays: Sequence[NDArray[np.float64]], say: Texts, what: str) -> Any:
+def _heat(labels: Sequence[Sequence[str]], arrays: Sequence[NDArray[np.float64]], ends: Ends, titled: str) -> Any:
     """Darker is more; each cell has its number and, where there is room, half the width of its interval."""
     alt = altair()
     estimates, low, high = arrays
@@ -299,16 +313,12 @@ def _heat(labels: Sequence[Sequence[str]], arrays: Sequence[NDArray[np.float64]]
             cell = {"row": row, "column": column, "value": value if known else None}
             rows.append(cell | {"text": text if known else "–", "bar": bar})
     side, height = (46, 32) if numbers else (20, 14)
-    top = float(np.nanmax(estimates)) if np.isfinite(estimates).any() else 1.0
+    top = ends[1]
     x = alt.X("column:N", sort=list(labels[1]), title=None, axis=alt.Axis(labelAngle=-45, labelLimit=LABELS))
     y = alt.Y("row:N", sort=list(labels[0]), title=None, axis=alt.Axis(labelLimit=LABELS))
     base = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y)
-    scale = alt.Scale(
-        domain=[min(0.0, float(np.nanmin(estimates))), max(top, 1e-9)], range=["#f7fbff", "#6baed6", "#08306b"]
-    )
-    legend = alt.Legend(
-        orient="top", title=say(f"pictures.{what}"), gradientLength=140, gradientThickness=9, format=",~s", tickCount=3
-    )
+    scale = alt.Scale(domain=list(ends), range=["#f7fbff", "#6baed6", "#08306b"])
+    legend = alt.Legend(orient="top", title=titled, gradientLength=140, gradientThickness=9, format=",~s", tickCount=3)
     cells = base.mark_rect(stroke="#bbbbbb", strokeWidth=0.5).encode(
         color=alt.Color("value:Q", scale=scale, legend=legend)
     )

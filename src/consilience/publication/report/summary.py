@@ -16,7 +16,7 @@ import numpy as np
 from consilience.domain.declarations import spell_attribute
 from consilience.domain.factors import Identity
 from consilience.publication.about import Named
-from consilience.publication.report.evidence import count, percent
+from consilience.publication.report.evidence import count, linked_groups, percent
 from consilience.publication.report.facts import ReportFacts
 from consilience.publication.report.privacy import budget_in_words, odds
 from consilience.publication.report.tables import noisy_tables
@@ -205,10 +205,13 @@ def caveats(known: ReportFacts) -> list[str]:
         (not estimate.status.on_purpose, say("caveats.status", explanation=estimate.status.explanation)),
         (known.no_intervals is not None, say("caveats.no_intervals")),
         (many_wide, say("caveats.wide", share=percent(wide), apart=apart)),
-        (bool(basis.not_measured), say("caveats.not_measured", names=say.listed(basis.not_measured, most=5))),
+        (
+            bool(basis.not_measured),
+            say("caveats.not_measured", names=say.listed(known.headings(basis.not_measured), most=5)),
+        ),
         (
             len(basis.linked) > 1,
-            say("caveats.unlinked", groups=say("missing.group_mark").join(say.listed(g, most=5) for g in basis.linked)),
+            say("caveats.unlinked", groups=linked_groups(known, most=5)),
         ),
         (
             any(each.cross.any_modelled for each in known.tables) or any(m.basis.modelled.any() for m in known.margins),
@@ -300,7 +303,9 @@ def plan_in_words(known: ReportFacts) -> list[str]:
 
 def _noise(known: ReportFacts) -> list[str]:
     say, estimate = known.say, known.estimate
-    deviations = sorted({each.noise.stddev_of_noise for each in noisy_tables(estimate) if each.kind == "linear"})
+    linear = [each for each in noisy_tables(estimate) if each.kind == "linear"]
+    tables = [each for each in linear if each.query.factors] or linear
+    deviations = sorted({each.noise.stddev_of_noise for each in tables})
     said = []
     if deviations:
         low, high = deviations[0], deviations[-1]

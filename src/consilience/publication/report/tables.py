@@ -61,6 +61,7 @@ class ShownTable:
     cross: CrossTable
     amount: str | None = None
     """Of sums and means: the attribute whose numbers are added up."""
+    amount_heading: str = ""
 
     @cached_property
     def _free(self) -> list[int]:
@@ -119,8 +120,7 @@ class ShownTable:
         ]
         by = say("tables.times").join(self.headings)
         if self.what != "records":
-            heading = self.amount or ""
-            by = say(f"tables.{self.what}_by" if by else f"tables.{self.what}", amount=heading, by=by)
+            by = say(f"tables.{self.what}_by" if by else f"tables.{self.what}", amount=self.amount_heading, by=by)
         return say("tables.given", title=by or say("total"), given="; ".join(given)) if given else by
 
 
@@ -234,7 +234,9 @@ def shown_table(
     answers = replace(answers, interval=bars.get(answers.question))
     margins = [answer_table(estimate, each, bars.get(each)) for each in totals_of(answers)]
     columns = columns_of(answers)
-    return ShownTable(asked.what, answers, cross_table(answers, columns=columns, margins=margins), asked.amount)
+    crossed = cross_table(answers, columns=columns, margins=margins)
+    heading = "" if asked.amount is None else estimate.domain[asked.amount].heading
+    return ShownTable(asked.what, answers, crossed, asked.amount, heading)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
