@@ -178,9 +178,9 @@ def given(publication: "Publication | str | os.PathLike[str] | None") -> Publica
 
 def _with_line(message: str, path: Path) -> str:
     """The error with the line that it is about, where one begins with that key."""
-    keys = re.findall(rf"^{re.escape(path.name)}\.(\w+):|^[^:]*: '(\w+)'", message)
+    keys = re.findall(r": '(\w+)'", message)[:1] + re.findall(rf"^{re.escape(path.name)}\.(\w+)", message)
     words = path.read_text(encoding="utf-8-sig").splitlines()
-    for key in (each for pair in keys for each in pair if each):
+    for key in keys:
         for number, line in enumerate(words, 1):
             if re.match(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[=.\]]""", line):
                 return f"line {number} of {message}"

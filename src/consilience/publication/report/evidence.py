@@ -86,14 +86,14 @@ def _margin(margin: Margin, drawn: Picture | None, level: str, say: Texts) -> Ma
 
 def _margin_table(margin: Margin, level: str, say: Texts) -> Markup:
     rows: list[list[Content]] = []
-    flagged = bool(margin.uncertain.any())
+    flagged, bases = bool(margin.uncertain.any()), margin.basis.names[:MOST_ROWS]
     for i, label in enumerate(margin.labels[:MOST_ROWS]):
         missing = bool(margin.basis.not_measured[i])
         row: list[Content] = [label, "–" if missing else count(float(margin.estimates[i]))]
         if margin.interval is not None:
             low, high = float(margin.interval.low[i]), float(margin.interval.high[i])
             row.append("–" if math.isnan(low) else say("tables.between", low=count(low), high=count(high)))
-        row.append(say(f"basis.{margin.basis.names[i].replace(' ', '_')}"))
+        row.append(say(f"basis.{bases[i].replace(' ', '_')}"))
         row += [say("margins.wide") if margin.uncertain[i] else ""] if flagged else []
         rows.append(row)
     bars = [say("columns.interval", level=level)] if margin.interval is not None else []
