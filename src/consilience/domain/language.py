@@ -1,6 +1,6 @@
 """The query language of the command line: `age=25..34 and sex=Female by marital`.
 
-    query      =  ["total" | terms] [["where"] conditions] ["by" terms]  |  [terms] "by" terms "where" conditions
+    query      =  ["total" | terms] [["where"] conditions] ["by" terms ["where" conditions]]
     terms      =  term {("and" | ",") term}
     term       =  attribute  |  level  |  function "(" attribute ["," number] ["," "level" number] ")"
                |  level "(" attribute ")"
@@ -225,14 +225,11 @@ class QueryParser(TextParser):
 
     def query(self) -> list[tuple[str, Factor]]:
         factors = self.head()
-        conditioned = self.take("where") or self.at_condition()
-        if conditioned:
+        if self.take("where") or self.at_condition():
             factors += self.conditions()
         if self.take("by"):
             factors += self.terms()
             if self.take("where"):
-                if conditioned:
-                    self.refuse("conditions stand before and after 'by'; write all of them in one place")
                 factors += self.conditions()
         return factors
 
