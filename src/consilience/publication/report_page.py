@@ -79,11 +79,12 @@ def finished(chart: Any) -> Any:
     return plain.configure_axis(gridColor="#eeeeee", labelFontSize=11, titleFontSize=12)
 
 
+SIMULATED = "SIMULATED NOISE: NOT PRIVATE"
 LONGEST_TITLE = 330
 
 
 def picture(
-    chart: Any, *, name: str, title: str, subtitle: str, description: str, private: bool, stamp: str
+    chart: Any, *, name: str, title: str, subtitle: str, description: str, private: bool, stamp: str = SIMULATED
 ) -> Picture:
     """The chart, dark on white, with its title; of simulated noise every picture says so, with the stamp."""
     import vl_convert

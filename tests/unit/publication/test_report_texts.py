@@ -128,7 +128,7 @@ def test_no_sentence_stands_in_the_code() -> None:
                 skipped |= set(ast.walk(node))
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped:
-                text = re.sub(r"^consilience \w+ .*|^ --.*|^not measured$", "", node.value)  # commands, the name of a basis
+                text = re.sub(r"^consilience \w+ .*|^ --.*|^not measured$", "", node.value)
                 assert not SENTENCE.search(text), f"{path.name}:{node.lineno} says {text!r}; put it into english.toml"
 
 
