@@ -117,6 +117,9 @@ def report_command(
     refits: Annotated[int, typer.Option("--refits", help="Refits for the error bars; more are more exact.")] = 200,
     seed: Annotated[int, typer.Option("--seed", help="A public seed, for the error bars and the checks.")] = 0,
     publication: options.PublicationFile = None,
+    texts: Annotated[
+        Path | None, typer.Option("--texts", help="A TOML file with the page's texts in another language.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="With --out: replace an existing file.")] = False,
     json: options.AsJson = False,
 ) -> None:
@@ -135,6 +138,7 @@ def report_command(
             refits=refits,
             seed=seed,
             publication=publication,
+            texts=texts,
             overwrite=overwrite,
             progress=show,
         )

@@ -401,18 +401,9 @@ def publish(
     progress: Progress | None = None,
 ) -> Release:
     """The bundle of an estimate, written with error bars if asked for; where there can be none, without, saying why."""
-    told = given(publication)
+    told, bars = given(publication), {"interval": interval, "refits": refits, "seed": seed, "progress": progress}
     try:
-        path = write_bundle(
-            fitted,
-            out,
-            overwrite=overwrite,
-            interval=interval,
-            refits=refits,
-            seed=seed,
-            publication=told,
-            progress=progress,
-        )
+        path = write_bundle(fitted, out, overwrite=overwrite, publication=told, **bars)
     except MeasurementError as error:
         if interval is None:
             raise
