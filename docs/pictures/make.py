@@ -30,8 +30,8 @@ SHOWN = re.compile(
     re.DOTALL,
 )
 WIDTH, HEIGHT = 1640, 1000
-SCREENS = ("", "margins")
-"""The sections of the report that the two halves of the picture begin with: its top, and the margins."""
+SCREENS = ("", "table-4")
+"""Where the two halves of the picture begin: the top of the report, and one of its measured tables."""
 
 
 def main() -> None:

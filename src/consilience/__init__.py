@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         MeasurementSet,
     )
     from consilience.measuring import measure
+    from consilience.planning.what_if import plan
     from consilience.privacy.ledger import Ledger
     from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
     from consilience.publication.maps import map  # noqa: A004
@@ -80,6 +81,7 @@ _HOMES = {
     "measure": "consilience.measuring",
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
+    "plan": "consilience.planning.what_if",
     "plans": "",
     "public_records": "consilience.flow",
     "release": "consilience.flow",
@@ -122,6 +124,7 @@ __all__ = [
     "measure",
     "open_release",
     "open_table",
+    "plan",
     "plans",
     "public_records",
     "release",

@@ -16,6 +16,7 @@ from consilience.estimators import Estimate
 from consilience.estimators.base import Estimator, Progress
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.measure import Plan
+from consilience.publication.about import Publication
 from consilience.publication.release import Release
 from consilience.request import Asked, File, Request
 from consilience.source.base import SourceIdentity
@@ -59,6 +60,7 @@ def release(
     interval: float | None = None,
     refits: int = 200,
     seed: int = 0,
+    publication: Publication | File | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Release:
@@ -70,7 +72,8 @@ def release(
     first request; repeating a request spends nothing. What the domain leaves to be found is found first, with
     `discover_share` of the budget (a tenth), and the domain written beside the bundle. `interval` is the level of error
     bars in the bundle's tables, such as 0.95. `public` are records of a published table that the account begins with
-    (`public_records`). The other names mean what they mean to `open_table`, `measure`, `estimate` and `write_bundle`.
+    (`public_records`). `publication` says who publishes it, or is a file that says it. The other names mean what they
+    mean to `open_table`, `measure`, `estimate` and `write_bundle`.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -122,6 +125,7 @@ def release(
         interval=interval,
         refits=refits,
         seed=seed,
+        publication=publication,
         overwrite=overwrite,
         progress=progress,
     )

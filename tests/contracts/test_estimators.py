@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain, Query, Workload, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError
 from consilience.estimators import restore
 from consilience.estimators.base import Estimate, Estimator, SavedModel

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from consilience.cli.domain import draft
 from consilience.domain import Attribute, Domain, Query, Workload, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.clusters import cluster

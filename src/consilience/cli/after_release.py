@@ -38,6 +38,7 @@ def synthesize_command(
 ) -> None:
     """Write synthetic records with the original's labels and types. Spends nothing."""
     from consilience.publication import write_synthetic
+    from consilience.publication.bundle import Bundle
     from consilience.publication.record_files import check_target
     from consilience.publication.synthetic import check_wishes, expected_rows, prepare
 
@@ -46,7 +47,8 @@ def synthesize_command(
     check_target(out, overwrite=overwrite)
     listen()
     rule = check_wishes(rows, seed=seed, spread=spread)
-    estimate = open_estimate(source)
+    opened = open_source(source)
+    estimate = opened.estimate if isinstance(opened, Bundle) else opened
     asked = prepare(estimate, rows, seed=seed, spread=rule, fill_unmeasured=fill_unmeasured)
     known = expected_rows(estimate)
     if asked.rows > known:
@@ -61,7 +63,7 @@ def synthesize_command(
     _tell_basis(asked)
     with progress() as show:
         write_synthetic(
-            estimate,
+            opened,
             out,
             asked.rows,
             seed=seed,
@@ -114,6 +116,10 @@ def report_command(
     level: Annotated[float, typer.Option("--level", help="The level of the error bars.")] = 0.95,
     refits: Annotated[int, typer.Option("--refits", help="Refits for the error bars; more are more exact.")] = 200,
     seed: Annotated[int, typer.Option("--seed", help="A public seed, for the error bars and the checks.")] = 0,
+    publication: options.PublicationFile = None,
+    texts: Annotated[
+        Path | None, typer.Option("--texts", help="A TOML file with the page's texts in another language.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="With --out: replace an existing file.")] = False,
     json: options.AsJson = False,
 ) -> None:
@@ -125,7 +131,17 @@ def report_command(
         raise FileFormatError(f"{release} is no release bundle; make one with: consilience estimate or release")
     listen()
     with progress() as show:
-        made = report(release, out=out, level=level, refits=refits, seed=seed, overwrite=overwrite, progress=show)
+        made = report(
+            release,
+            out=out,
+            level=level,
+            refits=refits,
+            seed=seed,
+            publication=publication,
+            texts=texts,
+            overwrite=overwrite,
+            progress=show,
+        )
     diagnosis, estimate = made.facts.diagnosis, made.facts.estimate
     if not estimate.private:
         note("NOT PRIVATE: the noise of this release was simulated, and the report says so")

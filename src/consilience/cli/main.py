@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli import after_release, answer, domain, first_steps, iterates, ledger, release
+from consilience.cli import after_release, answer, domain, first_steps, iterates, ledger, planning, release
 from consilience.cli.console import Interrupted, note, refuse, report_bug, stopping_at_interrupt, what_was_recorded
 from consilience.errors import ConsilienceError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.add_typer(domain.app, name="domain")
 app.add_typer(ledger.app, name="ledger")
+app.command("plan", epilog=planning.EXAMPLE)(planning.plan_command)
 app.command("measure", epilog=release.MEASURE_EXAMPLE)(release.measure_command)
 app.command("estimate", epilog=release.ESTIMATE_EXAMPLE)(release.estimate_command)
 app.command("answer", epilog=answer.EXAMPLE)(answer.answer_command)

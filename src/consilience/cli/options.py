@@ -26,6 +26,10 @@ Data = Annotated[
 DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
 Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The privacy budget epsilon; alone it is pure.")]
 Delta = Annotated[float | None, typer.Option("--delta", help="With --epsilon: (epsilon, delta), by Gaussian noise.")]
+Records = Annotated[
+    int | None,
+    typer.Option("--records", help="About how many records there are: public or a guess, never read off data."),
+]
 Rho = Annotated[float | None, typer.Option("--rho", help="The privacy budget as zero-concentrated rho.")]
 PlanText = Annotated[
     str | None,
@@ -139,6 +143,10 @@ ErrorBars = Annotated[
 ]
 Level = Annotated[float, typer.Option("--level", help="With --interval: how often it is to hold.")]
 Refits = Annotated[int, typer.Option("--refits", help="With --interval: how often the fit is repeated.")]
+PublicationFile = Annotated[
+    Path | None,
+    typer.Option("--publication", help="A TOML file: publisher, contact, period, region, licence, intended use."),
+]
 AllowMisfit = Annotated[
     bool,
     typer.Option(

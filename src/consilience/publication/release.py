@@ -16,8 +16,9 @@ from consilience.errors import ConsilienceError, DeclarationError, MeasurementEr
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Progress
-from consilience.publication import explorer, maps, synthetic
+from consilience.publication import explorer, maps, synthetic, teaching
 from consilience.publication import report as reports
+from consilience.publication.about import Publication, given
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
 from consilience.publication.answers.cross_tables import (
     Answers,
@@ -322,7 +323,7 @@ class Release(Described, Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
     `answer`, `interval`, `synthesize`, `report` and `map` are those of `consilience`, of this bundle. `explore` writes
-    a page that answers anything.
+    a page that answers anything, `as_dataset` gives records in the form of scikit-learn's datasets.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -340,6 +341,7 @@ class Release(Described, Bundle):
 
     answer = answer
     synthesize = synthetic.synthesize
+    as_dataset = teaching.as_dataset
     report = reports.report
     explore = explorer.explore
     map = maps.map
@@ -384,7 +386,7 @@ def open_release(path: str | os.PathLike[str]) -> Release:
     ('age', 'sex')
     """
     opened = open_bundle(path)
-    return Release(opened.path, opened.manifest, opened.estimate)
+    return Release(opened.path, opened.manifest, opened.estimate, opened.publication)
 
 
 def publish(
@@ -394,17 +396,17 @@ def publish(
     interval: float | None = None,
     refits: int = 200,
     seed: int = 0,
+    publication: Publication | str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Release:
     """The bundle of an estimate, written with error bars if asked for; where there can be none, without, saying why."""
+    told, bars = given(publication), {"interval": interval, "refits": refits, "seed": seed, "progress": progress}
     try:
-        path = write_bundle(
-            fitted, out, overwrite=overwrite, interval=interval, refits=refits, seed=seed, progress=progress
-        )
+        path = write_bundle(fitted, out, overwrite=overwrite, publication=told, **bars)
     except MeasurementError as error:
         if interval is None:
             raise
         logger.warning("no error bars: %s", error)
-        path = write_bundle(fitted, out, overwrite=overwrite)
-    return Release(path, check_bundle(path), fitted)
+        path = write_bundle(fitted, out, overwrite=overwrite, publication=told)
+    return Release(path, check_bundle(path), fitted, told)

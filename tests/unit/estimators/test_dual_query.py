@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError, ModelTooLarge
 from consilience.estimators import choose, estimate

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.source_format import Summand
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
