@@ -53,6 +53,8 @@ SMALL_AREA = 3.0
 """Degrees of latitude of an area that Mercator's projection hardly distorts."""
 MANY = 1_500
 """So many shapes are drawn without lines between them."""
+SAVE = {"export": True, "source": False, "compiled": False}
+"""What the menu of a page offers: a picture. The editor on the network is not among it, which would be sent the map."""
 HATCHES = 70
 """Lines across a map."""
 
@@ -323,6 +325,7 @@ class _Page:
         chart = chart.configure_legend(labelLimit=260, titleLimit=320, labelColor=DARK, titleColor=DARK)
         document = chart.to_dict(validate=False)
         document["datasets"] = {"places": self._features} | {f"hatches {at}": self._hatches(at) for at in self._hatched}
+        document["usermeta"] = {"embedOptions": {"actions": {**SAVE, "editor": False}}}
         drawn = json.dumps(document)
         return Picture("map", title, self._description(notes), drawn, vl_convert.vegalite_to_svg(drawn))
 

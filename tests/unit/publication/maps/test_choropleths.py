@@ -119,6 +119,7 @@ def test_files_are_written_whole_and_never_over_others(account: cs.Estimate, tmp
     page = (tmp_path / "map.html").read_text()
     assert "<title>land: by place</title>" in page
     assert 'src="http' not in page
+    assert '"editor": false' in page or '"editor":false' in page
     with pytest.raises(ConsilienceError, match="exists already"):
         cs.map(account, "by place", path, out=tmp_path / "map.png")
     with pytest.raises(ConsilienceError, match=r"neither \.png"):
