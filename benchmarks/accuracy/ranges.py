@@ -33,10 +33,11 @@ from consilience import plans
 from consilience.domain import Query, Workload, factors
 from consilience.estimators import Tree
 from consilience.measuring import measure
-from consilience.plans.histogram import AskedRanges, best_tree, levels_of
+from consilience.plans.histogram import AskedRanges, best_tree
 from consilience.privacy.budgets import budget
 from consilience.privacy.mean_partitions import window_mean_deviations
 from consilience.privacy.partitions import BITS, interval_family, least_cost_starts
+from consilience.strategies.count_trees import levels_of
 
 Array = NDArray[np.float64]
 Rng = np.random.Generator

@@ -17,10 +17,10 @@ from benchmarks.problems.declared_records import declared
 from benchmarks.problems.records import NamedRecords, named_records
 from consilience.domain import Workload
 from consilience.estimators import estimate
-from consilience.flow import Request
 from consilience.measuring import measure
 from consilience.planning.expected_errors import AskedQuery, exact_answers, simulated_errors
 from consilience.planning.what_if import plan
+from consilience.request import Request
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from benchmarks.problems.data_folder import find_data
 from benchmarks.problems.records import ADULT_FINE, FILES, SHAPES, NamedRecords, named_records
 from consilience.domain import Attribute, Domain
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.source import Source, open_table
 
 

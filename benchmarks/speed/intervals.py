@@ -16,7 +16,7 @@ from consilience.domain import Domain, Query
 from consilience.estimators import Graphical
 from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
-from consilience.publication.intervals import replicates
+from consilience.publication.intervals.refits import replicates
 
 Row = dict[str, Any]
 

@@ -30,7 +30,7 @@ from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication.refits import Refitting
+from consilience.publication.intervals.refits import Refitting
 
 Row = dict[str, Any]
 

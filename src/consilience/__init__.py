@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from consilience.planning.what_if import plan
     from consilience.privacy.ledger import Ledger
     from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
+    from consilience.publication.maps import map  # noqa: A004
     from consilience.publication.release import answer, compare
     from consilience.publication.report import report
     from consilience.source import open_table
@@ -76,6 +77,7 @@ _HOMES = {
     "interval": "consilience.publication.intervals",
     "kmeans": "consilience.iterative",
     "logistic": "consilience.iterative",
+    "map": "consilience.publication.maps",
     "measure": "consilience.measuring",
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
@@ -118,6 +120,7 @@ __all__ = [
     "interval",
     "kmeans",
     "logistic",
+    "map",
     "measure",
     "open_release",
     "open_table",

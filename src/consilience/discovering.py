@@ -28,9 +28,10 @@ from consilience.curation.cells import Cut, roundest
 from consilience.curation.recognise import open_labels
 from consilience.domain.attributes import Attribute, Continuous, Numeric
 from consilience.domain.declarations import format_number, visible
-from consilience.domain.domains import Domain, PublicFacts
+from consilience.domain.domains import Domain
 from consilience.domain.factors import Tree
 from consilience.domain.files import write_atomically
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.domain.undiscovered import Open, OpenBins, OpenBounds, OpenList
@@ -39,13 +40,12 @@ from consilience.estimators import estimate
 from consilience.measurements import MeasurementSet
 from consilience.measurements.privacy_statement import describe_budget
 from consilience.measuring import DryRun, measure_as_priced, price
-from consilience.privacy.budgets import Budget, budget, exact_difference, exact_sum
+from consilience.privacy.budgets import Budget, Protection, budget, exact_difference, exact_sum
 from consilience.privacy.discovery import ValueSelection
 from consilience.privacy.gate import Gate, Progress
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.ledger_file import LedgerEntry
 from consilience.privacy.measure import charged_before
-from consilience.privacy.protection import Protection
 from consilience.source import Source
 
 DEFAULT_SHARE = 0.1

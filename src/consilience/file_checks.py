@@ -84,7 +84,8 @@ def _ledger(path: Path) -> Finding:
 
 def _parquet(path: Path, ledger: Path | None) -> Finding:
     from consilience.measurements import MeasurementSet
-    from consilience.publication.bundle import REFITS, is_model
+    from consilience.publication.bundle import REFITS
+    from consilience.publication.model_files import is_model
     from consilience.publication.record_files import synthetic_file
 
     if is_model(path):
@@ -126,7 +127,7 @@ def _changed(measured: "MeasurementSet", ledger: Path | None) -> str:
 
 
 def _model(path: Path) -> Finding:
-    from consilience.publication.bundle import load_model
+    from consilience.publication.model_files import load_model
 
     saved = load_model(path)
     summary = f"fitted by {saved.method.get('method')}, status {saved.status.value}."

@@ -17,7 +17,6 @@ from consilience.estimators.base import Progress, check_level
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import RegressionEstimate, check_ridge, regress
-from consilience.flow import Asked, File, Request
 from consilience.measurements import MeasurementSet
 from consilience.plans.clusters import cluster_plan
 from consilience.plans.published.privgene import regression_plan
@@ -30,6 +29,7 @@ from consilience.publication.iterate_folders import (
     Saved,
 )
 from consilience.publication.report_page import NoPictures, check_pictures
+from consilience.request import Asked, File, Request
 
 logger = logging.getLogger("consilience")
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain, Query, Workload, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError
 from consilience.estimators import restore
 from consilience.estimators.base import Estimate, Estimator, SavedModel
@@ -49,7 +49,7 @@ from consilience.measurements import (
 from consilience.measuring import measure
 from consilience.plans import DualQuery as DualQueryPlan
 from consilience.plans import Fourier as FourierPlan
-from consilience.publication.refits import KeptRefits, estimator_of, noisy_answers, refit, simulated
+from consilience.publication.intervals.refits import KeptRefits, estimator_of, noisy_answers, refit, simulated
 from consilience.solvers.fit import Status
 from consilience.source import open_table
 

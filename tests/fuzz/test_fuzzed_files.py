@@ -167,7 +167,7 @@ def measurements(nonsense: Nonsense, folder: Path) -> None:
 def model(nonsense: Nonsense, folder: Path) -> None:
     from consilience.estimators import restore
     from consilience.measurements import MeasurementSet
-    from consilience.publication.bundle import load_model
+    from consilience.publication.model_files import load_model
 
     original = nonsense.one_of(sorted((GOLDEN / "models").glob("*.model.parquet")))
     saved = load_model(parquet(folder / "model.parquet", nonsense, original))

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.measurements import (
     DiscreteGaussian,
     DiscreteLaplace,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from consilience.cli.domain import draft
 from consilience.domain import Attribute, Domain, Query, Workload, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.clusters import cluster
@@ -31,8 +31,8 @@ from consilience.privacy import ledger as ledgers
 from consilience.privacy.ledger import Ledger
 from consilience.privacy.reservations import Owner
 from consilience.publication import write_bundle, write_synthetic
-from consilience.publication.bundle import save_model
 from consilience.publication.iterate_folders import CLUSTERS
+from consilience.publication.model_files import save_model
 from consilience.source import open_table
 
 FOLDER = Path(__file__).parent

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain, Query, Workload, factors, sensitivity
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
 from consilience.domain.factors import Factor
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import ConsilienceError, DeclarationError
 
 law = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.attributes import Numeric
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError
 from consilience.measurements import (
     DiscreteGaussian,

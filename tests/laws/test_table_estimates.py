@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.estimators import Table
 from consilience.measurements import Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.solvers.fit import Status

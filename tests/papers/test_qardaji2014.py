@@ -17,7 +17,7 @@ from benchmarks.reproduce.qardaji2014 import expected_errors
 from benchmarks.reproduce.qardaji2014.errors import distances, divergences
 from consilience.coverings.designs import covering, covering_size
 from consilience.domain import Domain
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.estimators.published.fourier import Fourier, nearest_table
 from consilience.estimators.published.learning import Learning
 from consilience.marginals.consistency import ViewConsistency

@@ -9,10 +9,10 @@ import pytest
 from consilience.domain import Attribute, Domain, Workload
 from consilience.domain.source_format import Summand
 from consilience.estimators import estimate
-from consilience.flow import Request
 from consilience.publication.answers import answer_table
-from consilience.publication.drawn_errors import ratio_ends
 from consilience.publication.intervals import intervals
+from consilience.publication.intervals.drawn_errors import ratio_ends
+from consilience.request import Request
 
 SEX, REGIONS = ("Female", "Male"), ("north", "south", "east", "west", "islands")
 ASKED = ("sum(income) by sex", "mean(income) by sex, region", "mean(income) by region", "mean(income)")

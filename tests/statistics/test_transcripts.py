@@ -23,7 +23,7 @@ import pytest
 
 from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Attribute, Domain, Query, Workload, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.source_format import Summand
 from consilience.measurements import Measurement
 from consilience.plans import (

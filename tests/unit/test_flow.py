@@ -13,10 +13,10 @@ import consilience as cs
 from consilience.cli.console import in_words_of_the_command_line
 from consilience.cli.main import app
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, LedgerError, TooLarge
-from consilience.flow import Request
 from consilience.measuring import measure_as_priced, price
 from consilience.plans import Direct
 from consilience.privacy.gate import Gate
+from consilience.request import Request
 
 DOMAIN = cs.Domain(
     "people",

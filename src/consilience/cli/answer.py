@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate
     from consilience.measurements.basis import Basis
     from consilience.publication import AnswerTable, CrossTable
+    from consilience.publication.answers.cross_tables import Percent
     from consilience.publication.bundle import Bundle
-    from consilience.publication.cross_tables import Percent
     from consilience.publication.release import Answers
 
 
@@ -219,7 +219,7 @@ def queries_of(path: Path) -> list[str]:
 def _write(found: "Answers", form: str | None, out: Path | None, *, private: bool) -> None:
     """Print the tables, or write them to a file."""
     from consilience.domain.files import write_atomically
-    from consilience.publication.workbook import workbook
+    from consilience.publication.answers.workbook import workbook
 
     if not private:
         note("NOT PRIVATE: these numbers come from simulated noise")

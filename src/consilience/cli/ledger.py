@@ -11,7 +11,7 @@ from consilience.cli.console import echo, print_json
 from consilience.errors import LedgerError
 
 if TYPE_CHECKING:
-    from consilience.privacy.protection import Protection
+    from consilience.privacy.budgets import Protection
 
 app = typer.Typer(help="Create a ledger, or show what has been spent.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -43,7 +43,7 @@ def create(
 
 def _protection(unit: str | None, max_rows: int | None, neighbours: str | None) -> "Protection | None":
     from consilience.domain.sensitivity import check_neighbours
-    from consilience.privacy.protection import Protection
+    from consilience.privacy.budgets import Protection
     from consilience.source.base import declared_unit
 
     if unit is None and max_rows is None and neighbours is None:

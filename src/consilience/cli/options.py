@@ -15,7 +15,7 @@ from consilience.errors import DeclarationError
 if TYPE_CHECKING:
     from consilience.domain import Domain
     from consilience.estimators import PublicRecords
-    from consilience.flow import Request
+    from consilience.request import Request
 
 Data = Annotated[
     str,
@@ -225,7 +225,7 @@ class Charged:
 
     def asked(self, **others: Any) -> "Request":
         """The request for what is asked beside these options."""
-        from consilience.flow import Request
+        from consilience.request import Request
 
         same = ("ledger", "budget", "neighbours", "unit", "table", "name", "simulate", "take_over", "convert")
         given = {each: getattr(self, each) for each in (*same, "allow_cluster_disk")}

@@ -10,8 +10,8 @@ from consilience.cli.console import echo, in_words_of_the_command_line, note, pr
 
 if TYPE_CHECKING:
     from consilience.estimators.base import Suitability
-    from consilience.flow import Request
     from consilience.planning.outcomes import WhatIf
+    from consilience.request import Request
 
 EXAMPLE = "Example: consilience plan --domain town.domain.toml --records 20000 --out town.png"
 ASSUMED = 10_000
@@ -91,8 +91,15 @@ def show_what_if(found: "WhatIf", *, verbose: bool) -> None:
     print_table(told.header, told.rows)
     if verbose:
         rows = [
-            [f"{each.amount:g}", each.stand_in or "noise alone", row.query, row.basis, f"{row.answers:,}"]
-            + [readable(row.error), readable(row.margin)]
+            [
+                f"{each.amount:g}",
+                each.stand_in or "noise alone",
+                row.query,
+                row.basis,
+                f"{row.answers:,}",
+                readable(row.error),
+                readable(row.margin),
+            ]
             for each in found.outcomes
             for row in each.rows
         ]

@@ -180,9 +180,9 @@ def estimate_command(
     """Turn noisy measurements into one consistent, non-negative account. Spends nothing."""
     from consilience.estimators import estimate
     from consilience.estimators.base import check_level
-    from consilience.flow import publish
     from consilience.measurements import MeasurementSet
-    from consilience.publication.refits import check_refits
+    from consilience.publication.intervals.refits import check_refits
+    from consilience.publication.release import publish
 
     listen(verbose=verbose)
     if interval:

@@ -7,24 +7,24 @@ that a rule can name.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.declarations import Wording, format_number, is_number, label_text, suggestion
+from consilience.domain.columns import DROP as DROP
+from consilience.domain.columns import Column
+from consilience.domain.declarations import format_number, is_number, label_text, suggestion
 from consilience.errors import DeclarationError
 
-DROP = -1
-"""The code of a value whose record is dropped."""
 MOST_LEVELS = 100
 """Levels of the deepest hierarchy; the work on it grows with them."""
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Column):
     """One declared column. Build it with `categorical`, `numeric`, `hierarchy`, `continuous` or `Date.between`.
 
     >>> sex = Attribute.categorical("sex", ["Female", "Male"], missing="Unknown")
@@ -33,30 +33,6 @@ class Attribute:
     >>> Attribute.numeric("age", [17, 25, 35]).labels
     ('17..24', '25..34')
     """
-
-    name: str
-    missing: str | None = None
-    unlisted: str = "drop"
-    release: bool = True
-    """False of an attribute that is only there for its rules: nothing is measured or published of it."""
-    wording: Wording = field(default=Wording(), compare=False)
-    """How people read it: title, unit, labels of its values. It changes no count, so that attributes that differ in
-    nothing else are equal."""
-
-    kind: ClassVar[str] = ""
-    to_find: ClassVar[str] = ""
-    """What of it is yet to be found in the data, with privacy: "values", "edges" or "bounds"."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise DeclarationError(f"an attribute needs a name that is not empty, found {self.name!r}")
-        for rule in (self.missing, self.unlisted):
-            if rule is not None and not isinstance(rule, str):
-                raise DeclarationError(f"attribute {self.name!r}: {rule!r} is no label; a rule names a label as text")
-        if not isinstance(self.release, bool):
-            raise DeclarationError(f"attribute {self.name!r}: 'release' is true or false, found {self.release!r}")
-        if self.missing == "clip":
-            raise DeclarationError(f"attribute {self.name!r}: a missing value cannot be clipped; use a label or 'drop'")
 
     @staticmethod
     def categorical(
@@ -116,134 +92,6 @@ class Attribute:
             raise DeclarationError(f"attribute {name!r}: 'bounds' must be two numbers, found {len(numbers)}")
         return Continuous(name, None, unlisted, bounds=(numbers[0], numbers[1]))
 
-    def worded(
-        self, *, title: str | None = None, unit: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> "Attribute":
-        """The attribute with a title, a unit and labels of its values, for people; what is None stays as it is.
-
-        >>> race = Attribute.categorical("race", ["1", "2"]).worded(title="Race", labels={"1": "White alone"})
-        >>> race.heading, race.say("1"), race.say("2")
-        ('Race', 'White alone', '2')
-        """
-        now = self.wording
-        pairs = now.labels if labels is None else tuple((str(value), str(label)) for value, label in labels.items())
-        wording = Wording(now.title if title is None else title, now.unit if unit is None else unit, pairs)
-        if pairs:
-            wording.check(self.name, self.nameable)
-        return replace(self, wording=wording)
-
-    @property
-    def heading(self) -> str:
-        """What stands above its values: the title, or else the name, with the unit."""
-        return self.wording.heading(self.name)
-
-    def say(self, value: str) -> str:
-        """The label that people read for a value; the value itself where it has none."""
-        return self.wording.by_value.get(value, value)
-
-    def value_of(self, text: str) -> str:
-        """The value that a text names: by itself, or by its label where no value is called so."""
-        return text if text in self.codes_by_label else self.wording.value_of(self.name, text)
-
-    @property
-    def nameable(self) -> tuple[str, ...]:
-        """What can be asked for by name, and so can have a label."""
-        return self.labels
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The label of each code, in order: the values, then what only the missing and unlisted rules name."""
-        values = self.ordinary_labels
-        named = [rule for rule in (self.missing, self.unlisted) if rule not in (None, "drop", "clip")]
-        return values + tuple(label for label in dict.fromkeys(named) if label not in values)
-
-    @property
-    def size(self) -> int:
-        return len(self.labels)
-
-    @cached_property
-    def codes_by_label(self) -> dict[str, int]:
-        return {label: code for code, label in enumerate(self.labels)}
-
-    def code(self, label: str) -> int:
-        """The code of one label."""
-        found = self.codes_by_label.get(str(label))
-        if found is None:
-            raise DeclarationError(
-                f"attribute {self.name!r} has no value {str(label)!r}; "
-                + suggestion(str(label), (*self.nameable, *self.wording.by_value.values()))
-            )
-        return found
-
-    def codes(self, label: str) -> tuple[int, ...]:
-        """The codes a label stands for: one, or all below it where the label is a parent in a hierarchy."""
-        return (self.code(label),)
-
-    @property
-    def is_ordered(self) -> bool:
-        """True where the order of the values means something: of numbers and dates."""
-        return False
-
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """The names by which queries group the values, the coarsest first."""
-        return ()
-
-    def groups(self, level: str) -> dict[str, tuple[int, ...]]:
-        """The groups of a level: the codes that each of them holds. Every code is in one of them."""
-        raise DeclarationError(f"attribute {self.name!r} has no level {level!r}; {suggestion(level, self.levels)}")
-
-    def codes_between(self, low: str | None, high: str | None) -> tuple[int, ...]:
-        """The codes from one label to another, both included, in the declared order; None means the end."""
-        first = 0 if low is None else self.code(low)
-        last = len(self.ordinary_labels) - 1 if high is None else self.code(high)
-        if last < first:
-            raise DeclarationError(f"attribute {self.name!r}: the range {low!r}..{high!r} runs backwards")
-        return tuple(range(first, last + 1))
-
-    @property
-    def ordinary_labels(self) -> tuple[str, ...]:
-        """The labels that were declared as values, without those that only the record rules add."""
-        raise DeclarationError(f"attribute {self.name!r} is {self.kind} and has no cells; declare bins to count it")
-
-    @property
-    def missing_code(self) -> int:
-        """The code that a missing value becomes, or DROP."""
-        if self.missing is None:
-            return self.unlisted_code
-        return DROP if self.missing == "drop" else self.codes_by_label[self.missing]
-
-    @property
-    def unlisted_code(self) -> int:
-        """The code that a value outside the declaration becomes, or DROP; a rule that clips has none of its own."""
-        return DROP if self.unlisted in ("drop", "clip") else self.codes_by_label[self.unlisted]
-
-    def midpoints(self) -> NDArray[np.float64]:
-        """A number for each code, for means and moments."""
-        raise DeclarationError(f"attribute {self.name!r} is {self.kind}: its values have no mean; use a numeric one")
-
-    def to_declaration(self) -> dict[str, Any]:
-        """The attribute as the table that a domain file holds; `attribute_from_declaration` reads it back."""
-        shared: dict[str, Any] = {"kind": self.kind} | self._own_declaration()
-        if self.missing is not None:
-            shared["missing"] = self.missing
-        shared |= {"unlisted": self.unlisted} | ({} if self.release else {"release": False})
-        return shared | self.wording.to_declaration()
-
-    def _own_declaration(self) -> dict[str, Any]:
-        return {}
-
-    def _refuse_clip(self) -> None:
-        if self.unlisted == "clip":
-            raise DeclarationError(f"attribute {self.name!r}: 'clip' is for numbers; use 'drop' or the value to become")
-
-    def _refuse_duplicates(self, values: Sequence[object], what: str) -> None:
-        seen: set[object] = set()
-        for value in values:
-            if value in seen:
-                raise DeclarationError(f"attribute {self.name!r} lists the {what} {value!r} twice; keep one")
-            seen.add(value)
-
 
 @dataclass(frozen=True)
 class Categorical(Attribute):
@@ -283,6 +131,7 @@ class Numeric(Attribute):
     amount: tuple[float, float] | None = None
     """Where the numbers themselves may be added up: the bounds to which each is clipped first."""
     kind: ClassVar[str] = "numeric"
+    is_ordered: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -321,14 +170,6 @@ class Numeric(Attribute):
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
         return self.bins
-
-    @property
-    def is_ordered(self) -> bool:
-        return True
-
-    @property
-    def clips(self) -> bool:
-        return self.unlisted == "clip"
 
     def codes_between(self, low: str | None, high: str | None) -> tuple[int, ...]:
         """The bins from `low` to `high`: bin labels, or numbers that meet bin edges.
@@ -525,11 +366,19 @@ class Hierarchy(Attribute):
         """The values of a level with all below them; what stands above it has no such group and is by itself."""
         if level not in self.level_names:
             return super().groups(level)
-        depth = self.level_names.index(level)
-        found: dict[str, list[int]] = {}
-        for code, label in enumerate(self.labels):
-            found.setdefault(self.path(label)[::-1][: depth + 1][-1], []).append(code)
-        return {node: tuple(codes) for node, codes in found.items()}
+        return dict(self._groups_of_levels[self.level_names.index(level)])
+
+    @cached_property
+    def _groups_of_levels(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The groups of every level: kept, for each question about places asks for them again."""
+        paths = [self.path(label)[::-1] for label in self.labels]
+        every = []
+        for depth in range(len(self.level_names)):
+            found: dict[str, list[int]] = {}
+            for code, path in enumerate(paths):
+                found.setdefault(path[min(depth, len(path) - 1)], []).append(code)
+            every.append({node: tuple(codes) for node, codes in found.items()})
+        return tuple(every)
 
     @property
     def nameable(self) -> tuple[str, ...]:

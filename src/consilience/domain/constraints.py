@@ -52,9 +52,43 @@ class ImpossibleCells:
     def attributes(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.codes)
 
+    def check(self, where: str, attributes: Mapping[str, Attribute]) -> None:
+        """Refuse a rule about nothing, and codes that an attribute does not have."""
+        if not self.codes:
+            raise DeclarationError(f"{where}: an impossible rule names no attribute; name at least one")
+        for name, codes in self.codes:
+            if not codes or not all(0 <= code < attributes[name].size for code in codes):
+                raise DeclarationError(
+                    f"{where}: an impossible rule gives {name!r} the codes {list(codes)}; "
+                    f"its codes are 0 to {attributes[name].size - 1}"
+                )
+
+    @staticmethod
+    def read(declared: Declaration, attributes: Mapping[str, Attribute]) -> "ImpossibleCells":
+        """One `[[impossible]]` table: values, or for a numeric attribute two edges [low, high)."""
+        codes: list[tuple[str, tuple[int, ...]]] = []
+        for name in declared.keys():
+            if name not in attributes:
+                declared.refuse(f"there is no attribute {name!r}; {suggestion(name, attributes)}")
+            attribute, raw = attributes[name], declared.raw(name)
+            if isinstance(attribute, Numeric) and isinstance(raw, list) and raw and not isinstance(raw[0], str):
+                codes.append((name, _codes_between_edges(attribute, declared.numbers(name), declared)))
+            else:
+                found = [code for label in declared.labels(name) for code in attribute.codes(attribute.value_of(label))]
+                codes.append((name, tuple(dict.fromkeys(found))))
+            if not codes[-1][1]:
+                declared.refuse(f"{name!r} lists no values")
+        return ImpossibleCells(tuple(codes))
+
+
+def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: Declaration) -> tuple[int, ...]:
+    if len(ends) != 2 or any(end not in attribute.edges for end in ends) or ends[0] >= ends[1]:
+        declared.refuse(f"{attribute.name!r} is numeric: give two of its bin edges [low, high), found {list(ends)}")
+    return tuple(range(attribute.edges.index(ends[0]), attribute.edges.index(ends[1])))
+
 
 @dataclass(frozen=True)
-class _Test:
+class Test:
     """Tables over some attributes, in the order of their names: where the test can be true, and where false."""
 
     names: tuple[str, ...]
@@ -70,7 +104,7 @@ class _Test:
 
 def impossible_cells(text: str, attributes: Mapping[str, Attribute]) -> tuple[ImpossibleCells, ...]:
     """The cells in which the constraint cannot be true, as rules of which no two share a cell."""
-    test = _Parser(text, attributes).constraint()
+    test = ConstraintParser(text, attributes).constraint()
     found = list(_products(~test.true, test.names))
     if len(found) > MOST_RULES:
         raise DeclarationError(
@@ -95,7 +129,7 @@ def _products(cells: Table, names: tuple[str, ...]) -> Iterator[Product]:
             yield ((names[0], tuple(codes)), *rest)
 
 
-class _Parser(TextParser):
+class ConstraintParser(TextParser):
     keywords = ("and", "or", "not", "if", "then", "in")
     example = "if age=..15 then employment=Child"
     what = "constraint"
@@ -104,7 +138,7 @@ class _Parser(TextParser):
         self.attributes = attributes
         super().__init__(text)
 
-    def constraint(self) -> _Test:
+    def constraint(self) -> Test:
         if not self.tokens:
             self.refuse("it is empty")
         given = None
@@ -116,24 +150,24 @@ class _Parser(TextParser):
             self.refuse(f"{self.found()} was not expected there")
         return test if given is None else self.joined(_not(given), test, np.logical_or, np.logical_and)
 
-    def either(self) -> _Test:
+    def either(self) -> Test:
         test = self.both()
         while self.take("or"):
             test = self.joined(test, self.both(), np.logical_or, np.logical_and)
         return test
 
-    def both(self) -> _Test:
+    def both(self) -> Test:
         test = self.test()
         while self.take("and"):
             test = self.joined(test, self.test(), np.logical_and, np.logical_or)
         return test
 
-    def joined(self, one: _Test, other: _Test, true: Callable[..., Table], false: Callable[..., Table]) -> _Test:
+    def joined(self, one: Test, other: Test, true: Callable[..., Table], false: Callable[..., Table]) -> Test:
         """Two tests as one, over the attributes of both."""
         names = tuple(name for name in self.attributes if name in (*one.names, *other.names))
         self.check_size(names)
         (true_one, false_one), (true_other, false_other) = one.over(names), other.over(names)
-        return _Test(names, true(true_one, true_other), false(false_one, false_other))
+        return Test(names, true(true_one, true_other), false(false_one, false_other))
 
     def check_size(self, names: Sequence[str]) -> None:
         cells = math.prod(self.attributes[name].size for name in names)
@@ -143,7 +177,7 @@ class _Parser(TextParser):
                 "declare coarser bins, or split it into constraints of fewer attributes"
             )
 
-    def test(self) -> _Test:
+    def test(self) -> Test:
         if self.take("not"):
             return _not(self.test())
         if self.take("("):
@@ -161,7 +195,7 @@ class _Parser(TextParser):
             self.refuse(f"there is no attribute {name!r}; {suggestion(name, self.attributes)}")
         return self.attributes[name]
 
-    def picks(self, attribute: Attribute) -> _Test:
+    def picks(self, attribute: Attribute) -> Test:
         """A condition as queries write it."""
         factor = self.picked()
         if factor is None:
@@ -169,7 +203,7 @@ class _Parser(TextParser):
         matrix = factor.in_values(attribute).bind(attribute).dense()
         return _of_codes(attribute, matrix[0] > 0)
 
-    def compared(self, attribute: Attribute, sign: str) -> _Test:
+    def compared(self, attribute: Attribute, sign: str) -> Test:
         """One attribute beside another, or beside a value."""
         tokens = self.run("a value or an attribute")
         text = " ".join(token.text for token in tokens)
@@ -186,7 +220,7 @@ class _Parser(TextParser):
         test = _of_codes(attribute, chosen)
         return _not(test) if sign in ("!=", "<", ">") else test
 
-    def beside(self, left: Attribute, sign: str, right: Attribute) -> _Test:
+    def beside(self, left: Attribute, sign: str, right: Attribute) -> Test:
         """Two attributes: numbers or dates by their intervals, others by their labels."""
         if left.name == right.name:
             self.refuse(f"{left.name!r} is compared with itself")
@@ -207,103 +241,23 @@ class _Parser(TextParser):
                 "smaller or larger; compare others by == and !="
             )
         true, false = {"<=": below, ">": below, "<": before, ">=": before, "==": equal, "!=": equal}[sign]
-        added = _added(left)[:, None] | _added(right)
+        added = added_labels(left)[:, None] | added_labels(right)
         names = tuple(name for name in self.attributes if name in (left.name, right.name))
         true, false = (table | added for table in (true, false))
-        test = _Test(names, *((true, false) if names[0] == left.name else (true.T, false.T)))
+        test = Test(names, *((true, false) if names[0] == left.name else (true.T, false.T)))
         return _not(test) if sign in (">", ">=", "!=") else test
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Sentences about records whose numbers are known: within its bins `worked <= paid` may still be true or false.
+def _not(test: Test) -> Test:
+    return Test(test.names, test.false, test.true)
 
 
-RECORDS = ("",)
-"""The names of a test whose tables have an entry for each record."""
-COMPARISONS = {
-    "<=": np.less_equal,
-    "<": np.less,
-    ">=": np.greater_equal,
-    ">": np.greater,
-    "==": np.equal,
-    "!=": np.not_equal,
-}
-
-
-class _OfRecords(_Parser):
-    def __init__(
-        self,
-        text: str,
-        attributes: Mapping[str, Attribute],
-        codes: Mapping[str, NDArray[np.int64]],
-        numbers: Mapping[str, NDArray[np.float64]],
-    ) -> None:
-        self.codes, self.numbers = codes, numbers
-        self.compares: tuple[str, ...] = ()
-        super().__init__(text, attributes)
-
-    def joined(self, one: _Test, other: _Test, true: Callable[..., Table], false: Callable[..., Table]) -> _Test:
-        return _Test(RECORDS, true(one.true, other.true), false(one.false, other.false))
-
-    def check_size(self, names: Sequence[str]) -> None:
-        """That was checked when the domain was declared."""
-
-    def picks(self, attribute: Attribute) -> _Test:
-        return self.in_records(super().picks(attribute))
-
-    def compared(self, attribute: Attribute, sign: str) -> _Test:
-        return self.in_records(super().compared(attribute, sign))
-
-    def beside(self, left: Attribute, sign: str, right: Attribute) -> _Test:
-        if left.name not in self.numbers or right.name not in self.numbers:
-            return super().beside(left, sign, right)
-        self.compares = tuple(dict.fromkeys((*self.compares, left.name, right.name)))
-        true = COMPARISONS[sign](self.numbers[left.name], self.numbers[right.name])
-        added = np.logical_or(*(_added(each)[self.codes[each.name]] for each in (left, right)))
-        return _Test(RECORDS, true | added, ~true | added)
-
-    def in_records(self, test: _Test) -> _Test:
-        """What a test over cells says of the cells of the records."""
-        if test.names == RECORDS:
-            return test
-        places = tuple(self.codes[name] for name in test.names)
-        return _Test(RECORDS, test.true[places], test.false[places])
-
-
-def numbers_compared(text: str, attributes: Mapping[str, Attribute]) -> tuple[str, ...]:
-    """The attributes whose numbers a constraint compares with each other's; cells alone do not tell whether it holds.
-
-    >>> hours = {name: Attribute.numeric(name, [0, 20, 80]) for name in ("worked", "paid")}
-    >>> numbers_compared("worked <= paid", hours), numbers_compared("worked >= 20", hours)
-    (('worked', 'paid'), ())
-    """
-    codes = dict.fromkeys(attributes, np.zeros(0, dtype=np.int64))
-    numbers = {name: np.zeros(0) for name, each in attributes.items() if isinstance(each, Numeric)}
-    parser = _OfRecords(text, attributes, codes, numbers)
-    parser.constraint()
-    return parser.compares
-
-
-def holds(
-    text: str,
-    attributes: Mapping[str, Attribute],
-    codes: Mapping[str, NDArray[np.int64]],
-    numbers: Mapping[str, NDArray[np.float64]],
-) -> Table:
-    """Of which records a constraint is true, by their codes and the numbers that are known."""
-    return _OfRecords(text, attributes, codes, numbers).constraint().true
-
-
-def _not(test: _Test) -> _Test:
-    return _Test(test.names, test.false, test.true)
-
-
-def _of_codes(attribute: Attribute, chosen: Table) -> _Test:
+def _of_codes(attribute: Attribute, chosen: Table) -> Test:
     """True of the chosen codes, false of others; both may be of a rule's label that is not among them."""
-    return _Test((attribute.name,), chosen | _added(attribute), ~chosen)
+    return Test((attribute.name,), chosen | added_labels(attribute), ~chosen)
 
 
-def _added(attribute: Attribute) -> Table:
+def added_labels(attribute: Attribute) -> Table:
     """Marks the labels that only a rule for records adds."""
     return np.arange(attribute.size) >= len(attribute.ordinary_labels)
 

@@ -128,6 +128,7 @@ class Date(Attribute):
     format: str | None = None
     """How texts write a date, as in "%d.%m.%Y"; None means ISO 8601."""
     kind: ClassVar[str] = "date"
+    is_ordered: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,14 +173,6 @@ class Date(Attribute):
     @property
     def ordinary_labels(self) -> tuple[str, ...]:
         return self._periods
-
-    @property
-    def is_ordered(self) -> bool:
-        return True
-
-    @property
-    def clips(self) -> bool:
-        return self.unlisted == "clip"
 
     @property
     def levels(self) -> tuple[str, ...]:

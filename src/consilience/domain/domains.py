@@ -1,7 +1,6 @@
 """Domains: the public description of a table. Declared, reviewed like code, never read off the data."""
 
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -21,39 +20,12 @@ from consilience.domain.declarations import WORDS, Declaration, format_number, i
 from consilience.domain.descriptions import Described, Description, some_of
 from consilience.domain.files import read_toml, write_atomically
 from consilience.domain.language import FUNCTIONS
-from consilience.domain.place_facts import PlaceFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.source_format import Notation, SourceFormat, Summand, read_weight
 from consilience.errors import DeclarationError
 
 QUOTES_DATA = "# NOT PRIVATE:"
 """How comments of a domain file begin that tell of confidential data: a draft has them, a reviewed file has none."""
-
-
-@dataclass(frozen=True)
-class PublicMargin:
-    """Exact counts known from outside, on the cells of some attributes."""
-
-    attributes: tuple[str, ...]
-    counts: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class PublicFacts:
-    """What is known exactly from outside the data. Relying on it weakens the privacy statement, which names it."""
-
-    total: float | None = None
-    margins: tuple[PublicMargin, ...] = ()
-    places: tuple[PlaceFacts, ...] = ()
-    """What is known of single places of the geography; `Geographic` keeps it, and no other estimator."""
-
-    def __bool__(self) -> bool:
-        return self.total is not None or bool(self.margins) or bool(self.places)
-
-    def describe(self) -> tuple[str, ...]:
-        """One line for each fact, for privacy statements."""
-        lines = [] if self.total is None else ["the exact total"]
-        lines += [f"the exact counts by {', '.join(margin.attributes)}" for margin in self.margins]
-        return (*lines, *(facts.describe() for facts in self.places))
 
 
 @dataclass(frozen=True)
@@ -102,8 +74,9 @@ class Domain(Described):
             )
         self._add_constraints()
         for rule in self.impossible:
-            self._check_rule(rule)
-        _check_public_facts(self)
+            self.ordered(rule.attributes)
+            rule.check(f"domain {self.name!r}", self._by_name)
+        self._check_public_facts()
         self._check_open()
         object.__setattr__(self, "unreviewed", self.ordered(self.unreviewed))
         self._check_tokens()
@@ -190,16 +163,19 @@ class Domain(Described):
                         "they are written to"
                     )
 
-    def _check_rule(self, rule: ImpossibleCells) -> None:
-        if not rule.codes:
-            raise DeclarationError(f"domain {self.name!r}: an impossible rule names no attribute; name at least one")
-        self.ordered(rule.attributes)
-        for name, codes in rule.codes:
-            if not codes or not all(0 <= code < self[name].size for code in codes):
-                raise DeclarationError(
-                    f"domain {self.name!r}: an impossible rule gives {name!r} the codes {list(codes)}; "
-                    f"its codes are 0 to {self[name].size - 1}"
-                )
+    def _check_public_facts(self) -> None:
+        """Refuse facts that do not fit the domain, or contradict each other or the impossible cells."""
+        facts, where = self.public, f"domain {self.name!r}"
+        if facts.total is not None and not (is_number(facts.total) and facts.total >= 0):
+            raise DeclarationError(f"{where}: the public total {facts.total} must be a finite number from 0 up")
+        for place in facts.places:
+            place.check(where, {each.name: each for each in self.counted})
+        for margin in facts.margins:
+            self.ordered(margin.attributes)
+            self.refuse_unreleased(margin.attributes, f"the public margin by {', '.join(margin.attributes)}")
+            margin.check(where, self.sizes(margin.attributes), facts.total)
+            margin.refuse_impossible(where, self.allowed_cells(margin.attributes))
+        facts.refuse_disagreement(where, {name: self[name].size for each in facts.margins for name in each.attributes})
 
     @staticmethod
     def from_sizes(sizes: Mapping[str, int], *, name: str = "unnamed") -> "Domain":
@@ -377,20 +353,17 @@ class Domain(Described):
     def project(self, names: Iterable[str]) -> "Domain":
         """The domain of some of the attributes, in this domain's order, with the rules and facts that still apply."""
         kept = self.ordered(names)
+        attributes = tuple(self[name] for name in kept)
         rules = tuple(rule for rule in self.impossible if set(rule.attributes) <= set(kept))
-        margins = tuple(margin for margin in self.public.margins if set(margin.attributes) <= set(kept))
         unreviewed = tuple(name for name in self.unreviewed if name in kept)
-        marked = [each.name for each in self.attributes if isinstance(each, Hierarchy) and each.geography]
-        places = tuple(each for each in self.public.places if {*marked, *each.by} <= set(kept))
-        facts = PublicFacts(self.public.total, margins, places)
         own = tuple((name, notation) for name, notation in self.source_format.by_attribute if name in kept)
         how = replace(self.source_format, by_attribute=own)
         said = {rule.because for rule in rules}
         return replace(
             self,
-            attributes=tuple(self[name] for name in kept),
+            attributes=attributes,
             impossible=rules,
-            public=facts,
+            public=self.public.about(attributes),
             unreviewed=unreviewed,
             source_format=how,
             constraints=tuple(text for text in self.constraints if text in said),
@@ -453,7 +426,7 @@ class Domain(Described):
         if rules:
             declared["impossible"] = rules
         if self.public:
-            declared["public"] = _declare_facts(self.public)
+            declared["public"] = self.public.to_declaration()
         if self.weight is not None:
             declared["weight"] = self.weight.to_declaration()
         return declared
@@ -474,20 +447,15 @@ class Domain(Described):
         attributes = attributes_from_declarations(tables, folder)
         bare = Domain(name, attributes)
         rules = declared.tables("impossible") if "impossible" in declared else ()
-        impossible = tuple(_read_rule(bare, rule) for rule in rules)
-        public = _read_facts(declared.table("public"), attributes, folder) if "public" in declared else PublicFacts()
+        impossible = tuple(ImpossibleCells.read(rule, bare._by_name) for rule in rules)
+        known = declared.table("public") if "public" in declared else None
+        public = PublicFacts() if known is None else PublicFacts.read(known, attributes, folder)
         constraints = list(declared.texts("constraints")) if "constraints" in declared else []
         for table in declared.tables("determined") if "determined" in declared else ():
             constraints += determined(table)
-        if "weight" in declared and isinstance(declared.raw("weight"), str):
-            declared.refuse(
-                f"weight = {declared.raw('weight')!r} needs bounds, by which the noise is scaled; write a table: "
-                "[weight], with column and bounds = [least, largest]"
-            )
-        weight = read_weight(declared.table("weight")) if "weight" in declared else None
+        weight = read_weight(declared)
         declared.close()
-        texts = tuple(constraints)
-        return Domain(name, attributes, impossible, public, draft, unreviewed, how, texts, weight=weight)
+        return Domain(name, attributes, impossible, public, draft, unreviewed, how, tuple(constraints), weight=weight)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":
@@ -525,108 +493,3 @@ def _refuse_invisible(domain: Domain, where: str) -> None:
                     f"{where}: {text!r} holds a control character; write names and labels with letters, digits, signs "
                     "and spaces"
                 )
-
-
-def _read_rule(domain: Domain, declared: Declaration) -> ImpossibleCells:
-    """One `[[impossible]]` table: values, or for a numeric attribute two edges [low, high)."""
-    codes: list[tuple[str, tuple[int, ...]]] = []
-    for name in declared.keys():
-        if name not in domain:
-            declared.refuse(f"there is no attribute {name!r}; {suggestion(name, domain.names)}")
-        attribute = domain[name]
-        raw = declared.raw(name)
-        if isinstance(attribute, Numeric) and isinstance(raw, list) and raw and not isinstance(raw[0], str):
-            codes.append((name, _codes_between_edges(attribute, declared.numbers(name), declared)))
-        else:
-            found = [code for label in declared.labels(name) for code in attribute.codes(attribute.value_of(label))]
-            codes.append((name, tuple(dict.fromkeys(found))))
-        if not codes[-1][1]:
-            declared.refuse(f"{name!r} lists no values")
-    return ImpossibleCells(tuple(codes))
-
-
-def _codes_between_edges(attribute: Numeric, ends: tuple[float, ...], declared: Declaration) -> tuple[int, ...]:
-    if len(ends) != 2 or any(end not in attribute.edges for end in ends) or ends[0] >= ends[1]:
-        declared.refuse(f"{attribute.name!r} is numeric: give two of its bin edges [low, high), found {list(ends)}")
-    return tuple(range(attribute.edges.index(ends[0]), attribute.edges.index(ends[1])))
-
-
-def _read_facts(declared: Declaration, attributes: Sequence[Attribute], folder: Path | None) -> PublicFacts:
-    total = declared.number("total") if "total" in declared else None
-    tables = declared.tables("margins") if "margins" in declared else ()
-    margins = []
-    for table in tables:
-        margins.append(PublicMargin(table.texts("attributes"), table.numbers("counts")))
-        table.close()
-    geography = next((each for each in attributes if isinstance(each, Hierarchy) and each.geography), None)
-    tables = declared.tables("places") if "places" in declared else ()
-    places = tuple(PlaceFacts.read(table, geography, folder) for table in tables)
-    declared.close()
-    return PublicFacts(total, tuple(margins), places)
-
-
-def _declare_facts(public: PublicFacts) -> dict[str, Any]:
-    declared: dict[str, Any] = {} if public.total is None else {"total": _plain(public.total)}
-    if public.margins:
-        declared["margins"] = [
-            {"attributes": list(margin.attributes), "counts": [_plain(count) for count in margin.counts]}
-            for margin in public.margins
-        ]
-    if public.places:
-        declared["places"] = [facts.to_declaration() for facts in public.places]
-    return declared
-
-
-def _plain(count: float) -> int | float:
-    """The count as people write it: 12 and not 12.0, so that equal domains have equal declarations."""
-    return int(count) if count == int(count) else float(count)
-
-
-def _check_public_facts(domain: Domain) -> None:
-    """Refuse facts that do not fit the domain, or contradict each other or the impossible cells."""
-    total = domain.public.total
-    if total is not None and not (is_number(total) and total >= 0):
-        raise DeclarationError(f"domain {domain.name!r}: the public total {total} must be a finite number from 0 up")
-    for facts in domain.public.places:
-        facts.check(f"domain {domain.name!r}", {each.name: each for each in domain.counted})
-    for margin in domain.public.margins:
-        _check_margin(domain, margin)
-    for first, second in itertools.combinations(domain.public.margins, 2):
-        shared = [name for name in first.attributes if name in second.attributes]
-        if not np.allclose(_summed(domain, first, shared), _summed(domain, second, shared), rtol=1e-9, atol=1e-9):
-            raise DeclarationError(
-                f"domain {domain.name!r}: the public margins by {', '.join(first.attributes)} and by "
-                f"{', '.join(second.attributes)} differ on {', '.join(shared) or 'the total'}; they must agree"
-            )
-
-
-def _check_margin(domain: Domain, margin: PublicMargin) -> None:
-    where = f"domain {domain.name!r}: the public margin by {', '.join(margin.attributes) or 'no attribute'}"
-    domain.ordered(margin.attributes)
-    domain.refuse_unreleased(margin.attributes, f"the public margin by {', '.join(margin.attributes)}")
-    cells = math.prod(domain.sizes(margin.attributes))
-    if not margin.attributes:
-        raise DeclarationError(f"{where} says nothing about cells; declare 'total' instead")
-    if len(margin.counts) != cells:
-        raise DeclarationError(
-            f"{where} lists {len(margin.counts)} counts for {cells} cells; "
-            "list one for each, the last attribute varying fastest"
-        )
-    if not all(is_number(count) and count >= 0 for count in margin.counts):
-        raise DeclarationError(f"{where} has a count below 0 or not finite; counts are numbers from 0 up")
-    total = domain.public.total
-    if total is not None and not math.isclose(sum(margin.counts), total, rel_tol=1e-9, abs_tol=1e-9):
-        raise DeclarationError(
-            f"{where} sums to {sum(margin.counts):.12g}, the public total is {total:.12g}; they must agree"
-        )
-    allowed = domain.allowed_cells(margin.attributes)
-    if allowed is not None and np.any(np.array(margin.counts)[~allowed.ravel()]):
-        raise DeclarationError(f"{where} counts records in impossible cells; correct the margin or the rule")
-
-
-def _summed(domain: Domain, margin: PublicMargin, kept: Sequence[str]) -> NDArray[np.float64]:
-    """The margin summed down to some of its attributes, in the order of `kept`."""
-    table = np.array(margin.counts, dtype=np.float64).reshape(domain.sizes(margin.attributes))
-    away = tuple(axis for axis, name in enumerate(margin.attributes) if name not in kept)
-    left = [name for name in margin.attributes if name in kept]
-    return np.asarray(table.sum(axis=away)).transpose([left.index(name) for name in kept])

@@ -1,10 +1,11 @@
 """The query language of the command line: `age=25..34 and sex=Female by marital`.
 
-    query      =  ["total" | terms] [["where"] condition {("and" | ",") condition}] ["by" terms]
+    query      =  ["total" | terms] [["where"] conditions] ["by" terms ["where" conditions]]
     terms      =  term {("and" | ",") term}
     term       =  attribute  |  level  |  function "(" attribute ["," number] ["," "level" number] ")"
                |  level "(" attribute ")"
     function   =  "prefix" | "ranges" | "haar" | "tree" | "sum" | "moments" | "total"
+    conditions =  condition {("and" | ",") condition}
     condition  =  attribute "=" value {"|" value}  |  attribute "=" [low] ".." [high]
                |  attribute "in" "(" value {"," value} ")"  |  attribute ">=" low  |  attribute "<=" high
                |  attribute "==" attribute {"==" attribute}
@@ -224,11 +225,12 @@ class QueryParser(TextParser):
 
     def query(self) -> list[tuple[str, Factor]]:
         factors = self.head()
-        if self.take("where") or self.at_condition():
+        conditioned = self.take("where") or self.at_condition()
+        if conditioned:
             factors += self.conditions()
-        if self.take("by"):
-            factors += self.terms()
-        return factors
+        terms = self.terms() if self.take("by") else []
+        last = self.conditions() if terms and self.take("where") else []
+        return [*factors, *last, *terms] if conditioned else [*factors, *terms, *last]
 
     def head(self) -> list[tuple[str, Factor]]:
         """What comes before conditions: the word total, attributes and functions, or nothing."""

@@ -256,8 +256,16 @@ class Summand:
         return {"column": self.column, "bounds": list(self.bounds), "missing": missing, "step": self.step}
 
 
-def read_weight(declared: Declaration) -> Summand:
+def read_weight(domain: Declaration) -> Summand | None:
     """The `[weight]` table of a domain file: how many people, or other units, a record stands for."""
+    if "weight" not in domain:
+        return None
+    if isinstance(domain.raw("weight"), str):
+        domain.refuse(
+            f"weight = {domain.raw('weight')!r} needs bounds, by which the noise is scaled; write a table: "
+            "[weight], with column and bounds = [least, largest]"
+        )
+    declared = domain.table("weight")
     column, bounds = declared.text("column"), declared.numbers("bounds")
     if len(bounds) != 2 or bounds[0] < 0:
         declared.refuse(f"'bounds' of a weight are two numbers from 0 up, found {list(bounds)}")

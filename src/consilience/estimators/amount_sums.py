@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Numeric
-from consilience.domain.domains import Domain, PublicFacts
+from consilience.domain.domains import Domain
 from consilience.domain.factors import Identity, Matrix, Mean
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.queries import Query
 from consilience.estimators.base import Estimate
 from consilience.estimators.choose import ESTIMATORS

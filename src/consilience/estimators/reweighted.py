@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, gammainccinv
 
-from consilience.domain.domains import Domain, PublicFacts
+from consilience.domain.domains import Domain
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.queries import Query
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge, readable_bytes
 from consilience.estimators.base import (

@@ -3,18 +3,11 @@
 Whatever measured the data, from here on everything is public. Estimators see a `MeasurementSet` and nothing else.
 """
 
+from consilience.measurements.further_laws import Exact, Gaussian, Gumbel, Laplace
 from consilience.measurements.importers import from_long_table
 from consilience.measurements.measurement import Measurement
 from consilience.measurements.measurement_set import MeasurementSet
-from consilience.measurements.noise_laws import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Exact,
-    Gaussian,
-    Gumbel,
-    Laplace,
-    NoiseLaw,
-)
+from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from consilience.measurements.parquet import noise_law, noise_law_from_json
 from consilience.measurements.privacy_statement import PrivacyStatement
 

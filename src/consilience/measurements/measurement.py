@@ -15,7 +15,7 @@ from consilience.domain.domains import Domain
 from consilience.domain.factors import Haar, JointMatrix, Matrix, Moments
 from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import MeasurementError
-from consilience.measurements.noise_laws import Gumbel, NoiseLaw, what_to_write
+from consilience.measurements.noise_laws import NoiseLaw, what_to_write
 
 KINDS = ("linear", "amount-sums", "record-sums", "selections")
 """The kinds of measurement that this version knows.
@@ -101,7 +101,7 @@ class Measurement:
             )
         if self.kind != "linear":
             self._check_description()
-        if isinstance(self.noise, Gumbel) != (self.kind == "selections"):
+        if (self.noise.law == "gumbel") != (self.kind == "selections"):
             raise MeasurementError(
                 f"measurement {self.name} is of kind {self.kind!r} with {self.noise.law} noise; selections, and "
                 "nothing else, are made with gumbel noise: correct one of the two"

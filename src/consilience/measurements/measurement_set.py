@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience.domain.descriptions import Described, Description
-from consilience.domain.domains import Domain, PublicFacts, PublicMargin
+from consilience.domain.domains import Domain
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.domain.queries import Query
 from consilience.domain.sensitivity import Neighbours
 from consilience.errors import MeasurementError
+from consilience.measurements.further_laws import Exact
 from consilience.measurements.measurement import Measurement, checksum, finite_number, plain_mapping
-from consilience.measurements.noise_laws import Exact, NoiseLaw, what_to_write
+from consilience.measurements.noise_laws import NoiseLaw, what_to_write
 from consilience.measurements.parquet import MeasurementFile, read_file, refusing_what_is_odd, write_file
 from consilience.measurements.privacy_statement import PrivacyStatement, describe_budget
 

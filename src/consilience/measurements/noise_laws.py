@@ -1,14 +1,11 @@
-"""Noise laws: how a noisy value scatters around the exact one.
+"""Noise laws: how a noisy value scatters around the exact one; here those of the noise that this library draws.
 
-    Laplace            f(r) = exp(−|r|/b) / 2b                                         b is the scale
-    Gaussian           f(r) = exp(−r²/2σ²) / σ√2π                                      σ is the stddev
     discrete Laplace   P(r) = exp(−|r|/b) / Σ_k exp(−|kh|/b),      r = kh, k ∈ ℤ       (Ghosh et al. 2012)
     discrete Gaussian  P(r) = exp(−r²/2σ²) / Σ_k exp(−(kh)²/2σ²),  r = kh, k ∈ ℤ       (Canonne et al. 2020)
-    exact              r = 0: a public fact from outside
-    Gumbel             P(R ≤ r) = exp(−exp(−r/b))                                      of selections alone
 
-Scales are in the units of the values, also on a lattice with step h. The laws are public and describe noise that was
-drawn elsewhere; `simulate` is for simulation and bootstrap, and its draws protect nobody.
+b is the scale and σ the stddev, in the units of the values, also on a lattice with step h. The laws are public and
+describe noise that was drawn elsewhere; `simulate` is for simulation and bootstrap, and its draws protect nobody. The
+laws of other tools' noise, of public facts and of selections are in `further_laws`.
 """
 
 import math
@@ -97,72 +94,12 @@ class NoiseLaw(ABC):
     def describe(self) -> str:
         """The law in words.
 
-        >>> Laplace(2.0).describe(), DiscreteGaussian(3.0, step=0.5).describe()
-        ('laplace noise of scale 2', 'discrete-gaussian noise of stddev 3 in steps of 0.5')
+        >>> DiscreteLaplace(2.0).describe(), DiscreteGaussian(3.0, step=0.5).describe()
+        ('discrete-laplace noise of scale 2', 'discrete-gaussian noise of stddev 3 in steps of 0.5')
         """
         parameter = "stddev" if "gaussian" in self.law else "scale"
         words = f"{self.law} noise of {parameter} {self.scale_parameter:g}"
         return words if self.lattice_step in (None, 1.0) else f"{words} in steps of {self.lattice_step:g}"
-
-
-@dataclass(frozen=True)
-class Laplace(NoiseLaw):
-    """Continuous Laplace noise with density exp(−|r|/scale) / (2 scale).
-
-    >>> Laplace(3.0).variance
-    18.0
-    """
-
-    scale: float
-    law: ClassVar[str] = "laplace"
-
-    @property
-    def variance(self) -> float:
-        return 2 * self.scale**2
-
-    def log_density(self, residuals: ArrayLike) -> Floats:
-        return np.asarray(-np.abs(_floats(residuals)) / self.scale - math.log(2 * self.scale))
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        t = _floats(x) / self.scale
-        tail = 0.5 * np.exp(-np.abs(t))
-        return np.where(t < 0, tail, 1 - tail)
-
-    def quantile(self, p: ArrayLike) -> Floats:
-        p = _probabilities(p)
-        with np.errstate(divide="ignore"):
-            return self.scale * np.where(p < 0.5, np.log(2 * p), -np.log(2 * (1 - p)))
-
-    def simulate(self, size: Size, rng: Generator) -> Floats:
-        return np.asarray(rng.laplace(0.0, self.scale, size))
-
-
-@dataclass(frozen=True)
-class Gaussian(NoiseLaw):
-    """Continuous Gaussian noise with density exp(−r²/2 stddev²) / (stddev √2π).
-
-    >>> Gaussian(3.0).variance
-    9.0
-    """
-
-    stddev: float
-    law: ClassVar[str] = "gaussian"
-
-    @property
-    def variance(self) -> float:
-        return self.stddev**2
-
-    def log_density(self, residuals: ArrayLike) -> Floats:
-        return np.asarray(-0.5 * (_floats(residuals) / self.stddev) ** 2 - math.log(self.stddev * math.sqrt(2 * np.pi)))
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.asarray(ndtr(_floats(x) / self.stddev))
-
-    def quantile(self, p: ArrayLike) -> Floats:
-        return np.asarray(self.stddev * ndtri(_probabilities(p)))
-
-    def simulate(self, size: Size, rng: Generator) -> Floats:
-        return np.asarray(rng.normal(0.0, self.stddev, size))
 
 
 class LatticeLaw(NoiseLaw):
@@ -184,14 +121,14 @@ class LatticeLaw(NoiseLaw):
         """A whole number of steps near the quantile, for 0 < p < 1."""
 
     def cdf(self, x: ArrayLike) -> Floats:
-        steps = np.clip(_floats(x) / self.step, -FARTHEST, FARTHEST)
+        steps = np.clip(floats(x) / self.step, -FARTHEST, FARTHEST)
         nearest = np.round(steps)
         # 0.3 / 0.1 is 2.9999999999999996: a value that was meant to lie on the lattice counts as lying there.
         on_lattice = np.abs(steps - nearest) <= 1e-9 * np.maximum(1.0, np.abs(nearest))
         return self._cdf_in_steps(np.where(on_lattice, nearest, np.floor(steps)))
 
     def quantile(self, p: ArrayLike) -> Floats:
-        p = _probabilities(p)
+        p = probabilities(p)
         inside = (p > 0) & (p < 1)
         within = np.where(inside, p, 0.5)
         # The guess is at most one or two steps away; where steps are too small for floats to tell, it stands.
@@ -230,7 +167,7 @@ class DiscreteLaplace(LatticeLaw):
     def log_density(self, residuals: ArrayLike) -> Floats:
         # (1 − q)/(1 + q) = tanh(decay/2)
         log_mass_at_zero = math.log(math.tanh(self._decay / 2))
-        return np.asarray(log_mass_at_zero - np.abs(_floats(residuals)) / self.scale)
+        return np.asarray(log_mass_at_zero - np.abs(floats(residuals)) / self.scale)
 
     def _cdf_in_steps(self, k: Floats) -> Floats:
         # P(≤ k) = q^−k / (1 + q) for k < 0 and 1 − q^(k+1) / (1 + q) from 0 up.
@@ -289,7 +226,7 @@ class DiscreteGaussian(LatticeLaw):
         return self._moments[1] * self.step * self.step
 
     def log_density(self, residuals: ArrayLike) -> Floats:
-        return np.asarray(-0.5 * (_floats(residuals) / self.stddev) ** 2 - self._moments[0])
+        return np.asarray(-0.5 * (floats(residuals) / self.stddev) ** 2 - self._moments[0])
 
     @cached_property
     def _upper_tails(self) -> Floats:
@@ -325,67 +262,6 @@ class DiscreteGaussian(LatticeLaw):
         return self.quantile(np.maximum(rng.random(size), 2.0**-54))
 
 
-@dataclass(frozen=True)
-class Exact(NoiseLaw):
-    """No noise: a fact that is public from outside. No measurement of confidential data has this law."""
-
-    law: ClassVar[str] = "exact"
-
-    @property
-    def variance(self) -> float:
-        return 0.0
-
-    def log_density(self, residuals: ArrayLike) -> Floats:
-        return np.where(_floats(residuals) == 0, 0.0, -np.inf)
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.where(_floats(x) >= 0, 1.0, 0.0)
-
-    def quantile(self, p: ArrayLike) -> Floats:
-        return np.zeros_like(_probabilities(p))
-
-    def simulate(self, size: Size, rng: Generator) -> Floats:
-        return np.zeros(size)
-
-    def describe(self) -> str:
-        return "exact, known from outside"
-
-
-@dataclass(frozen=True)
-class Gumbel(NoiseLaw):
-    """The noise of a selection: the greatest of scores with independent Gumbel noise is what was chosen.
-
-    That is the exponential mechanism: candidate i has the probability exp(scoreᵢ/scale) / Σ_j exp(score_j/scale). The
-    scale is in the units of the scores. The law is not symmetric and its mean is not 0; no answer is measured with it.
-
-    >>> round(Gumbel(3.0).variance, 4)
-    14.8044
-    """
-
-    scale: float
-    law: ClassVar[str] = "gumbel"
-
-    @property
-    def variance(self) -> float:
-        return math.pi**2 / 6 * self.scale**2
-
-    def log_density(self, residuals: ArrayLike) -> Floats:
-        t = _floats(residuals) / self.scale
-        with np.errstate(over="ignore"):
-            return np.asarray(-t - np.exp(-t) - math.log(self.scale))
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        with np.errstate(over="ignore"):
-            return np.asarray(np.exp(-np.exp(-_floats(x) / self.scale)))
-
-    def quantile(self, p: ArrayLike) -> Floats:
-        with np.errstate(divide="ignore"):
-            return np.asarray(-self.scale * np.log(-np.log(_probabilities(p))))
-
-    def simulate(self, size: Size, rng: Generator) -> Floats:
-        return np.asarray(rng.gumbel(0.0, self.scale, size))
-
-
 def _checked(law: NoiseLaw, parameter: str, value: object) -> float:
     """The parameter as a float, refused where no noise has it."""
     if isinstance(value, bool | str | bytes):
@@ -404,12 +280,12 @@ def _checked(law: NoiseLaw, parameter: str, value: object) -> float:
     return number
 
 
-def _floats(values: ArrayLike) -> Floats:
+def floats(values: ArrayLike) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def _probabilities(p: ArrayLike) -> Floats:
-    found = _floats(p)
+def probabilities(p: ArrayLike) -> Floats:
+    found = floats(p)
     wrong = ~((found >= 0) & (found <= 1))
     if np.any(wrong):
         raise MeasurementError(f"{found[wrong].flat[0]} is not a probability; give numbers from 0 to 1")

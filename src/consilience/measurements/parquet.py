@@ -22,16 +22,9 @@ from consilience.domain.domains import Domain
 from consilience.domain.files import write_atomically
 from consilience.domain.queries import Query
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
+from consilience.measurements.further_laws import Exact, Gaussian, Gumbel, Laplace
 from consilience.measurements.measurement import RESERVED_EXTRA, Measurement, shortened_text, write_json
-from consilience.measurements.noise_laws import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Exact,
-    Gaussian,
-    Gumbel,
-    Laplace,
-    NoiseLaw,
-)
+from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from consilience.measurements.parquet_sizes import read_bounded
 from consilience.measurements.privacy_statement import PrivacyStatement
 

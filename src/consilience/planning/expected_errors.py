@@ -26,7 +26,7 @@ from consilience.estimators.choose import ESTIMATORS
 from consilience.kernels.rng import Generator
 from consilience.measurements import Exact, MeasurementSet
 from consilience.measurements.basis import Evidence
-from consilience.publication.refits import without_rules
+from consilience.publication.intervals.refits import without_rules
 from consilience.source import Source
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ from consilience.domain.files import write_atomically
 from consilience.errors import DeclarationError
 from consilience.planning.expected_errors import ExpectedError
 from consilience.privacy.budgets import Budget
-from consilience.publication.intervals import ADAPTIVE_PLANS
+from consilience.publication.intervals.error_bars import ADAPTIVE_PLANS
 from consilience.publication.report_page import BLUE, GREY, ORANGE, altair, picture
 
 if TYPE_CHECKING:

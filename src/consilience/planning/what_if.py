@@ -20,7 +20,6 @@ from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators import estimate
 from consilience.estimators.base import Estimator, Progress
-from consilience.flow import File, Request
 from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure
@@ -38,6 +37,7 @@ from consilience.planning.stand_ins import STAND_INS, most_records, open_stand_i
 from consilience.plans.sums import summed_amount
 from consilience.privacy.budgets import Budget, budget
 from consilience.privacy.measure import Plan
+from consilience.request import File, Request
 from consilience.source import Source
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -13,7 +13,8 @@ from consilience.late_imports import imported_late
 
 if TYPE_CHECKING:
     from consilience.plans.aim import Aim
-    from consilience.plans.best_buy import BestBuy, chosen_plan
+    from consilience.plans.best_buy import BestBuy
+    from consilience.plans.chosen import chosen_plan
     from consilience.plans.clusters import AutoClusters
     from consilience.plans.forest import Forest, Independent, Mst
     from consilience.plans.geography import Geography
@@ -129,7 +130,7 @@ _HOMES = {
     "Views": "views",
     "Wavelet": "published.histograms",
     "WithSums": "sums",
-    "chosen_plan": "best_buy",
+    "chosen_plan": "chosen",
     "plan_from_text": "texts",
 }
 

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -481,8 +482,15 @@ def as_list(queries: Query | Sequence[Query]) -> list[Query]:
 
 
 def epsilon_of(budget: Budget, selector: Selector) -> float:
-    """The ε of a private choice at this price."""
+    """The ε of a private choice at this price: a float that is no larger than the decimal number that is charged.
+
+    >>> from consilience.privacy.budgets import budget
+    >>> 0.1 > Decimal("0.1") > Decimal(epsilon_of(budget(epsilon=0.1), "exponential"))
+    True
+    """
     amount = float(budget.amount)
+    if Decimal(amount) > budget.amount:
+        amount = math.nextafter(amount, 0.0)
     return amount if budget.additive_unit == "epsilon" else epsilon_for_rho(amount, selector)
 
 

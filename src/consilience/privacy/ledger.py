@@ -31,11 +31,14 @@ from consilience.privacy.budgets import (
     AdditiveUnit,
     Budget,
     Number,
+    Protection,
     budget,
     decimal_text,
     exact_difference,
     exact_sum,
     shortened,
+    steps_between,
+    why_not_convertible,
 )
 from consilience.privacy.ledger_chain import recorded_step, seal, verify_everything, verify_steps
 from consilience.privacy.ledger_file import (
@@ -51,7 +54,6 @@ from consilience.privacy.ledger_file import (
     version_of,
     writing,
 )
-from consilience.privacy.protection import Protection, steps_between, why_not_convertible
 from consilience.privacy.reservations import RESULT, Owner, Reservation, refuse_living_owner, require_text
 
 if TYPE_CHECKING:

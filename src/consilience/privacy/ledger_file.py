@@ -22,9 +22,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from consilience.errors import DeclarationError, FileFormatError, LedgerError
-from consilience.privacy.budgets import Budget, Unit, decimal_text, exact_difference, exact_sum
+from consilience.privacy.budgets import (
+    Budget,
+    Protection,
+    Unit,
+    decimal_text,
+    exact_difference,
+    exact_sum,
+    steps_between,
+)
 from consilience.privacy.ledger_chain import chain_everything, damaged, seal, verified_rows, verify_header
-from consilience.privacy.protection import Protection, steps_between
 
 BUSY_SECONDS = 20.0
 FORMAT_VERSION = 2

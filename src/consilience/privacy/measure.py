@@ -22,12 +22,11 @@ from typing import Any, Protocol, runtime_checkable
 from consilience.domain.sensitivity import Neighbours, check_neighbours
 from consilience.errors import BudgetExceeded, ConsilienceError, LedgerError
 from consilience.measurements.measurement import Measurement, checksum
-from consilience.privacy.budgets import Budget
+from consilience.privacy.budgets import Budget, Protection
 from consilience.privacy.gate import DataGate, Gate, Progress
 from consilience.privacy.ledger import Ledger, told_apart_by
 from consilience.privacy.ledger_file import LedgerEntry
 from consilience.privacy.noise import SecureNoise, SimulatedNoise
-from consilience.privacy.protection import Protection
 from consilience.privacy.reservations import Reservation
 from consilience.source import Source
 

@@ -22,6 +22,9 @@ from consilience.errors import DeclarationError
 from consilience.privacy.noise import NoiseSource, SelectionLaw
 
 LATTICE_BITS = 10
+GREATEST_ESTIMATE = 2.0**40
+"""No estimate adds up to more than this, so that distances from it fit in 62 bits."""
+GREATEST_SCORE = 2**62
 Integers = NDArray[np.int64]
 Candidate = TypeVar("Candidate", covariant=True)
 
@@ -73,7 +76,8 @@ class RecordScore(Score[Candidate]):
 class MarginalError:
     """w · ‖exact marginal − estimate‖₁, less a public penalty: which marginal does the estimate get most wrong?
 
-    One record added or removed changes one cell by one, so the score by at most w; one record replaced, by 2w.
+    One record added or removed changes one cell by one, so the score by at most w; one record replaced, by 2w. Scores
+    beyond GREATEST_SCORE are taken for it, which brings no two of them further apart.
     """
 
     estimates: Mapping[tuple[str, ...], NDArray[np.float64]]
@@ -103,7 +107,8 @@ class MarginalError:
             estimate = np.round(self.estimates[candidate] * 2**LATTICE_BITS).astype(np.int64)
             distance = np.abs(exact * 2**LATTICE_BITS - estimate.reshape(exact.shape)).sum()
             penalty = 0.0 if self.penalties is None else self.penalties[candidate]
-            scores.append(self._unit_weight(candidate) * int(distance) - round(penalty * 4**LATTICE_BITS))
+            score = self._unit_weight(candidate) * int(distance) - round(penalty * 4**LATTICE_BITS)
+            scores.append(max(-GREATEST_SCORE, min(score, GREATEST_SCORE)))
         return np.array(scores, dtype=np.int64)
 
     def check(self, domain: Domain) -> None:
@@ -115,6 +120,13 @@ class MarginalError:
                 raise DeclarationError(
                     f"the estimate of {', '.join(candidate)} has {estimate.size} values for {cells} cells, "
                     "or one that is not finite; give one finite value for each"
+                )
+            numbers = [0.0 if found is None else found[candidate] for found in (self.weights, self.penalties)]
+            if not np.isfinite(numbers).all() or float(np.abs(estimate).sum()) > GREATEST_ESTIMATE:
+                raise DeclarationError(
+                    f"the score of {', '.join(candidate)} has weight and penalty {numbers}, and an estimate of "
+                    f"{float(np.abs(estimate).sum()):.3g} records: these are finite, and the estimate up to "
+                    f"{GREATEST_ESTIMATE:.0e}; use coarser units"
                 )
 
     def fingerprint(self) -> Sequence[object]:
@@ -149,9 +161,6 @@ class MarginalError:
 
 
 Names = tuple[str, ...]
-
-GREATEST_ESTIMATE = 2.0**40
-"""No estimate adds up to more than this, so that scores fit in 62 bits."""
 
 
 @dataclass(frozen=True, eq=False)

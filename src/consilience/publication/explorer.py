@@ -33,9 +33,9 @@ from consilience.measurements.basis import Evidence
 from consilience.measurements.privacy_statement import describe_budget
 from consilience.measurements.row_spaces import SAME, RowSpace
 from consilience.publication.bundle import Bundle, add_to_bundle, keep_refits, open_bundle
-from consilience.publication.drawn_errors import LARGEST_INTERACTION, ModelErrors, linear_errors, unbiased
 from consilience.publication.intervals import ADAPTIVE, is_adaptive
-from consilience.publication.refits import KEPT_SEED, LEAST_SQUARES, OWN, KeptRefits, check_refits
+from consilience.publication.intervals.drawn_errors import LARGEST_INTERACTION, ModelErrors, linear_errors, unbiased
+from consilience.publication.intervals.refits import KEPT_SEED, LEAST_SQUARES, OWN, KeptRefits, check_refits
 from consilience.publication.report_page import Markup, element, join
 
 Array = NDArray[np.float64]

@@ -12,18 +12,25 @@ from consilience.domain.descriptions import Described, Description
 from consilience.domain.files import shown_path
 from consilience.domain.queries import Query
 from consilience.domain.questions import Question
-from consilience.errors import ConsilienceError, DeclarationError, TooLarge
+from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Progress
-from consilience.publication import explorer, synthetic
+from consilience.publication import explorer, maps, synthetic
 from consilience.publication import report as reports
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
-from consilience.publication.bundle import Bundle, Finding, keep_refits, open_bundle
-from consilience.publication.cross_tables import CrossTable, Percent, cross_table, margin_queries, share_of
+from consilience.publication.answers.cross_tables import (
+    Answers,
+    CrossTable,
+    Percent,
+    cross_table,
+    margin_queries,
+    share_of,
+)
+from consilience.publication.answers.whole_numbers import whole_answers
+from consilience.publication.bundle import Bundle, Finding, check_bundle, keep_refits, open_bundle, write_bundle
 from consilience.publication.intervals import Interval, interval, intervals
 from consilience.publication.questions import as_question
-from consilience.publication.whole_numbers import whole_answers
 
 # ----------------------------------------------------------------------------------------------------------------------
 # `answer`: a question as a person would type it becomes a table, with error bars, in whole numbers or crossed.
@@ -38,15 +45,6 @@ logger = logging.getLogger("consilience")
 
 TOP_LEVEL = 0.95
 """Of the error bars that the largest answers always have: their order is nothing without the noise."""
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The tables of several questions, and why there is none of the others."""
-
-    tables: tuple[AnswerTable | CrossTable, ...]
-    unanswered: dict[str, str]
-    """Why there is no answer, by the queries that need too much memory."""
 
 
 def answer(
@@ -323,8 +321,8 @@ def _refuse_shared_noise(pair: Sequence[Estimate], names: tuple[str, str]) -> No
 class Release(Described, Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
-    `answer`, `interval`, `synthesize` and `report` are those of `consilience`, of this bundle. `explore` writes a
-    page that answers anything.
+    `answer`, `interval`, `synthesize`, `report` and `map` are those of `consilience`, of this bundle. `explore` writes
+    a page that answers anything.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -344,6 +342,7 @@ class Release(Described, Bundle):
     synthesize = synthetic.synthesize
     report = reports.report
     explore = explorer.explore
+    map = maps.map
 
     def interval(
         self,
@@ -386,3 +385,26 @@ def open_release(path: str | os.PathLike[str]) -> Release:
     """
     opened = open_bundle(path)
     return Release(opened.path, opened.manifest, opened.estimate)
+
+
+def publish(
+    fitted: Estimate,
+    out: str | os.PathLike[str],
+    *,
+    interval: float | None = None,
+    refits: int = 200,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Release:
+    """The bundle of an estimate, written with error bars if asked for; where there can be none, without, saying why."""
+    try:
+        path = write_bundle(
+            fitted, out, overwrite=overwrite, interval=interval, refits=refits, seed=seed, progress=progress
+        )
+    except MeasurementError as error:
+        if interval is None:
+            raise
+        logger.warning("no error bars: %s", error)
+        path = write_bundle(fitted, out, overwrite=overwrite)
+    return Release(path, check_bundle(path), fitted)

@@ -22,7 +22,7 @@ from consilience.estimators.base import Progress, check_level, check_whole
 from consilience.measurements import Measurement, PrivacyStatement
 from consilience.publication import report_numbers
 from consilience.publication.bundle import Bundle, add_to_bundle, keep_refits, open_bundle
-from consilience.publication.refits import check_refits
+from consilience.publication.intervals.refits import check_refits
 from consilience.publication.report_facts import ReportFacts, Settings, gather
 from consilience.publication.report_numbers import count, draw_associations, draw_margin, draw_moved, draw_quantiles
 from consilience.publication.report_page import (

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Numeric
-from consilience.domain.constraints import holds, numbers_compared
 from consilience.domain.domains import Domain
+from consilience.domain.record_constraints import holds, numbers_compared
 from consilience.errors import DeclarationError, FileFormatError, TooLarge, readable_bytes
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress, check_rows

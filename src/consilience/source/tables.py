@@ -3,7 +3,7 @@
 import glob
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from consilience.domain.attributes import Attribute
@@ -13,10 +13,6 @@ from consilience.errors import DeclarationError, SourceError
 from consilience.source.base import ON_SPARK, Source, SourceIdentity, SparkTable, Unit, declared_unit
 from consilience.source.local import LocalSource
 from consilience.source.readers import Reader, Required, attempt
-
-if TYPE_CHECKING:
-    pass
-
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Which reader reads what the user gave: a file or a database, told by its name, or a data frame.

@@ -1,5 +1,5 @@
 // How far a model may be from the truth where it fills in what was not measured together: twin of `ModelErrors` in
-// publication/drawn_errors.py, which has the mathematics, with the same draws.
+// publication/intervals/drawn_errors.py, which has the mathematics, with the same draws.
 import { Generator } from "./random.js";
 import { places } from "./tables.js";
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from consilience.domain import Attribute, Domain, Query
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import DeclarationError
 
 TEXT = """

@@ -39,6 +39,11 @@ TABLE: list[tuple[str, Factors]] = [
     ("  sex=Female  ", [("sex", factors.Value("Female"))]),
     ("where sex=Female", [("sex", factors.Value("Female"))]),
     ("total where sex=Female", [("sex", factors.Value("Female"))]),
+    ("by age where sex=Female", [("age", factors.Identity()), ("sex", factors.Value("Female"))]),
+    (
+        "sex=Female by age where year=2001",
+        [("sex", factors.Value("Female")), ("year", factors.Value("2001")), ("age", factors.Identity())],
+    ),
     ("sex=Female|Male", [("sex", factors.Subset(("Female", "Male")))]),
     ("sex in (Female, Male)", [("sex", factors.Subset(("Female", "Male")))]),
     ("sex in (Female|Male)", [("sex", factors.Subset(("Female", "Male")))]),

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
 from consilience.estimators.published.bayesian_network import (

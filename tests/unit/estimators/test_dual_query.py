@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.domain.workloads import Workload
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError, ModelTooLarge
 from consilience.estimators import choose, estimate
@@ -29,7 +30,7 @@ from consilience.kernels.rng import generator
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure
 from consilience.plans.published.dual_query import DualQuery as DualQueryPlan
-from consilience.publication.bundle import load_model, save_model
+from consilience.publication.model_files import load_model, save_model
 from consilience.source import open_table
 
 RULE = ImpossibleCells((("x", (1,)), ("z", (0,))))

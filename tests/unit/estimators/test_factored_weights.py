@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain, Query
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
 from consilience.estimators.published.multiplicative_weights import (

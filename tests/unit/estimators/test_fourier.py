@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from consilience.domain import Attribute, Domain, Query
-from consilience.domain.domains import PublicFacts, PublicMargin
 from consilience.domain.factors import Matrix, Prefix, Total
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import FullTableEstimate, SavedModel
 from consilience.estimators.published.fourier import (

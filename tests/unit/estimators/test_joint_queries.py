@@ -18,7 +18,7 @@ from consilience.measurements import Exact, Gaussian, Laplace, Measurement, Meas
 from consilience.measurements.basis import basis
 from consilience.privacy.gate import Gate
 from consilience.publication import answer_table, interval, write_bundle
-from consilience.publication.whole_numbers import whole_answers
+from consilience.publication.answers.whole_numbers import whole_answers
 
 DOMAIN = Domain(
     "commuters",

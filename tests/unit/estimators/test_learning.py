@@ -8,8 +8,8 @@ import pytest
 import scipy.optimize
 
 from consilience.domain import Domain, Query
-from consilience.domain.domains import PublicFacts
 from consilience.domain.factors import Prefix
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import DeclarationError, FileFormatError, TooLarge
 from consilience.estimators.base import SavedModel
 from consilience.estimators.published.learning import Learning, LearningEstimate, best_polynomial, least_polynomial

@@ -18,7 +18,7 @@ from consilience.estimators.evidence import LAPLACE_ALPHA
 from consilience.estimators.matrix import Matrix
 from consilience.estimators.tree import Tree
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication.refits import estimator_of
+from consilience.publication.intervals.refits import estimator_of
 from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.matrices import matrix_fit
 

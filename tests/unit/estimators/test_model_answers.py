@@ -12,7 +12,7 @@ from consilience.estimators import graphical_model as model_answers
 from consilience.estimators.graphical_model import GraphicalEstimate, ModelAnswers
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
-from consilience.publication.refits import Refitting
+from consilience.publication.intervals.refits import Refitting
 
 SIZES = {"a": 3, "b": 4, "c": 1, "d": 5, "e": 2, "f": 3}
 DOMAIN = Domain.from_sizes(SIZES)

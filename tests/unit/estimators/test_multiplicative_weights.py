@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import DeclarationError, MeasurementError, TooLarge
 from consilience.estimators.published.multiplicative_weights import MultiplicativeWeights, table_total
 from consilience.measurements import Laplace, Measurement, MeasurementSet, PrivacyStatement

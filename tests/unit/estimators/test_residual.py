@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import DeclarationError, FileFormatError, MeasurementError, TooLarge
 from consilience.estimators.base import SavedModel
 from consilience.estimators.marginals import MarginalsEstimate

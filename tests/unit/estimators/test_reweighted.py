@@ -22,7 +22,7 @@ from consilience.models.junction_trees import junction_tree
 from consilience.models.oracle import MarginalOracle
 from consilience.models.tables import TableLayout
 from consilience.publication import interval
-from consilience.publication.refits import estimator_of, refit
+from consilience.publication.intervals.refits import estimator_of, refit
 from consilience.solvers.fit import Status
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 4, "c": 2}, name="people")

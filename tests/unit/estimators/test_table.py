@@ -13,7 +13,7 @@ from consilience.estimators.choose import restore
 from consilience.estimators.measured_table import MeasuredOperator
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, Laplace, MeasurementSet
-from consilience.publication.refits import estimator_of
+from consilience.publication.intervals.refits import estimator_of
 from consilience.solvers.fit import Status
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 4}, name="tiny")

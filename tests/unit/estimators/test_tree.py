@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators.base import SavedModel
 from consilience.estimators.choose import choose, estimate, restore
@@ -26,7 +27,7 @@ from consilience.measurements import (
     MeasurementSet,
     PrivacyStatement,
 )
-from consilience.publication.refits import estimator_of
+from consilience.publication.intervals.refits import estimator_of
 from consilience.solvers.fit import Infeasible, Status
 from consilience.solvers.trees.laminar import crossing_sets
 

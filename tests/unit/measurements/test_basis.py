@@ -9,7 +9,6 @@ from hypothesis import given, settings
 
 import consilience as cs
 from consilience.domain import Domain, Query
-from consilience.domain.domains import PublicFacts, PublicMargin
 from consilience.domain.factors import (
     AllRanges,
     Buckets,
@@ -28,6 +27,7 @@ from consilience.domain.factors import (
     Tree,
     Value,
 )
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.kernels.linear_maps import AllRangesMap, IdentityMap, PrefixMap
 from consilience.measurements import DiscreteLaplace, Measurement, MeasurementSet, PrivacyStatement
 from consilience.measurements.basis import BASES, Basis, basis

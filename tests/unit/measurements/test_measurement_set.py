@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.domain import Attribute, Domain, Query
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError, FileFormatError, MeasurementError
 from consilience.measurements import (
     DiscreteLaplace,

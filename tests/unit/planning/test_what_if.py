@@ -136,7 +136,7 @@ def test_a_public_total_is_the_number_of_records() -> None:
     declared = SMALL.to_declaration() | {"public": {"total": 700}}
     domain = cs.Domain.from_declaration(declared)
     assert cs.plan(domain, epsilon=1).records == 700
-    with pytest.raises(DeclarationError, match="800 records were guessed, .* there are 700"):
+    with pytest.raises(DeclarationError, match=r"800 records were guessed, .* there are 700"):
         cs.plan(domain, records=800, epsilon=1)
 
 

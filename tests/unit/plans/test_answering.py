@@ -23,7 +23,8 @@ from consilience.plans.answering import (
     answering_work,
     asked_queries,
 )
-from consilience.plans.best_buy import BestBuy, chosen_plan
+from consilience.plans.best_buy import BestBuy
+from consilience.plans.chosen import chosen_plan
 from consilience.plans.forest import Forest, Independent, Mst
 from consilience.plans.published.privbayes import PrivBayes
 from consilience.privacy.budgets import budget

@@ -8,16 +8,9 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measuring import measure, price
-from consilience.plans.histogram import (
-    AskedRanges,
-    Histogram,
-    average_range_variance,
-    best_tree,
-    branching_for,
-    level_precisions,
-    levels_of,
-)
+from consilience.plans.histogram import AskedRanges, Histogram, best_tree
 from consilience.source import open_table
+from consilience.strategies.count_trees import average_range_variance, branching_for, level_precisions, levels_of
 
 
 def covariance(bins: int, branching: int, precisions: list[float]) -> np.ndarray:

@@ -11,16 +11,10 @@ from consilience.domain.factors import Intervals
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measuring import measure
-from consilience.plans.histogram import (
-    AskedRanges,
-    WeightedRanges,
-    best_tree,
-    branching_for,
-    greedy_level_shares,
-    levels_of,
-)
+from consilience.plans.histogram import AskedRanges, best_tree
 from consilience.plans.published.histograms import Dawa, Php
 from consilience.source import open_table
+from consilience.strategies.count_trees import WeightedRanges, branching_for, greedy_level_shares, levels_of
 
 SIZE = 64
 DOMAIN = Domain("d", (Attribute.numeric("a", [*range(SIZE + 1)]),))

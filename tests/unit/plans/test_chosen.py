@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain, Query, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.source_format import Summand
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators import estimate
 from consilience.measuring import PricingGate, measure, price
 from consilience.plans import Aim, Direct, Forest, KMeans, Mst, plan_from_text
-from consilience.plans.best_buy import BestBuy, chosen_plan
+from consilience.plans.best_buy import BestBuy
+from consilience.plans.chosen import chosen_plan
 from consilience.plans.forest import Independent
 from consilience.plans.marginals import Marginals
 from consilience.plans.matrix_mechanism import MatrixMechanism

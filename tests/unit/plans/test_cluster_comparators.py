@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, DeclarationError, MeasurementError, TooLarge
 from consilience.estimators.cell_clusters import measured_total
 from consilience.measurements import MeasurementSet

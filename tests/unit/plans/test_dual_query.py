@@ -11,7 +11,8 @@ import pytest
 from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain, Query, factors
 from consilience.domain.answer_sets import AnswerSets
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.published.dual_query import DualQueryRun

@@ -6,7 +6,7 @@ import pytest
 
 import consilience as cs
 from consilience.domain import Domain, Query
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import DeclarationError
 from consilience.measuring import measure, price
 from consilience.plans.marginals import Flat

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience.domain import Domain, Query
-from consilience.domain.domains import ImpossibleCells, PublicFacts, PublicMargin
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import Gaussian, Measurement, MeasurementSet
 from consilience.plans.answering import ModelSizes

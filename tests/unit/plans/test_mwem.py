@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Domain, Query, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measurements import MeasurementSet, PrivacyStatement

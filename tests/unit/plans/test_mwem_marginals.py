@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.reproduce.qardaji2014.expected_errors import marginal_rounds
 from consilience.domain import Domain, Query, factors
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError, TooLarge
 from consilience.measurements import MeasurementSet, PrivacyStatement

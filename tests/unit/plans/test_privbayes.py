@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Attribute, Domain, Query
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import DeclarationError
 from consilience.estimators.graphical import Graphical
 from consilience.measurements import DiscreteGaussian, DiscreteLaplace, Measurement, MeasurementSet

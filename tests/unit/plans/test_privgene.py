@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.problems.clusterings import wcss
 from consilience.domain import Attribute, Domain
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import DeclarationError, MeasurementError
 from consilience.estimators.clusters import cluster
 from consilience.estimators.logistic import RegressionEstimate, regress

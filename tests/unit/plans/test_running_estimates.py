@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from consilience.domain import Domain, Query
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import MeasurementError
 from consilience.estimators.graphical import Graphical
 from consilience.estimators.residual import Residual

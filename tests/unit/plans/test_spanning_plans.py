@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from consilience.domain import Domain, Query
-from consilience.domain.domains import ImpossibleCells, PublicFacts
+from consilience.domain.constraints import ImpossibleCells
+from consilience.domain.public_facts import PublicFacts
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.measuring import PricingGate, measure, price

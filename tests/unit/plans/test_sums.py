@@ -10,10 +10,10 @@ import pytest
 from consilience import plans, release
 from consilience.domain import Attribute, Domain, Query, Workload
 from consilience.errors import DeclarationError, MeasurementError
-from consilience.flow import Request
 from consilience.measurements import MeasurementSet
 from consilience.measuring import measure, price
 from consilience.plans.sums import WithSums, counts_and_sums
+from consilience.request import Request
 from consilience.source import open_table
 
 DOMAIN = Domain(

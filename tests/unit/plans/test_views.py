@@ -9,7 +9,7 @@ import pytest
 from benchmarks.reproduce.qardaji2014.expected_errors import view_noise_error
 from consilience.coverings.designs import covering_size
 from consilience.domain import Attribute, Domain
-from consilience.domain.domains import PublicFacts
+from consilience.domain.public_facts import PublicFacts
 from consilience.errors import DeclarationError, TooLarge
 from consilience.measuring import measure, price
 from consilience.plans import Views

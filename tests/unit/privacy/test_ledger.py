@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from consilience.errors import BudgetExceeded, ConsilienceError, DeclarationError, FileFormatError, LedgerError
 from consilience.privacy import ledger_chain, ledger_file
 from consilience.privacy import reservations as owners
-from consilience.privacy.budgets import Budget, budget, rho_from_epsilon_delta
+from consilience.privacy.budgets import Budget, Protection, budget, rho_from_epsilon_delta
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.protection import Protection
 from consilience.privacy.reservations import Reservation
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from consilience.errors import ConsilienceError, FileFormatError, LedgerError
 from consilience.privacy import ledger_chain, ledger_file
-from consilience.privacy.budgets import budget
+from consilience.privacy.budgets import Protection, budget
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.protection import Protection
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ledgers"
 

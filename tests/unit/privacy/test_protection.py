@@ -15,9 +15,8 @@ from consilience.domain import Domain
 from consilience.errors import BudgetExceeded, LedgerError
 from consilience.measuring import measure
 from consilience.plans import Flat
-from consilience.privacy.budgets import budget
+from consilience.privacy.budgets import Protection, budget, steps_between
 from consilience.privacy.ledger import Ledger
-from consilience.privacy.protection import Protection, steps_between
 from consilience.source import open_table
 
 Table = tuple[tuple[int, ...], ...]

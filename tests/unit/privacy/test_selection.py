@@ -15,11 +15,13 @@ from benchmarks.problems.selection_laws import selection_probabilities
 from consilience.domain import Domain
 from consilience.errors import DeclarationError, TooLarge
 from consilience.privacy import gate
+from consilience.privacy.budgets import budget
 from consilience.privacy.noise import SecureNoise, SimulatedNoise, _noisy_max_measurement
 from consilience.privacy.scores import (
     NOISE_OF_SELECTOR,
     JoinedTable,
     JoinedValues,
+    MarginalError,
     MarginalGain,
     Selector,
     epsilon_for_rho,
@@ -270,3 +272,29 @@ def test_places_besides_are_left_out_and_told_apart_however_many_they_are():
     assert gate._described(many[:5]) == many[:5]
     assert gate._described(many) != gate._described([*many[1:], len(many)])
     assert len(gate._described(many)) == 64
+
+
+@given(
+    st.floats(1e-30, 1e6) | st.integers(1, 10**6) | st.decimals("1e-30", "1e6", places=32), st.sampled_from(SELECTORS)
+)
+def test_a_selection_is_no_less_private_than_the_decimal_that_is_charged(amount: object, selector: Selector) -> None:
+    charged = budget(epsilon=amount)
+    epsilon = gate.epsilon_of(charged, selector)
+    assert Fraction(epsilon) <= Fraction(charged.amount) < Fraction(math.nextafter(math.nextafter(epsilon, 9e99), 9e99))
+    exact = Fraction(budget(rho=amount).amount)
+    divisor = 8 if selector == "exponential" else 2
+    assert Fraction(gate.epsilon_of(budget(rho=amount), selector)) ** 2 <= exact * divisor
+
+
+def test_the_error_of_a_marginal_never_wraps_around() -> None:
+    domain = Domain.from_sizes({"a": 2})
+    for estimate, weight, penalty in ((1e30, 1.0, 0.0), (0.0, math.inf, 0.0), (0.0, 1.0, math.nan)):
+        names = {("a",): np.array([estimate, 0.0])}
+        score = MarginalError(names, {("a",): weight}, {("a",): penalty})
+        with pytest.raises(DeclarationError, match="use coarser units"):
+            score.check(domain)
+    wide = MarginalError({("a",): np.array([0.0, 2.0**39])}, {("a",): 1e9})
+    wide.check(domain)
+    least, most = (int(wide.values([np.array([n, 0])])[0]) for n in (0, 1))
+    assert 0 <= most - least <= wide.sensitivity("add-remove")
+    assert int(MarginalError({("a",): np.zeros(2)}, {("a",): 1e9}).values([np.array([2**33, 0])])[0]) == 2**62

@@ -187,7 +187,7 @@ def test_a_file_of_another_release_is_refused(other, file: str, both_sides: str,
 
 
 def test_a_model_file_with_other_contents_is_refused(fitted, tmp_path: Path) -> None:
-    from consilience.publication.bundle import is_model, load_model, save_model
+    from consilience.publication.model_files import is_model, load_model, save_model
 
     path = tmp_path / "model.parquet"
     save_model(fitted, path)

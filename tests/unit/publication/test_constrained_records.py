@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import consilience as cs
-from consilience.domain.constraints import holds, numbers_compared
+from consilience.domain.record_constraints import holds, numbers_compared
 from consilience.errors import DeclarationError
 from consilience.kernels.rng import generator
 from consilience.publication.synthetic import keep_constraints

@@ -14,7 +14,7 @@ from consilience.estimators.clusters import ClusterEstimate
 from consilience.estimators.logistic import RegressionEstimate
 from consilience.measurements import MeasurementSet
 from consilience.publication import open_release
-from consilience.publication.bundle import load_model
+from consilience.publication.model_files import load_model
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

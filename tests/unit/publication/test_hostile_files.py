@@ -19,7 +19,8 @@ from consilience.estimators import Estimate, estimate, restore
 from consilience.measurements import DiscreteLaplace, Laplace, MeasurementSet, from_long_table
 from consilience.measurements.measurement_set import MarginalKey
 from consilience.publication import answer_table, cross_table, open_release, write_bundle
-from consilience.publication.bundle import folder_in_place_of, load_model, save_model
+from consilience.publication.bundle import folder_in_place_of
+from consilience.publication.model_files import load_model, save_model
 from consilience.publication.record_files import write_synthetic
 from consilience.source import open_table
 

@@ -19,15 +19,7 @@ from consilience.plans.base import (
     in_two_parts,
     mean_absolute_noise,
 )
-from consilience.plans.histogram import (
-    AskedRanges,
-    WeightedRanges,
-    best_tree,
-    branching_for,
-    greedy_level_shares,
-    levels_of,
-    without_workload,
-)
+from consilience.plans.histogram import AskedRanges, best_tree, without_workload
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
 from consilience.privacy.mean_partitions import LeastMeanCostPartition, NestedBisection
@@ -39,6 +31,7 @@ from consilience.privacy.partitions import (
     NestedCostPartition,
     PartitionRule,
 )
+from consilience.strategies.count_trees import WeightedRanges, branching_for, greedy_level_shares, levels_of
 
 NESTED_PRICE = 27.0
 """What cutting a nested interval costs, in units of the mean noise on a count. At a partition share of 0.1 that is one

@@ -66,7 +66,7 @@ class ColumnRules:
         self.drops = self.size in (self.missing, self.unlisted)
         tokens = [self._is(token) for token in domain.source_format.notation_of(attribute.name).missing_tokens]
         absent: list[Written] = [exp.Is(this=column.sql, expression=exp.null())]
-        if column.kind in ("single", "double") and engine.is_nan is not None:
+        if column.kind in engine.with_nan and engine.is_nan is not None:
             absent.append(engine.is_nan(column.sql))
         absent += [each for each in tokens if each is not None]
         self.code = _case([(exp.or_(*absent), numeral(self.missing))], self._code_of_value())
@@ -127,7 +127,7 @@ class ColumnRules:
         return _halving(tests, [below, *range(periods), above])
 
     def _moment(self, text: str) -> Written:
-        return exp.cast(literal(text), "date" if self._column.kind == "day" else "timestamp")
+        return exp.cast(literal(text), "date" if self._column.kind == "day" else "timestampntz")
 
     def _double(self, number: float) -> Written:
         if self._engine.dialect == "oracle":
@@ -148,7 +148,7 @@ class ColumnRules:
         if kind == "text":
             if "\\" in text and self._engine.escapes_vary:
                 raise self._refused("backslash")
-            return self._engine.same_text(column, text) if _is_unicode(text) else None
+            return self._engine.same_text(column, text) if is_unicode(text) else None
         value: Written | None = None
         if kind == "whole" and re.fullmatch(r"-?[1-9][0-9]{0,19}|0", text) and -(2**63) <= int(text) < 2**64:
             value = numeral(int(text))
@@ -174,7 +174,7 @@ class ColumnRules:
         return exp.cast(literal(written), "float" if kind is np.float32 else "double")
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether the text can be in a query: lone surrogates and NUL cannot, and no text of an engine has them."""
     return "\x00" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
 

@@ -37,8 +37,12 @@ class Engine:
     """SHA-256 of a text in UTF-8, ordered as a number; None where the engine has none."""
     is_nan: Callable[[Written], Written] | None = None
     """That a floating-point number is NaN; None where no column can hold one."""
+    with_nan: tuple[Kind, ...] = ("single", "double")
+    """The kinds of numbers that can be NaN."""
     schema: str = "current_schema()"
     """The schema of a table whose name has none."""
+    database: str | None = None
+    """The database of a table whose name has none, where the catalogue lists those of others as well."""
     columns: str = "information_schema.columns"
     sets: int = 128
     """The most grouping sets of one query."""
@@ -92,13 +96,15 @@ ENGINES = (
         (*COMMON, ("float", "single"), ("utinyint", "whole"), ("usmallint", "whole"), ("uinteger", "whole"),
          ("ubigint", "whole")),
         _same_by(lambda text: _call("encode", text)), lambda text: _call("encode", text),
-        lambda text: _call("sha256", text), lambda column: _call("isnan", column.copy()), sets=1000,
+        lambda text: _call("sha256", text), lambda column: _call("isnan", column.copy()),
+        database="current_database()", sets=1000,
     ),
     Engine(
         "PostgreSQL", "postgres", ("psycopg", "psycopg2", "pg8000", "adbc_driver_postgresql"),
         (*COMMON, ("text", "text"), ("character varying", "text"), ("timestamp without time zone", "moment")),
         _same_by(_collated("C", quoted=True)), _collated("C", quoted=True),
         lambda text: _call("sha256", _call("convert_to", text, literal("UTF8"))), _equal_nan,
+        with_nan=("single", "double", "decimal"),
     ),
     Engine(
         "Snowflake", "snowflake", ("snowflake", "adbc_driver_snowflake"),
@@ -116,8 +122,9 @@ ENGINES = (
     ),
     Engine(
         "Databricks SQL", "databricks", ("databricks",),
-        (*COMMON, ("float", "single"), ("string", "text"), ("long", "whole"), ("short", "whole"), ("byte", "whole"),
-         ("timestamp_ntz", "moment")),
+        # Its `timestamp` is a moment in the time zone of whoever asks, so that no day can be told for all.
+        (*COMMON[:-1], ("float", "single"), ("string", "text"), ("long", "whole"), ("short", "whole"),
+         ("byte", "whole"), ("timestamp_ntz", "moment")),
         _same_by(_collated("UTF8_BINARY")), _collated("UTF8_BINARY"),
         lambda text: _call("sha2", text, exp.Literal.number(256)), lambda column: _call("isnan", column.copy()),
         escapes_vary=True,

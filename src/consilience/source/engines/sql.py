@@ -25,7 +25,7 @@ from consilience.domain.attributes import Continuous
 from consilience.domain.domains import Domain
 from consilience.errors import DeclarationError, SourceError
 from consilience.source.base import RecordSum, Source, SourceIdentity, Unit
-from consilience.source.engines.columns import REASONS, Column, ColumnRules, numeral
+from consilience.source.engines.columns import REASONS, Column, ColumnRules, is_unicode, numeral
 from consilience.source.engines.dialects import Written, engine_of, exp, literal
 from consilience.source.readers import attempt, check_columns
 
@@ -67,6 +67,7 @@ class SqlSource(Source):
             each.name: ColumnRules(self._engine, found[each.name], each, domain) for each in domain.attributes
         }
         self._unit_column = None if unit is None else self._checked_unit(found[unit.column])
+        """The text of each record's unit."""
 
     @property
     def runs_code(self) -> bool:
@@ -173,6 +174,8 @@ class SqlSource(Source):
         source = exp.select(*codes).from_(table) if codes else exp.select(exp.alias_(numeral(1), "c")).from_(table)
         if unit is not None:
             source = source.select(exp.alias_(unit.copy(), "u")).where(unit.copy().is_(exp.null()).not_())
+            for token in self._unit_tokens:
+                source = source.where(exp.Not(this=exp.Paren(this=self._engine.same_text(unit, token))))
         kept = exp.select("*").from_(source.subquery("codes"))
         for name in needed:
             if self._rules[name].drops:
@@ -228,6 +231,12 @@ class SqlSource(Source):
             raise SourceError(f"the column {column.name!r} {REASONS['unit']}, or measure an export of the table")
         return column.sql if column.kind == "text" else exp.cast(column.sql, "text")
 
+    @property
+    def _unit_tokens(self) -> list[str]:
+        """The texts that stand for a missing unit: such records are of nobody, as everywhere, and are not counted."""
+        tokens = self._domain.source_format.notation_of(self.unit or "").missing_tokens
+        return [token for token in tokens if is_unicode(token)]
+
     def _place(self, name: str) -> exp.Column:
         """The column of an attribute's codes within the query: a name of ours, by its place in the domain."""
         return exp.column(f"c{self._domain.names.index(name)}")
@@ -251,12 +260,19 @@ class SqlSource(Source):
         if engine.dialect == "bigquery":
             names = "column_name, data_type, NULL, NULL"
             view = ".".join([*(exp.to_identifier(part, quoted=True).sql("bigquery") for part in above), view])
-        conditions = [exp.EQ(this=exp.column("table_name"), expression=literal(table))]
+        # A catalogue may list a table of the same name in another schema or database: one alone is described.
+        named = {"table_name": table}
         if above and engine.dialect != "bigquery":
-            conditions += [exp.EQ(this=exp.column(owner), expression=literal(above[-1]))]
-        written = " AND ".join(each.sql(engine.dialect) for each in conditions)
+            named[owner] = above[-1]
+        if len(above) > 1 and engine.dialect not in ("bigquery", "oracle"):
+            named["table_catalog"] = above[-2]
+        written = " AND ".join(
+            exp.EQ(this=exp.column(each), expression=literal(text)).sql(engine.dialect) for each, text in named.items()
+        )
         if not above and engine.dialect != "bigquery":
             written += f" AND {owner} = {engine.schema}"
+        if engine.database is not None and "table_catalog" not in named:
+            written += f" AND table_catalog = {engine.database}"
         rows = self._run(f"SELECT {names} FROM {view} WHERE {written} ORDER BY {places}")
         if not rows:
             raise SourceError(

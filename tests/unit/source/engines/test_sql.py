@@ -205,6 +205,63 @@ def test_missing_tokens_are_missing_in_columns_of_any_type(put):
     assert open_table(connection, domain, table="t").exact_counts(marginals)[0].tolist() == expected[0].tolist()
 
 
+def test_units_that_are_missing_by_a_token_are_not_counted_as_elsewhere(put):
+    rng = np.random.default_rng(4)
+    values = {"a": [["x", "y"][i] for i in rng.integers(0, 2, 60)], "n": [[-9, 1, 2, None][i] for i in range(4)] * 15,
+              "u": [["n/a", "ann", "'", "", None, "-9"][i] for i in rng.integers(0, 6, 60)]}  # fmt: skip
+    table = pa.table({"a": values["a"], "n": pa.array(values["n"], pa.int64()), "u": values["u"]})
+    connection = put(table, {"a": "VARCHAR", "n": "BIGINT", "u": "VARCHAR"})
+    domain = Domain("t", (Attribute.categorical("a", ["x", "y"]),)).read_as(missing_tokens=["n/a", "-9", "'"])
+    for unit in ("u", "n"):
+        for rows in (2, 100):
+            options = {"unit": unit, "max_rows_per_unit": rows}
+            (expected,) = open_table(table, domain, **options).exact_counts([("a",)])
+            (found,) = open_table(connection, domain, table="t", **options).exact_counts([("a",)])
+            assert found.tolist() == expected.tolist(), options
+
+
+def test_a_decimal_number_that_postgresql_calls_nan_is_missing(postgres):
+    import psycopg
+
+    connection = psycopg.connect(postgres, autocommit=True)
+    connection.execute("DROP TABLE IF EXISTS decimals; CREATE TABLE decimals (a numeric(8,2))")
+    connection.execute("INSERT INTO decimals VALUES ('NaN'), (1.5), (7), (NULL)")
+    number = Attribute.numeric("a", [0.0, 2.0, 5.0], missing="none", unlisted="clip")
+    label = Attribute.categorical("a", ["1.5", "7"], missing="none", unlisted="another")
+    for attribute, counts in ((number, [1, 1, 2]), (label, [1, 1, 2, 0])):
+        (found,) = open_table(connection, Domain("t", (attribute,)), table="decimals").exact_counts([("a",)])
+        assert dict(zip(attribute.labels, found.tolist(), strict=True)) == dict(
+            zip(attribute.labels, counts, strict=True)
+        )
+
+
+def test_a_table_is_described_by_its_own_database_and_by_no_namesake():
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (a VARCHAR); INSERT INTO t VALUES ('1'), ('2')")
+    connection.execute("ATTACH ':memory:' AS other; CREATE TABLE other.main.t (a INTEGER, b INTEGER)")
+    connection.execute("INSERT INTO other.main.t VALUES (7, 1)")
+    for table, label in (("t", "1"), ("main.t", "1"), ("memory.main.t", "1"), ("other.main.t", "7")):
+        domain = Domain("t", (Attribute.categorical("a", [label]),))
+        assert open_table(connection, domain, table=table).exact_counts([("a",)])[0].tolist() == [1]
+    with pytest.raises(SourceError, match="has no table"):
+        open_table(connection, Domain("t", (Attribute.categorical("b", ["1"]),)), table="memory.main.u")
+    with pytest.raises(SourceError, match="has no column 'b'"):
+        open_table(connection, Domain("t", (Attribute.categorical("b", ["1"]),)), table="t")
+
+
+@pytest.mark.parametrize("engine", dialects.ENGINES, ids=lambda each: each.name)
+def test_a_moment_depends_on_no_session_s_time_zone(engine, monkeypatch):
+    monkeypatch.setattr(sql, "engine_of", lambda _: engine)
+    march = Date.between("a", "2020-03-01", "2020-03-31", by="day")
+    for name in (name for name, kind in engine.kinds if kind == "moment"):
+        source = open_table(Described([("a", name, None, None)]), Domain("t", (march,)), table="t")
+        (statement,) = source.statements([("a",)])
+        assert {"snowflake": "TIMESTAMPNTZ", "databricks": "TIMESTAMP_NTZ"}.get(engine.dialect, "TIME") in statement
+    if engine.dialect == "databricks":
+        with pytest.raises(SourceError, match="has the type timestamp"):
+            open_table(Described([("a", "TIMESTAMP", None, None)]), Domain("t", (march,)), table="t")
+
+
 JANUARY = Date.between("a", "2020-01-01", "2020-01-31", by="day")
 REFUSED = {
     "numbers in text": ("VARCHAR", pa.string(), Attribute.numeric("a", [0, 1]), "engines read numbers"),

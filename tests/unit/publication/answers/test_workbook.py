@@ -8,8 +8,8 @@ import pytest
 import consilience as cs
 from consilience.domain import Attribute, Domain
 from consilience.measurements import MeasurementSet
+from consilience.publication.answers.workbook import NOT_PRIVATE, workbook
 from consilience.publication.release import Answers, answers
-from consilience.publication.workbook import NOT_PRIVATE, workbook
 
 DOMAIN = Domain(
     "town",

@@ -12,9 +12,9 @@ from typing import Any
 
 from consilience.domain.declarations import visible
 from consilience.errors import MeasurementError
-from consilience.publication.answers import AnswerTable, Style
-from consilience.publication.cross_tables import CrossTable
-from consilience.publication.release import Answers
+from consilience.publication.answers.cross_tables import Answers, CrossTable
+from consilience.publication.answers.tables import AnswerTable
+from consilience.publication.answers.writing import Style
 
 NOT_PRIVATE = "NOT PRIVATE: these numbers come from simulated noise"
 LONGEST_NAME = 31

@@ -10,8 +10,8 @@ from consilience.domain import Domain, Query
 from consilience.errors import ConsilienceError, DeclarationError, TooLarge
 from consilience.estimators import Residual, Table, Tree
 from consilience.measurements import Exact, Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication import refits as replicates
 from consilience.publication.intervals import ADAPTIVE, MODELLED, NEXT_TO_ZERO, SPENDS_NOTHING, interval, intervals
+from consilience.publication.intervals import refits as replicates
 
 DOMAIN = Domain.from_sizes({"a": 3, "b": 2, "c": 2}, name="intervals")
 TRUTH = np.array([[[400.0, 300.0], [500.0, 350.0]], [[250.0, 600.0], [700.0, 450.0]], [[330.0, 540.0], [280.0, 610.0]]])
@@ -225,7 +225,7 @@ def test_intervals_of_an_opened_release_are_those_of_its_estimate(tmp_path):
 
 def test_clipped_and_withheld_answers_are_clipped_and_withheld_again():
     from consilience.kernels.rng import generator
-    from consilience.publication.refits import noisy_answers, simulated
+    from consilience.publication.intervals.refits import noisy_answers, simulated
 
     law, query = cs.Laplace(5.0), Query.marginal("a")
     values = np.array([30.0, 0.0, 12.0])

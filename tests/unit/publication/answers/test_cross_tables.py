@@ -16,7 +16,7 @@ from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import answer_table, cross_table, in_whole_numbers, margin_queries, whole_answers
-from consilience.publication.cross_tables import share_of
+from consilience.publication.answers.cross_tables import share_of
 from consilience.publication.intervals import Interval
 from consilience.publication.questions import as_question
 

@@ -17,9 +17,10 @@ from consilience.estimators.graphical_model import GraphicalEstimate
 from consilience.file_checks import check
 from consilience.kernels.rng import generator
 from consilience.measurements import Gaussian, MeasurementSet
-from consilience.publication import bundle, open_release, refits, write_bundle
+from consilience.publication import bundle, open_release, write_bundle
 from consilience.publication.bundle import REFITS
-from consilience.publication.refits import KeptRefits, Refitting, noisy_answers, refit, replicates, simulated
+from consilience.publication.intervals import refits
+from consilience.publication.intervals.refits import KeptRefits, Refitting, noisy_answers, refit, replicates, simulated
 from consilience.publication.release import Release
 from consilience.solvers.fit import Status
 

@@ -17,7 +17,7 @@ from consilience.estimators.choose import ESTIMATORS
 from consilience.estimators.evidence import GAUSSIAN_LAWS
 from consilience.kernels.rng import Generator, generator
 from consilience.measurements import Exact, MeasurementSet
-from consilience.publication.refits import LEAST_SQUARES, kept_with, without_rules
+from consilience.publication.intervals.refits import LEAST_SQUARES, kept_with, without_rules
 
 Array = NDArray[np.float64]
 

@@ -12,10 +12,9 @@ from consilience.domain import Domain, Query
 from consilience.domain.domains import ImpossibleCells
 from consilience.kernels.rng import generator
 from consilience.measurements import Measurement, MeasurementSet, PrivacyStatement
-from consilience.publication import drawn_errors
-from consilience.publication.drawn_errors import ModelErrors, drawn_tables
-from consilience.publication.intervals import BETWEEN, MODELLED, UNKNOWN, interval, intervals
-from consilience.publication.refits import estimator_of
+from consilience.publication.intervals import BETWEEN, MODELLED, UNKNOWN, drawn_errors, interval, intervals
+from consilience.publication.intervals.drawn_errors import ModelErrors, drawn_tables
+from consilience.publication.intervals.refits import estimator_of
 
 NOISE = cs.Gaussian(10.0)
 FLAGS = Domain.from_sizes(dict.fromkeys("abcde", 2), name="flags")

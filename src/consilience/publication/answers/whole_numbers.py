@@ -23,8 +23,8 @@ from consilience.domain.queries import BoundQuery, Query
 from consilience.errors import DeclarationError, TooLarge, readable_count
 from consilience.estimators import Estimate
 from consilience.kernels.linear_maps import IdentityMap, LinearMap, SparseMap, SumMap
-from consilience.publication.answers import adds_up
-from consilience.publication.cross_tables import across_axes, listing_axes
+from consilience.publication.answers.cross_tables import across_axes, listing_axes
+from consilience.publication.answers.tables import adds_up
 from consilience.publication.questions import as_query
 
 Array = NDArray[np.float64]

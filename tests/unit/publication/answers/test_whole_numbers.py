@@ -9,7 +9,8 @@ from consilience.domain import Domain
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate, estimate
 from consilience.measurements import Laplace, MeasurementSet
-from consilience.publication import whole_answers, whole_numbers
+from consilience.publication import whole_answers
+from consilience.publication.answers import whole_numbers
 
 DOMAIN = Domain.from_sizes({"a": 4, "b": 3, "c": 5})
 

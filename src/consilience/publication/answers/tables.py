@@ -4,137 +4,35 @@ An answer that nothing was measured for has no number here, but for who asks for
 stands in a column of its own, never among the estimates.
 """
 
-import csv
 import io
 import itertools
 import json
 import math
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.domain.attributes import Numeric
-from consilience.domain.dates import Date, label_of
-from consilience.domain.declarations import format_number, guarded
 from consilience.domain.descriptions import Described, Description
-from consilience.domain.factors import Identity, Matrix, Mean
+from consilience.domain.factors import Identity, Matrix
 from consilience.domain.queries import BoundQuery, Query
 from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.measurements.basis import Basis
-from consilience.publication import frames
+from consilience.publication.answers import frames
+from consilience.publication.answers.bins import said_of_bins
+from consilience.publication.answers.writing import HEADING, CsvWriter, Style, cell, heading, likely, outward
 from consilience.publication.intervals import Interval
-from consilience.publication.questions import BoundQuestion, Quantiles, as_question, ratio
+from consilience.publication.questions import BoundQuestion, as_question
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Comma-separated text has no place for a privacy statement: of simulated noise its first column says so.
-
-
-HEADING = "NOT PRIVATE"
-CELL = "simulated noise"
-_MARKED = re.compile(rb'(\xef\xbb\xbf)?"?' + HEADING.encode() + rb'"?[,;\t\r\n]')
-
-
-def heading(*, private: bool) -> list[str]:
-    """What stands first in the header: nothing where the noise is real."""
-    return [] if private else [HEADING]
-
-
-def cell(*, private: bool) -> list[str]:
-    """What stands first in every other line."""
-    return [] if private else [CELL]
-
-
-def is_marked(start: bytes) -> bool:
-    """Whether a file that begins so is comma-separated text of simulated noise.
-
-    >>> is_marked(b"NOT PRIVATE,age,estimate"), is_marked(b"age,estimate")
-    (True, False)
-    """
-    return _MARKED.match(start) is not None
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Answers as people read them: labels, the estimate with its error bars, what it stands on, the noisy measurement.
-
-
-@dataclass(frozen=True)
-class Style:
-    """How numbers are written for people."""
-
-    decimals: int = 1
-    percent: bool = False
-    """As 9.9 %, where the number is 0.099."""
-    beyond: tuple[str, str] = ("−∞", "∞")
-    """What stands for a number below, or above, all that can be told."""
-    days: tuple[int, int] | None = None
-    """The first and the last day, where numbers are dates: days since 1 January 1970."""
-
-    @staticmethod
-    def of(asked: BoundQuestion, *, percent: bool = False) -> "Style":
-        """One decimal of counts and percentages, four of ratios, and of means and quantiles a hundredth of a bin."""
-        decimals, beyond, days = 1, Style.beyond, None
-        if not percent and (asked.question.word == "per" or asked.question.per is not None):
-            decimals = 4
-        for side in asked.sides if asked.question.word != "per" else ():
-            attribute = asked.domain[side.of_numbers] if side.of_numbers is not None else None
-            if isinstance(attribute, Numeric):
-                decimals = min(max(math.ceil(2.0 - math.log10(np.diff(attribute.edges).min())), 0), 9)
-                if attribute.clips and side.quantiles is not None and len(asked.sides) == 1:
-                    below, above = (format_number(edge) for edge in (attribute.edges[1], attribute.edges[-2]))
-                    beyond = f"under {below}", f"{above}+"
-            elif side.quantiles is not None and len(asked.sides) == 1:
-                edges = side.quantiles.edges
-                days = int(edges[0]), int(edges[-1]) - 1
-                beyond = f"before {_day(edges[1])}", f"from {_day(edges[-2])}"
-        return Style(decimals, percent, beyond, days)
-
-    def value(self, number: float) -> "float | str":
-        """The number as it stands in files: a date where it is one.
-
-        >>> Style().value(2.5), Style(days=(0, 30)).value(2.5), Style(days=(0, 30)).value(31.0)
-        (2.5, '1970-01-03', '1970-01-31')
-        """
-        if self.days is None or not math.isfinite(number):
-            return number
-        return _day(min(max(number, self.days[0]), self.days[1]))
-
-    def shown(self, number: float) -> float:
-        """The number in the units that are written, rounded."""
-        return round(100.0 * number if self.percent else number, self.decimals) + 0.0  # and no minus before nothing
-
-    def text(self, number: "float | str | None") -> str:
-        """
-        >>> Style(1, percent=True).text(0.09876), Style(0).text(1234.0), Style().text(None), Style().text(-0.01)
-        ('9.9 %', '1,234', '–', '0.0')
-        """
-        if isinstance(number, str):
-            return number
-        if number is None or math.isnan(number):
-            return MISSING
-        if math.isinf(number):
-            return self.beyond[int(number > 0.0)]
-        if self.days is not None:
-            return str(self.value(number))
-        return f"{self.shown(number):,.{self.decimals}f}" + " %" * self.percent
-
-
-def _day(number: float) -> str:
-    """The day that so many days since 1 January 1970 lie in."""
-    return label_of("day", math.floor(number))
-
-
-MISSING = "–"
 WIDE = "interval wider than the answer"
 NO_DIFFERENCE = "not told apart from no difference: the interval holds 0"
 OF_NOTHING = "Ratios and quantiles of what the account has no records of have no number."
@@ -391,16 +289,6 @@ class AnswerTable(Described):
         return json.dumps(document | {"answers": answers}, indent=2, ensure_ascii=False)
 
 
-class CsvWriter:
-    """Writes lines of CSV in which no text is a formula to a spreadsheet; see `declarations.guarded`."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._writer = csv.writer(stream, lineterminator="\n")
-
-    def writerow(self, cells: Iterable[object]) -> None:
-        self._writer.writerow([guarded(cell) if isinstance(cell, str) else cell for cell in cells])
-
-
 def described_basis(basis: Basis) -> dict[str, Any]:
     """What there is to know of what answers stand on, as plain data."""
     missing = {"why": basis.why(), "next_time": list(basis.next_time())} if basis.why() else {}
@@ -473,7 +361,7 @@ def answer_table(
         style=Style.of(asked, percent=percent),
     )
     public = f"public: from {estimate.public_tables.name} alone; no measurement speaks of it"
-    remarks, notes = _said_of_bins(estimate, asked, table)
+    remarks, notes = said_of_bins(estimate, asked, table.numbers, table.basis.not_measured)
     of_nothing = bool(np.isnan(table.numbers[~table.basis.not_measured]).any())
     said = [public] * bool(table.basis.public.any()) + [OF_NOTHING] * of_nothing
     return replace(table, remarks=remarks, notes=(*said, *notes))
@@ -520,179 +408,6 @@ class Order:
     """The share in which it is one of the largest at all."""
     together: float
     """The share in which they are the largest, in whatever order."""
-
-
-LIKELY = ((0.99, "as good as certain"), (0.9, "very likely"), (2 / 3, "likely"), (1 / 3, "open"), (0.0, "unlikely"))
-
-
-def likely(share: float) -> str:
-    """A share of the draws in words; a few hundred draws tell no more than "over 99 %".
-
-    >>> likely(0.931), likely(1.0), likely(0.4)
-    ('93 %, very likely', 'over 99 %, as good as certain', '40 %, open')
-    """
-    word = next(word for least, word in LIKELY if share >= least)
-    return f"{'over 99' if share >= 0.995 else f'{100 * share:.0f}'} %, {word}"
-
-
-def in_order(table: AnswerTable) -> AnswerTable:
-    """The largest answers, so many as the question asks for, with how sure their order is where there are intervals.
-
-    With the draws θ of what the truth might be, place i is sure in the share of draws in which θ of the answer there
-    is the i-th largest. Answers that are no numbers have no place. Nor have those that are not measured: any of them
-    may be larger than all the others, so that nothing is said of the order then.
-    """
-    known = np.flatnonzero(~np.isnan(table.estimates))
-    every = known[np.argsort(-table.numbers[known], kind="stable")]
-    chosen = every[: table.question.top]
-    listed = [axis for axis, labels in enumerate(table.axes) if len(labels) > 1] or list(range(len(table.axes)))
-    shown, values = (
-        [", ".join(each[axis] for axis in listed) for each in labels] for labels in (table.shown_labels, table.labels)
-    )
-    interval, order, notes = table.interval, None, table.notes
-    unknown = int(table.basis.not_measured.sum())
-    if unknown:
-        notes = (*notes, f"The order is not known: {unknown} of {len(table)} answers are {table.basis.explain()}.")
-    draws = None if interval is None or unknown else interval.might_be
-    if interval is not None:
-        ends = [each[chosen] for each in (interval.estimates, interval.low, interval.high)]
-        interval = replace(interval, estimates=ends[0], low=ends[1], high=ends[2])
-    if draws is not None and chosen.size:
-        places = np.argsort(np.argsort(-draws[:, every], axis=1), axis=1)[:, : chosen.size]
-        among = places < chosen.size
-        together = float(among.all(axis=1).mean())
-        order = Order((places == np.arange(chosen.size)).mean(axis=0), among.mean(axis=0), together)
-        last = f" The next one is {shown[every[chosen.size]]}." if every.size > chosen.size else ""
-        notes = (*notes, f"That these are the {chosen.size} largest, in whatever order: {likely(together)}.{last}")
-    basis = table.basis
-    return replace(
-        table,
-        columns=(", ".join(table.columns[axis] for axis in listed),),
-        headings=(", ".join(table.shown_columns[axis] for axis in listed),),
-        axes=(tuple(values[place] for place in chosen),),
-        worded=(tuple(shown[place] for place in chosen),),
-        labels=tuple((values[place],) for place in chosen),
-        numbers=table.numbers[chosen],
-        noisy=None if table.noisy is None else np.ravel(table.noisy)[chosen],
-        basis=Basis(basis.codes[chosen], basis.unmeasured, basis.too_fine, basis.asked),
-        remarks=tuple(table.remarks[place] for place in chosen) if table.remarks else (),
-        interval=interval,
-        order=order,
-        notes=notes,
-        adds_up=False,
-    )
-
-
-def outward(low: float, high: float) -> tuple[float, float]:
-    """The interval between whole numbers around this one.
-
-    >>> outward(-0.5, 3.2)
-    (-1, 4)
-    """
-    return (
-        math.floor(low) if math.isfinite(low) else low,
-        math.ceil(high) if math.isfinite(high) else high,
-    )
-
-
-Said = tuple[tuple[str, ...], tuple[str, ...]]
-"""A remark for each answer, and notes on all of them."""
-
-
-def _said_of_bins(estimate: Estimate, asked: BoundQuestion, table: AnswerTable) -> Said:
-    """What is to be said of means and quantiles because records are known by their bins alone."""
-    found: list[Said] = []
-    for side in asked.sides:
-        if (sums := side.sums(estimate)) is not None:
-            found.append(((), (_clipped(sums.attribute, means=side.question.mean_of is not None),)))
-        elif side.question.mean_of is not None:
-            found.append(_bins_of_mean(estimate, side.question))
-        elif side.quantiles is not None:
-            found.append(_bins_of_quantiles(side.quantiles, table))
-    missing = table.basis.not_measured
-    remarks = found[0][0] if len(asked.sides) == 1 and found and not missing.all() else ()
-    notes = dict.fromkeys(note for _, each in found for note in each)
-    remarks = tuple("" if unknown else said for said, unknown in zip(remarks, missing, strict=False))
-    return remarks, () if missing.all() else tuple(notes)
-
-
-def _clipped(attribute: Numeric, *, means: bool) -> str:
-    """What is to be said of measured sums, and of means made of them."""
-    low, high = map(format_number, attribute.amount or (-math.inf, math.inf))
-    unit = f" {attribute.wording.unit}" if attribute.wording.unit else ""
-    what = "A mean is such a sum divided by the estimated number of records. " if means else ""
-    return (
-        f"Sums of {attribute.name} were measured, each record's number clipped to {low} to {high}{unit}. {what}How far "
-        "clipping puts them from those of the numbers as they are is not known, and not in the error bars."
-    )
-
-
-def _bins_of_quantiles(quantiles: Quantiles, table: AnswerTable) -> Said:
-    """In which bin each quantile lies, and that records are taken to lie evenly there."""
-    name, bins, attribute = quantiles.name, quantiles.attribute.ordinary_labels, quantiles.attribute
-    unit = attribute.by if isinstance(attribute, Date) else "bin"
-    remarks: list[str] = []
-    for value, missing in zip(table.numbers, table.basis.not_measured, strict=True):
-        at = min(max(int(np.searchsorted(quantiles.edges, value)) - 1, 0), len(bins) - 1)
-        known = not missing and not math.isnan(value)
-        end = ", which is open-ended" * math.isinf(value)
-        remarks.append(f"in the {unit} {bins[at]}{end}" if known else "")
-    notes = [
-        f"Records are taken to lie evenly within their {unit} of {name}. Error bars are of the quantile of the true "
-        f"counts by {unit}s, read off in the same way; that of the records themselves lies in the same {unit}."
-    ]
-    if attribute.clips:
-        notes.append(
-            f"The first and the last {unit} of {name} are open-ended, for they also hold what lies beyond them "
-            '(unlisted = "clip"): a quantile in one of them has no number.'
-        )
-    return tuple(remarks), tuple(notes)
-
-
-def _bins_of_mean(estimate: Estimate, question: Question) -> Said:
-    """How far a mean may be off because each record counts as the middle of its bin, and what is to be said of that.
-
-    A record lies at most half a bin's width from the middle: Σ half width × count / Σ count. Of bins that also hold
-    what lies beyond them there is no such limit, and their share of the records is told instead. Of means that were not
-    measured nothing is said.
-    """
-    name, per = question.mean_of, question.per
-    attribute = None if name is None else estimate.domain[name]
-    if not isinstance(attribute, Numeric) or name is None or per is None:
-        raise DeclarationError(f"{question.describe()!r} is no mean; only means of numbers have bins")
-    ends = np.zeros(attribute.size)
-    ends[[0, len(attribute.bins) - 1]] = 1.0
-    weighed = [_weighed(question.query, name, entries) for entries in (attribute.half_widths(), ends)]
-    wide, open_ended, below = (np.ravel(each) for each in estimate.answers([*weighed, per]))
-    off, share = (
-        np.where(estimate.basis(each, per).not_measured, np.nan, ratio(above, below))
-        for each, above in zip(weighed, (wide, open_ended), strict=True)
-    )
-    remarks = tuple(f"bins: ± {each:.3g}" if math.isfinite(each) else "" for each in off)
-    notes = [
-        f"Each record counts as the middle of its bin of {name}: whatever the noise, a mean may be off by up to "
-        f"{_span(off)}, which error bars do not hold. The sum is {Mean().describe(name)}."
-    ]
-    if attribute.clips:
-        notes.append(
-            f"WARNING: the first and the last bin of {name} are open-ended, for they also hold what lies beyond them "
-            f'(unlisted = "clip"). Up to {_span(100 * share)} % of the records are in these bins, and nothing limits'
-            " how far their values lie outside: the mean may be off by that share of the distance, on top of the above."
-        )
-    return remarks, tuple(notes)
-
-
-def _weighed(query: Query, name: str, entries: NDArray[np.float64]) -> Query:
-    """The query with these numbers for the values of one attribute."""
-    return Query(tuple((each, Matrix.of(entries) if each == name else factor) for each, factor in query.factors))
-
-
-def _span(values: NDArray[np.float64]) -> str:
-    known = values[np.isfinite(values)]
-    if not known.size:
-        return "an unknown amount"
-    low, high = f"{known.min():,.3g}", f"{known.max():,.3g}"
-    return low if low == high else f"{low} to {high}"
 
 
 def adds_up(bound: BoundQuery) -> bool:

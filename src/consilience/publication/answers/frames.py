@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from consilience.errors import DeclarationError, TooLarge
+from consilience.publication.answers.writing import CELL, HEADING
 from consilience.publication.report_page import check_pictures
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def arrow_table(answers: Any) -> "pa.Table":
     own = answers.header[len(answers.label_columns) :]
     columns: dict[str, Any] = {}
     if not answers.private:
-        columns["NOT PRIVATE"] = pa.array(["simulated noise"] * len(rows), pa.string())
+        columns[HEADING] = pa.array([CELL] * len(rows), pa.string())
     for (name, _, _), values in zip(answers.label_columns, labels, strict=True):
         taken = name in own or name in columns
         columns[f"{name} (attribute)" if taken else name] = pa.array(values, pa.string())

@@ -22,19 +22,8 @@ from consilience.domain.queries import Query
 from consilience.domain.questions import Question
 from consilience.errors import DeclarationError
 from consilience.measurements.basis import BASES, Basis, BasisName
-from consilience.publication.answers import (
-    HEADING,
-    MISSING,
-    WIDE,
-    AnswerTable,
-    CsvWriter,
-    Style,
-    cell,
-    described_basis,
-    described_interval,
-    heading,
-    outward,
-)
+from consilience.publication.answers.tables import WIDE, AnswerTable, described_basis, described_interval
+from consilience.publication.answers.writing import HEADING, MISSING, CsvWriter, Style, cell, heading, outward
 
 TOTAL = "Total"
 MARK = "*"
@@ -451,3 +440,12 @@ def _plain_cell(cell: Cell, style: Style, *, whole: bool) -> dict[str, Any]:
 
 def _plain(number: float, style: Style, *, whole: bool) -> float | str | None:
     return None if not math.isfinite(number) else int(number) if whole else style.value(number)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The tables of several questions, and why there is none of the others."""
+
+    tables: tuple[AnswerTable | CrossTable, ...]
+    unanswered: dict[str, str]
+    """Why there is no answer, by the queries that need too much memory."""
