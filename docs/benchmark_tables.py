@@ -321,6 +321,20 @@ def mechanisms() -> str:
     )
 
 
+def what_if() -> str:
+    """How far releases were from what was foretold of them without data."""
+    rows = results("what-if", "what-if")
+    header = ["table", "part", "ε", "by the noise alone", "by the uniform table", "by the skewed table"]
+    lines = []
+    for problem, part, epsilon in dict.fromkeys((row["problem"], row["part"], row["epsilon"]) for row in rows):
+        ratios = {
+            row["told by"]: row["error ratio"] for row in rows if (row["problem"], row["epsilon"]) == (problem, epsilon)
+        }
+        told = [f"{ratios[by]:.2f}" if by in ratios else "–" for by in ("noise alone", "uniform", "skewed")]
+        lines.append([problem, part, f"{epsilon:g}", *told])
+    return as_table(header, lines) + "\n\n`python -m benchmarks what-if`: real error divided by the foretold one."
+
+
 def coverage() -> str:
     """How often 95 % intervals held the truth, and how wide they were."""
     rows = results("coverage", "coverage")
@@ -529,6 +543,7 @@ def spark_plan() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "what-if": what_if,
     "places-errors": places_errors,
     "places-coverage": places_coverage,
     "places-bias": places_bias,

@@ -103,6 +103,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "concepts/views.md": lambda: with_blocks("concepts/views.md"),
     "concepts/graphical-models.md": lambda: with_blocks("concepts/graphical-models.md"),
     "concepts/intervals.md": lambda: with_blocks("concepts/intervals.md"),
+    "how-to/plan-a-release.md": lambda: with_blocks("how-to/plan-a-release.md"),
     "how-to/publish-a-geography.md": lambda: with_blocks("how-to/publish-a-geography.md"),
     "how-to/cluster-points.md": lambda: with_blocks("how-to/cluster-points.md"),
     "how-to/release-for-a-workload.md": lambda: with_blocks("how-to/release-for-a-workload.md"),

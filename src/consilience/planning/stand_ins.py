@@ -9,7 +9,7 @@ Ranks are drawn at random for categories. For what has an order they follow the 
 have like counts. With skew and coupling 0 the table is uniform. Nothing here is read off data.
 
 The constants of the skewed stand-in were tuned on Adult and Titanic (see `benchmarks/accuracy/what_if.py`, which judges
-by Loans, Stroke and Kosarak).
+by Loans and Stroke).
 """
 
 from dataclasses import dataclass, replace

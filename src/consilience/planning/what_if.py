@@ -207,6 +207,11 @@ class _Trial:
         asked, title, said = _asked(request, domain)
         if size < records:
             said += (f"The made-up tables have {size:,} records.",)
+        if domain.weight is not None:
+            each = sum(domain.weight.range) / 2
+            said += (
+                f"Counts and errors are sums of weights: of made-up records of {each:g} each, {each * size:,.0f}.",
+            )
         if request.domain.public.margins:
             said += ("The made-up tables leave published margins out; with these errors are smaller.",)
         return _Trial(request, domain, sources, asked, title, seed, said, request.asked)
