@@ -21,7 +21,8 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.estimators.geographic import Geographic, GeographicEstimate
 from consilience.estimators.tree import Tree
 from consilience.measurements import Gaussian, Measurement, MeasurementSet, PrivacyStatement
-from consilience.solvers.geography.least_squares import CellBasis, NodeEvidence, fit_signed
+from consilience.solvers.geography.cell_basis import CellBasis
+from consilience.solvers.geography.least_squares import NodeEvidence, fit_signed
 from consilience.solvers.geography.nonnegative import divide
 from consilience.solvers.trees.layout import forest
 

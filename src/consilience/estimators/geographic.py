@@ -34,6 +34,7 @@ from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Status
 from consilience.solvers.geography.least_squares import SignedFit, draw_errors, fit_signed
 from consilience.solvers.geography.nonnegative import Bounds, divide
+from consilience.solvers.geography.subtrees import UNTOLD
 from consilience.solvers.trees.layout import Layout
 
 Nodes = NDArray[np.intp]
@@ -151,20 +152,27 @@ class GeographicEstimate(FullTableEstimate):
             raise DeclarationError(
                 f"{bound.query.describe()!r} is no marginal of places; standard errors are of those alone"
             )
+        nodes = [nodes[0] for nodes in of.nodes]
         scope = of.scope
-        each = self._signed.marginal_variances(scope)[[nodes[0] for nodes in of.nodes]]
-        found = np.sqrt(each)[:, None] * np.ones((1, math.prod(self._problem.basis.sizes[axis] for axis in scope)))
-        shape = [len(of.nodes), *(self._problem.basis.sizes[axis] for axis in scope)]
-        return of.placed(found.reshape(shape)).reshape(bound.shape)
+        found = np.sqrt(self._signed.marginal_variances(scope, nodes))
+        sizes = [self._problem.basis.sizes[axis] if each is None else len(each) for axis, each in scope.items()]
+        return of.placed(found.reshape(len(nodes), *sizes)).reshape(bound.shape)
 
     def difference_error(self, one: str, other: str, *attributes: str) -> float:
-        """The standard error of least squares of the difference of two places, in a cell by these attributes."""
+        """The standard error of least squares of the difference of two places, in a cell by these attributes.
+
+        The largest of the cells, where groups of their values were measured.
+        """
         problem, signed = self._problem, self._signed
         names = [name for name in problem.cells.names if name != problem.attribute.name]
-        scope = sorted(names.index(name) for name in attributes)
+        marginal = problem.basis.marginal(sorted(names.index(name) for name in attributes))
         pair = [problem.places.node_of[problem.attribute.value_of(place)] for place in (one, other)]
-        variances = sum(signed.variances[node] for node in pair) - 2.0 * signed.covariance(*pair)
-        return math.sqrt(max(0.0, float(problem.basis.marginal_variances(variances[None], scope)[0])))
+        each = signed.variances(np.array(pair, dtype=np.int64))
+        if np.any(marginal.variances([part[each.of] for part in each.untold]) > UNTOLD):
+            return math.inf
+        both = signed.covariance(*pair)
+        blocks = [(part[each.of].sum(axis=0) - cov - cov.T)[None] for part, cov in zip(each.told, both, strict=True)]
+        return math.sqrt(max(0.0, float(marginal.variances(blocks).max())))
 
     def redrawn(self, queries: Sequence[Query], number: int, seed: int) -> list[tuple[Array, Array]] | None:
         """The answers, and those of refits to other noise, of the places asked about and those above and beside them.
@@ -174,9 +182,11 @@ class GeographicEstimate(FullTableEstimate):
         problem = self._problem
         asked = [_Asked.of(problem, query.bind(self.domain)) for query in queries]
         needed = {node for each in asked if each is not None for nodes in each.nodes for node in nodes}
-        if any(each is None for each in asked) or not np.isfinite(self._signed.below).all():
+        if any(each is None for each in asked):
             return None
         part = _above_and_beside(self._signed, needed)
+        if not part.fit.subtrees.all_told[part.fit.classes].all():
+            return None
         tables = problem.node_tables(self.counts)[part.nodes]
         bounds = problem.bounds()
         within = None if bounds is None else Bounds(bounds.least[part.nodes], bounds.most[part.nodes])
@@ -217,7 +227,7 @@ def _above_and_beside(fit: SignedFit, needed: set[int]) -> _Part:
     children = [int(fit.layout.first[v + 1] - fit.layout.first[v]) if v in opened else 0 for v in nodes.tolist()]
     first = fit.layout.roots + np.concatenate([[0], np.cumsum(children)]).astype(np.int64)
     layout = Layout(first, fit.layout.roots, fit.layout.height, fit.layout.total_depth)
-    part = SignedFit(layout, fit.basis, fit.tables[nodes], fit.below[nodes], fit.variances[nodes])
+    part = replace(fit, layout=layout, tables=fit.tables[nodes], classes=fit.classes[nodes])
     return _Part(nodes, {int(node): place for place, node in enumerate(nodes)}, part)
 
 
@@ -251,9 +261,8 @@ class _Asked:
 
     @property
     def is_marginal(self) -> bool:
-        name = self.problem.attribute.name
-        others = [factor for each, factor in self.bound.query.factors if each != name]
-        return all(isinstance(factor, Identity | Total) for factor in others) and set(self._asked) <= set(self._told)
+        """Whether it is about attributes that the tables of places have."""
+        return set(self._asked) <= set(self._told)
 
     @property
     def _asked(self) -> list[str]:
@@ -263,8 +272,13 @@ class _Asked:
         ]
 
     @property
-    def scope(self) -> list[int]:
-        return sorted(self._told.index(name) for name in self._asked)
+    def scope(self) -> dict[int, Array | None]:
+        factors, found = dict(self.bound.query.factors), {}
+        for axis in sorted(self._told.index(name) for name in self._asked):
+            name = self._told[axis]
+            rows = self.bound.maps[self.bound.groups.index((name,))]
+            found[axis] = None if isinstance(factors[name], Identity) else rows.dense()
+        return found
 
     def placed(self, tables: Array) -> Array:
         """An axis for rows of places and one for each asked attribute of the tables, in the order of the query."""

@@ -20,11 +20,17 @@ from consilience.errors import readable_count
 from consilience.estimators.evidence import LARGEST_TABLE, Array, Evidence, MeasuredCells, gather, refuse_nothing_to_fit
 from consilience.measurements import MeasurementSet
 from consilience.solvers.fit import Infeasible
-from consilience.solvers.geography.least_squares import CellBasis, NodeEvidence, sums_of_leaves
+from consilience.solvers.geography.cell_basis import CellBasis, told_apart, turned
+from consilience.solvers.geography.least_squares import NodeEvidence, sums_of_leaves
 from consilience.solvers.geography.nonnegative import Bounds, OutOfReach, within_reach
 from consilience.solvers.trees.layout import Layout, forest
 
 Nodes = NDArray[np.intp]
+
+LARGEST_MATRIX = 1 << 20
+"""Groups times values of one attribute."""
+LARGEST_BLOCK = 256
+"""The most combinations of sets of values that are fitted together: rows of a matrix for each class."""
 
 WHOLE = ""
 """What the node above all others is called, where the attribute has no single root."""
@@ -91,13 +97,58 @@ def geography_of(domain: Domain, attribute: str | None = None) -> Attribute | st
 # What was measured, of which places.
 
 
+@dataclass(frozen=True, order=True)
+class Told:
+    """What a marginal tells apart: attributes, by their place among those of the tables, and groups of their values."""
+
+    axes: tuple[int, ...]
+    groups: tuple[tuple[int, tuple[tuple[float, ...], ...]], ...] = ()
+    """The attributes of which it has groups and not all values: a row of weights of the values for each."""
+
+    @property
+    def scope(self) -> dict[int, Array | None]:
+        """As the solvers take it."""
+        of = dict(self.groups)
+        return {axis: np.array(of[axis]) if axis in of else None for axis in self.axes}
+
+    @property
+    def divides(self) -> bool:
+        """Whether every value is in one group."""
+        return all(
+            np.all((np.array(rows) != 0).sum(axis=0) == 1) and np.all(np.array(rows) <= 1) for _, rows in self.groups
+        )
+
+    def label(self, sizes: Sequence[int]) -> NDArray[np.int64]:
+        """The answer that each cell is counted in; where groups overlap, the set of answers."""
+        of, found = dict(self.groups), np.zeros(tuple(sizes), dtype=np.int64)
+        for axis in self.axes:
+            sets = np.arange(sizes[axis])
+            if axis in of:
+                rows = np.array(of[axis])
+                sets = np.argmax(rows != 0, axis=0) if self.divides else told_apart([rows])
+            along = sets.reshape([-1 if other == axis else 1 for other in range(found.ndim)])
+            found = found * (int(sets.max()) + 1) + along
+        return found.reshape(-1)
+
+    def counts(self, tables: Array, sizes: Sequence[int]) -> Array:
+        """The answers of tables, a row each."""
+        maps = [
+            np.ones((1, size)) if axis not in self.axes else np.eye(size) if each is None else each
+            for axis, size in enumerate(sizes)
+            for each in (self.scope.get(axis),)
+        ]
+        away = tuple(1 + axis for axis in range(len(sizes)) if axis not in self.axes)
+        if not self.groups:
+            return tables.reshape(-1, *sizes).sum(axis=away).reshape(len(tables), -1)
+        return turned(tables, maps)
+
+
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """Marginals of some places: a row of values for each."""
 
     nodes: Nodes
-    scope: tuple[int, ...]
-    """The attributes told apart, by their place among those of the tables."""
+    told: Told
     values: Array
     variance: float
     """0 where they are known exactly."""
@@ -115,8 +166,8 @@ class MeasuredPlaces:
     evidence: tuple[Evidence, ...]
     rows: tuple[_Rows, ...]
     limits: tuple["_Limits", ...]
-    facts: tuple[int, ...]
-    """The attributes of the table of each place that facts are about."""
+    facts: Told
+    """The table of each place that facts are about."""
 
     @staticmethod
     def of(measured: MeasurementSet, name: str | None) -> "MeasuredPlaces | str":
@@ -136,8 +187,8 @@ class MeasuredPlaces:
         named = {*told, *known, attribute.name}
         cells = MeasuredCells(domain, tuple(each for each in domain.counted_names if each in named))
         others = [each for each in cells.names if each != attribute.name]
-        places, basis = Places.of(attribute), CellBasis(domain.sizes(others))
-        if places.layout.nodes * basis.cells > LARGEST_TABLE:
+        places, sizes = Places.of(attribute), domain.sizes(others)
+        if places.layout.nodes * math.prod(sizes) > LARGEST_TABLE:
             return f"all places together have more than {LARGEST_TABLE:,} cells"
         rows = []
         for each in evidence:
@@ -146,49 +197,42 @@ class MeasuredPlaces:
                 return found
             rows.append(found)
         limits = tuple(_limits(each, domain, places, others) for each in domain.public.places)
-        rows += [_Rows(nodes, each.scope, low, 0.0, each.name) for each in limits for nodes, low in (each.exact,)]
-        scopes = {each.scope for each in (*rows, *limits) if isinstance(each, _Limits) or each.variance == 0.0}
-        facts = max(scopes, key=len, default=())
+        rows += [_Rows(nodes, each.told, low, 0.0, each.name) for each in limits for nodes, low in (each.exact,)]
+        basis = CellBasis(sizes, sets_of([each.told for each in rows]))
+        if max(basis.block_sizes) > LARGEST_BLOCK:
+            return f"groups of values of several attributes have more than {LARGEST_BLOCK} combinations"
+        tables = {each.told for each in (*rows, *limits) if isinstance(each, _Limits) or each.variance == 0.0}
+        if not all(each.divides for each in tables):
+            return "facts are about groups of values that overlap, or leave values out"
+        facts = max(tables, key=lambda told: int(told.label(sizes).max(initial=0)), default=Told(()))
         problem = MeasuredPlaces(cells, attribute, places, basis, evidence, tuple(rows), limits, facts)
-        if not all(each.scope == facts for each in limits):
-            return problem.refusal(scopes)
-        return problem if scopes <= {facts} or problem.are_implied() else problem.refusal(scopes)
+        if not all(each.told == facts for each in limits):
+            return problem.refusal(tables)
+        return problem if tables <= {facts} or problem.are_implied() else problem.refusal(tables)
 
-    def refusal(self, scopes: set[tuple[int, ...]]) -> str:
+    def refusal(self, tables: set[Told]) -> str:
         names = [name for name in self.cells.names if name != self.attribute.name]
-        tables = [", ".join(names[axis] for axis in scope) or "the total" for scope in sorted(scopes)]
-        return f"facts are about several tables of places, {'; '.join(tables)}: Geographic keeps facts about one"
+        said = [", ".join(names[axis] for axis in each.axes) or "the total" for each in tables]
+        return f"facts are about several tables of places, {'; '.join(sorted(said))}: Geographic keeps facts about one"
 
     def node_evidence(self) -> NodeEvidence:
         """All that was measured, and the facts."""
         found = NodeEvidence(self.places.layout.nodes, self.basis)
         for each in sorted(self.rows, key=lambda each: each.variance == 0.0):
-            found.add(each.nodes, each.scope, each.values, each.variance)
+            found.add(each.nodes, each.told.scope, each.values, each.variance)
         return found
 
     @property
     def stages(self) -> list[NDArray[np.int64]]:
         """The groups of cells whose sums are found first: those of the facts, then of nested measured marginals."""
-        chain = [self.facts]
-        for scope in sorted({each.scope for each in self.rows}, key=lambda scope: (len(scope), scope)):
-            if set(chain[-1]) < set(scope) and len(scope) < len(self.basis.sizes):
-                chain.append(scope)
-        return [self._labels(scope) for scope in chain]
-
-    def _labels(self, scope: tuple[int, ...]) -> NDArray[np.int64]:
-        label = np.zeros(self.basis.sizes, dtype=np.int64)
-        for axis in scope:
-            size = self.basis.sizes[axis]
-            along = np.arange(size).reshape([-1 if other == axis else 1 for other in range(label.ndim)])
-            label = label * size + along
-        return label.reshape(-1)
+        return stages_of(self.facts, [each.told for each in self.rows], self.basis.sizes)
 
     def bounds(self) -> Bounds | None:
         """Between what the sums of each place are, by the facts about it and those below it; None without facts."""
-        known = [each for each in self.rows if each.variance == 0.0 and each.scope == self.facts]
+        known = [each for each in self.rows if each.variance == 0.0 and each.told == self.facts]
         if not known and not self.limits:
             return None
-        groups = math.prod(self.basis.sizes[axis] for axis in self.facts)
+        groups = int(self.facts.label(self.basis.sizes).max()) + 1
         least = np.zeros((self.places.layout.nodes, groups))
         most = np.full_like(least, np.inf)
         for each in known:
@@ -214,14 +258,16 @@ class MeasuredPlaces:
         """Whether facts about coarser tables follow from those about the finest."""
         bounds = self.bounds()
         for each in self.rows:
-            if each.variance > 0.0 or each.scope == self.facts or bounds is None:
+            if each.variance > 0.0 or each.told == self.facts or bounds is None:
                 continue
-            if not set(each.scope) <= set(self.facts):
+            fine, coarse = (told.label(self.basis.sizes) for told in (self.facts, each.told))
+            if not _refines(fine, coarse):
                 return False
-            sizes = [self.basis.sizes[axis] for axis in self.facts]
-            away = tuple(1 + axis for axis, place in enumerate(self.facts) if place not in each.scope)
+            of = np.zeros(int(fine.max()) + 1, dtype=np.int64)
+            of[fine] = coarse
             for ends in bounds:
-                sums = ends[each.nodes].reshape(-1, *sizes).sum(axis=away).reshape(each.values.shape)
+                sums = np.zeros_like(each.values)
+                np.add.at(sums.T, of, ends[each.nodes].T)
                 if not np.allclose(sums, each.values, rtol=1e-9, atol=1e-9):
                     return False
         return True
@@ -231,14 +277,9 @@ class MeasuredPlaces:
         found = 0.0
         for each in self.rows:
             if each.variance > 0.0:
-                residual = self.marginals(tables[each.nodes], each.scope) - each.values
+                residual = each.told.counts(tables[each.nodes], self.basis.sizes) - each.values
                 found += float((residual**2).sum()) / (2.0 * each.variance)
         return found
-
-    def marginals(self, tables: Array, scope: tuple[int, ...]) -> Array:
-        """The marginals of tables, a row each."""
-        away = tuple(1 + axis for axis in range(len(self.basis.sizes)) if axis not in scope)
-        return tables.reshape(-1, *self.basis.sizes).sum(axis=away).reshape(len(tables), -1)
 
     @property
     def leaves(self) -> Nodes:
@@ -269,7 +310,7 @@ class _Limits:
     """Between what the marginals of some places are: a row for each."""
 
     nodes: Nodes
-    scope: tuple[int, ...]
+    told: Told
     least: Array
     most: Array
     name: str
@@ -295,17 +336,18 @@ def _limits(facts: PlaceFacts, domain: Domain, places: Places, others: Sequence[
         row = row_of[places.node_of[cell[0]]]
         least[row, column], most[row, column] = low, high
     scope = tuple(others.index(name) for name in order)
-    return _Limits(np.array(nodes, dtype=np.intp), scope, least, most, f"the public {facts.describe()}")
+    return _Limits(np.array(nodes, dtype=np.intp), Told(scope), least, most, f"the public {facts.describe()}")
 
 
 def _rows(each: Evidence, attribute: Attribute, places: Places, others: Sequence[str]) -> _Rows | str:
     """What one query says of places, or the reason why it is no marginal of places."""
     if not each.whole:
         return f"answers to {each.name!r} were clipped or held back"
-    kept: list[tuple[int, int]] = []
-    nodes, place = np.zeros(1, dtype=np.intp), None
     if not each.query.is_product:
         return f"the query {each.name!r} ties attributes together"
+    kept: list[tuple[int, int]] = []
+    groups: list[tuple[int, tuple[tuple[float, ...], ...]]] = []
+    nodes, place = np.zeros(1, dtype=np.intp), None
     for axis, (name, factor) in enumerate(each.query.factors):
         if name == attribute.name:
             found = places.nodes(attribute, factor)
@@ -315,12 +357,38 @@ def _rows(each: Evidence, attribute: Attribute, places: Places, others: Sequence
         elif isinstance(factor, Identity):
             kept.append((others.index(name), axis))
         elif not isinstance(factor, Total):
-            return f"the query {each.name!r} is no marginal by the attributes besides {attribute.name!r}"
+            rows = each.bound.maps[axis]
+            if rows.rows * rows.columns > LARGEST_MATRIX:
+                return f"the query {each.name!r} has more than {LARGEST_MATRIX:,} weights of values of {name!r}"
+            kept.append((others.index(name), axis))
+            groups.append((others.index(name), tuple(map(tuple, rows.dense().tolist()))))
     kept.sort()
     values = each.values.reshape(each.bound.shape)
     order = ([] if place is None else [place]) + [axis for _, axis in kept]
     order += [axis for axis in range(values.ndim) if axis not in order]
     variance = 0.0 if each.exact else float(2.0 / each.weights.flat[0] ** 2)
-    return _Rows(
-        nodes, tuple(other for other, _ in kept), values.transpose(order).reshape(len(nodes), -1), variance, each.name
-    )
+    told = Told(tuple(other for other, _ in kept), tuple(sorted(groups)))
+    return _Rows(nodes, told, values.transpose(order).reshape(len(nodes), -1), variance, each.name)
+
+
+def sets_of(tables: Sequence[Told]) -> dict[int, NDArray[np.int64]]:
+    """The sets of values of each attribute that no measured groups tell apart."""
+    matrices: dict[int, list[Array]] = {}
+    for axis, weights in dict.fromkeys(group for told in tables for group in told.groups):
+        matrices.setdefault(axis, []).append(np.array(weights))
+    return {axis: told_apart([np.ones((1, each[0].shape[1])), *each]) for axis, each in matrices.items()}
+
+
+def stages_of(facts: Told, tables: Sequence[Told], sizes: Sequence[int]) -> list[NDArray[np.int64]]:
+    """The groups of cells whose sums are found first: those of the facts, then of tables each finer than the last."""
+    chain = [facts.label(sizes)]
+    for told in sorted(set(tables), key=lambda told: (len(told.axes), not told.groups, told)):
+        label = told.label(sizes)
+        if label.max() > chain[-1].max() and label.max() + 1 < label.size and _refines(label, chain[-1]):
+            chain.append(label)
+    return chain
+
+
+def _refines(fine: NDArray[np.int64], coarse: NDArray[np.int64]) -> bool:
+    """Whether cells of one fine group are all in one coarse group."""
+    return len(np.unique(fine * (coarse.max() + 1) + coarse)) == len(np.unique(fine))

@@ -15,7 +15,7 @@ spent on it: what each level pays for the others.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,20 +25,24 @@ from numpy.typing import NDArray
 
 from consilience.domain.attributes import Attribute, Hierarchy
 from consilience.domain.domains import Domain
-from consilience.domain.factors import Identity, Level, Total
+from consilience.domain.factors import Factor, Identity, Level, Total
 from consilience.domain.queries import Query
 from consilience.domain.workloads import Workload
 from consilience.errors import DeclarationError
 from consilience.estimators.geographic import Geographic
-from consilience.estimators.measured_places import Places, geography_of
+from consilience.estimators.measured_places import LARGEST_MATRIX, Places, geography_of
 from consilience.measurements import MeasurementSet
 from consilience.plans.base import DescribedPlan
 from consilience.privacy.budgets import AdditiveUnit, Budget
 from consilience.privacy.gate import Gate
-from consilience.solvers.geography.least_squares import CellBasis, expected_variances
+from consilience.solvers.geography.cell_basis import CellBasis, MarginalInBasis, told_apart
+from consilience.solvers.geography.least_squares import node_variances, parents
+from consilience.solvers.geography.subtrees import UNTOLD, Classes, Precisions, Subtrees
 
 Array = NDArray[np.float64]
 Numbers = tuple[tuple[str, float], ...]
+Table = tuple[tuple[str, Factor], ...]
+"""Attributes, and what a table has of each: all values, or groups of them."""
 
 SMALLEST_SHARE = 1e-4
 """A level's table of which least squares need less than this share of the budget is not measured."""
@@ -48,7 +52,8 @@ SMALLEST_SHARE = 1e-4
 class Geography(DescribedPlan):
     """The marginals of a workload for all places of all levels, with the shares that make the errors least.
 
-    `workload` holds marginals by the other attributes; its weights say how much each matters. `levels` gives each level
+    `workload` holds marginals by the other attributes, over all of their values or over groups of them, nested or
+    crossing (voting age beside single years); its weights say how much each matters. `levels` gives each level
     its share of the budget, divided evenly among the tables; a level that is not named is not measured. Without it the
     best shares are found. `errors` are the standard deviations of a cell that are wanted at levels, in records.
     `attribute` names the geography, where the domain does not mark it.
@@ -73,9 +78,10 @@ class Geography(DescribedPlan):
         if not len(self.workload):
             raise DeclarationError("the workload holds no marginal; name at least one, such as 'by sex', or 'total'")
         for query in self.workload.queries:
-            if not all(isinstance(factor, Identity | Total) for _, factor in query.factors):
+            if not query.is_product or any(isinstance(factor, Level) and factor.within for _, factor in query.factors):
                 raise DeclarationError(
-                    f"the query {query.describe()!r} is no marginal; every place has marginals, such as 'by age, sex'"
+                    f"the query {query.describe()!r} is no marginal over values or groups of them; every place has "
+                    "such marginals, as 'by age, sex'"
                 )
 
     def to_json(self) -> dict[str, Any]:
@@ -91,35 +97,35 @@ class Geography(DescribedPlan):
     def parts(self, domain: Domain, unit: AdditiveUnit) -> "tuple[Part, ...]":
         """What is measured, each with its share of the budget."""
         places = self._geography(domain)
-        names, scopes = self._tables(domain, places)
+        tables = self._tables(domain, places)
         chosen = dict(self.levels or ())
         for given in (chosen, dict(self.errors or ())):
             for level in given:
                 places.groups(level)  # refuses unknown levels
         levels = [level for level in places.levels if not chosen or level in chosen]
-        pairs = list(itertools.product(levels, scopes))
+        pairs = list(itertools.product(levels, tables))
         if chosen:
-            shares = [chosen[level] / len(scopes) for level, _ in pairs]
+            shares = [chosen[level] / len(tables) for level, _ in pairs]
         else:
-            problem = _Shares.of(places, domain.sizes(names), tuple(levels), tuple(scopes.items()), unit)
+            problem = _Shares.of(domain, places, tuple(levels), tuple(tables.items()), unit)
             shares = problem.best(tuple(self.errors or ()))
         found = []
-        for (level, scope), share in zip(pairs, shares, strict=True):
-            told = [(names[axis], Identity()) for axis in scope]
+        for (level, table), share in zip(pairs, shares, strict=True):
             if share >= SMALLEST_SHARE * sum(shares):
-                found.append(Part(level, scope, Query(((places.name, Level(level)), *told)), share / sum(shares)))
+                query = Query(((places.name, Level(level)), *table))
+                found.append(Part(level, table, query, share / sum(shares)))
         return tuple(found)
 
     def variances(self, domain: Domain, budget: Budget) -> "dict[tuple[str, tuple[str, ...]], float]":
         """The mean variance, over the places of a level, of a cell of each table of the workload, before counts are
         kept from being negative; one record per unit, added or removed."""
         places, unit = self._geography(domain), budget.additive_unit
-        names, scopes = self._tables(domain, places)
-        problem = _Shares.of(places, domain.sizes(names), places.levels, tuple(scopes.items()), unit)
-        found = problem.mean_variances({(each.level, each.scope): each.share for each in self.parts(domain, unit)})
+        tables = self._tables(domain, places)
+        problem = _Shares.of(domain, places, places.levels, tuple(tables.items()), unit)
+        found = problem.mean_variances({(each.level, each.table): each.share for each in self.parts(domain, unit)})
         amount = float(budget.amount)
         scale = 2.0 * amount if unit == "rho" else amount**2
-        told = [tuple(names[axis] for axis in scope) for scope in scopes]
+        told = [tuple(factor.describe(name) for name, factor in table) for table in tables]
         return {
             pair: float(each) / scale
             for pair, each in zip(itertools.product(places.levels, told), found.ravel(), strict=True)
@@ -154,22 +160,21 @@ class Geography(DescribedPlan):
             raise DeclarationError(f"the plan measures places, and {found.name!r} is no hierarchy with named levels")
         return found
 
-    def _tables(self, domain: Domain, places: Attribute) -> tuple[list[str], dict[tuple[int, ...], float]]:
-        """The attributes of the tables, and each table by the places of its attributes among them, with its weight."""
-        told = [
-            [name for name, factor in query.factors if isinstance(factor, Identity)]
-            for query in self.workload.over(domain).queries
-        ]
-        if any(places.name in each for each in told):
-            raise DeclarationError(f"the tables of places are by other attributes; take {places.name!r} out of them")
-        names = [name for name in domain.counted_names if any(name in each for each in told)]
-        for name in itertools.chain(*told):
-            domain[name].labels  # noqa: B018 - refuses unknown and continuous attributes
-        scopes: dict[tuple[int, ...], float] = {}
-        for each, weight in zip(told, self.workload.weights, strict=True):
-            scope = tuple(sorted(names.index(name) for name in each))
-            scopes[scope] = scopes.get(scope, 0.0) + weight
-        return names, scopes
+    def _tables(self, domain: Domain, places: Attribute) -> dict[Table, float]:
+        """The tables of every place with their weights; attributes in the order of the domain."""
+        tables: dict[Table, float] = {}
+        for query, weight in zip(self.workload.over(domain).queries, self.workload.weights, strict=True):
+            told = {name: factor for name, factor in query.factors if not isinstance(factor, Total)}
+            if places.name in told:
+                raise DeclarationError(
+                    f"the tables of places are by other attributes; take {places.name!r} out of them"
+                )
+            for name, factor in told.items():
+                if factor.bind(domain[name]).rows * domain[name].size > LARGEST_MATRIX:
+                    raise DeclarationError(f"{factor.describe(name)} has too many answers to be a table of every place")
+            table = tuple(sorted(told.items(), key=lambda pair: domain.counted_names.index(pair[0])))
+            tables[table] = tables.get(table, 0.0) + weight
+        return tables
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,7 @@ class Part:
     """One table of one level, and its share of the budget."""
 
     level: str
-    scope: tuple[int, ...]
+    table: Table
     query: Query
     share: float
 
@@ -194,56 +199,102 @@ def _numbers(given: Mapping[str, float] | Sequence[tuple[str, float]], what: str
 
 @dataclass(frozen=True, eq=False)
 class _Shares:
-    """The variances of least squares as a function of the shares, at a budget of ρ = ½ or ε = 1."""
+    """The variances of least squares as a function of the shares, at a budget of ρ = ½ or ε = 1.
+
+    Places that are measured alike together with all below and above them have the same; one stands for all of them.
+    """
 
     places: Places
-    basis: CellBasis
     levels: tuple[str, ...]
-    scopes: tuple[tuple[tuple[int, ...], float], ...]
+    tables: tuple[tuple[Table, float], ...]
+    marginals: tuple[MarginalInBasis, ...]
+    norms: tuple[float, ...]
+    """How much one record counts in each table."""
     unit: AdditiveUnit
-    nodes: tuple[NDArray[np.intp], ...]
-    """The places of each level."""
+    classes: Classes
+    measured: NDArray[np.bool_]
+    """For each kind of place, the levels whose tables it has."""
+    alike: NDArray[np.int64]
+    """A place for each that differs."""
+    numbers: NDArray[np.int64]
+    """For each level, how many of its places are like each of these."""
 
     @staticmethod
     @lru_cache(maxsize=8)
     def of(
+        domain: Domain,
         attribute: Attribute,
-        sizes: tuple[int, ...],
         levels: tuple[str, ...],
-        scopes: tuple[tuple[tuple[int, ...], float], ...],
+        tables: tuple[tuple[Table, float], ...],
         unit: AdditiveUnit,
     ) -> "_Shares":
         places = Places.of(attribute)
-        nodes = [places.nodes(attribute, Level(level)) for level in levels]
-        found = tuple(each for each in nodes if each is not None)
-        return _Shares(places, CellBasis(sizes), levels, scopes, unit, found)
+        named = {name for table, _ in tables for name, _ in table}
+        names = [name for name in domain.counted_names if name in named]
+        scopes, sets = _scopes(domain, names, [table for table, _ in tables])
+        basis = CellBasis(domain.sizes(names), sets)
+        at = np.zeros((places.layout.nodes, len(levels)), dtype=bool)
+        for place, level in enumerate(levels):
+            at[places.nodes(attribute, Level(level)), place] = True
+        measured, kinds = np.unique(at, axis=0, return_inverse=True)
+        classes = Classes.of_nodes(places.layout, np.asarray(kinds, dtype=np.int64).reshape(-1))
+        none = Precisions.none(basis.block_sizes)
+        blank = Subtrees.of(classes, _of_kinds(none, [np.zeros((len(measured), b, b)) for b in basis.block_sizes]))
+        every = np.arange(places.layout.nodes)
+        rows = node_variances(places.layout, parents(places.layout), classes.of, blank, every).of
+        _, alike, label = np.unique(rows, return_index=True, return_inverse=True)
+        numbers = np.array(
+            [np.bincount(label[at[:, place]], minlength=len(alike)) for place in range(len(levels))], dtype=np.int64
+        )
+        norms = tuple(
+            math.prod(
+                float(factor.bind(domain[name]).column_norms(1 if unit == "epsilon" else 2).max())
+                for name, factor in table
+            )
+            for table, _ in tables
+        )
+        marginals = tuple(basis.marginal(scope) for scope in scopes)
+        return _Shares(places, levels, tables, marginals, norms, unit, classes, measured, alike, numbers)
 
-    def precision(self, share: float) -> float:
+    def precision(self, share: float, norm: float = 1.0) -> float:
         """1/variance of an answer with this share of the budget."""
-        return share if self.unit == "rho" else share**2 / 2.0
+        return (share if self.unit == "rho" else share**2 / 2.0) / norm**2
 
-    def mean_variances(self, shares: Mapping[tuple[str, tuple[int, ...]], float]) -> Array:
+    def mean_variances(self, shares: Mapping[tuple[str, Table], float]) -> Array:
         """For each level and table the mean over places of the variance of a cell."""
-        precisions = np.zeros((self.places.layout.nodes, self.basis.residuals))
-        for (level, scope), share in shares.items():
-            told = np.flatnonzero(self.basis.within(scope))
-            nodes = self.nodes[self.levels.index(level)]
-            precisions[np.ix_(nodes, told)] += self.basis.away(scope) * self.precision(share)
-        variances = expected_variances(self.places.layout, precisions)
-        found = [
-            [self.basis.marginal_variances(variances[nodes], scope).mean() for scope, _ in self.scopes]
-            for nodes in self.nodes
-        ]
-        return np.array(found)
+        basis = self.marginals[0].basis
+        noisy = [np.zeros((len(self.measured), b, b)) for b in basis.block_sizes]
+        kept = [table for table, _ in self.tables]
+        for (level, table), share in shares.items():
+            of = kept.index(table)
+            marginal, precision = self.marginals[of], self.precision(share, self.norms[of])
+            kinds = self.measured[:, self.levels.index(level)]
+            for place, bits in enumerate(basis.residuals):
+                if marginal.tells(bits):
+                    design = marginal.design(bits)
+                    noisy[place][kinds] += precision * (design.T @ design)
+        subtrees = Subtrees.of(self.classes, _of_kinds(Precisions.none(basis.block_sizes), noisy))
+        layout = self.places.layout
+        found = node_variances(layout, parents(layout), self.classes.of, subtrees, self.alike)
+        means = np.empty((len(self.levels), len(self.tables)))
+        for place, marginal in enumerate(self.marginals):
+            untold, told = (
+                sum(np.einsum("ubc,bc->u", v, w) for v, w in zip(blocks, marginal.mean_weights, strict=True))
+                for blocks in (found.untold, found.told)
+            )
+            each = np.where(np.asarray(untold) > UNTOLD, np.inf, told)[found.of]
+            for level, numbers in enumerate(self.numbers):
+                means[level, place] = numbers[numbers > 0] @ each[numbers > 0] / numbers.sum()
+        return means
 
     @lru_cache(maxsize=8)  # noqa: B019 - the few that exist are kept anyhow
     def best(self, errors: Numbers) -> tuple[float, ...]:
         """The shares with the least weighted sum of variances in units of what is wanted."""
-        pairs = list(itertools.product(self.levels, [scope for scope, _ in self.scopes]))
+        pairs = list(itertools.product(self.levels, [table for table, _ in self.tables]))
         wanted = dict(errors)
         alone = 1.0 / self.precision(1.0)
         units = np.array([wanted.get(level, math.sqrt(alone)) ** 2 for level, _ in pairs])
-        weights = np.array([weight for _ in self.levels for _, weight in self.scopes])
+        weights = np.array([weight for _ in self.levels for _, weight in self.tables])
 
         def cost(logarithms: Array) -> float:
             shares = np.exp(logarithms - logarithms.max())
@@ -256,3 +307,37 @@ class _Shares:
         shares = np.exp(found.x - found.x.max())
         # Rounded, so that the last digits of a search are no part of what is measured.
         return tuple(float(f"{share:.4g}") for share in shares / shares.sum())
+
+
+def _of_kinds(none: Precisions, noisy: Sequence[Array]) -> Precisions:
+    """Kinds of places with these precisions, nothing known exactly."""
+    number = len(noisy[0])
+    zeros = tuple(map(np.zeros_like, noisy))
+    return replace(
+        none,
+        noisy=tuple(noisy),
+        known=zeros,
+        given=np.zeros(number, dtype=bool),
+        untold=zeros,
+        told=zeros,
+        leaves=np.ones(number),
+    )
+
+
+def _scopes(
+    domain: Domain, names: Sequence[str], tables: Sequence[Table]
+) -> tuple[list[dict[int, Array | None]], dict[int, NDArray[np.int64]]]:
+    """The tables as the solvers take them, and the sets of values that no groups tell apart."""
+    scopes: list[dict[int, Array | None]] = []
+    groups: dict[int, list[Array]] = {}
+    for table in tables:
+        scope: dict[int, Array | None] = {}
+        for name, factor in table:
+            axis = names.index(name)
+            scope[axis] = None
+            if not isinstance(factor, Identity):
+                scope[axis] = rows = factor.bind(domain[name]).dense()
+                groups.setdefault(axis, []).append(rows)
+        scopes.append(scope)
+    sizes = domain.sizes(names)
+    return scopes, {axis: told_apart([np.ones((1, sizes[axis])), *each]) for axis, each in groups.items()}

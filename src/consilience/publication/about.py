@@ -6,7 +6,12 @@
     period = { start = 2024-01-01, end = 2024-12-31 }
     region = "Springfield"
     licence = "CC-BY-4.0"
-    intended_use = "Planning of schools. Not for decisions about single persons."
+    intended_use = "Planning of schools."
+    unsuitable_use = "Decisions about single persons."
+    population = "Residents with a registered address"
+
+    [assessment]                                     # what no release can know, for the privacy self-assessment
+    custodian = "The office's own staff, on machines without a network."
 
 All of it is public and for people: it changes no number and no promise, so that it can be corrected after the release.
 Every key may be left out.
@@ -22,6 +27,7 @@ from typing import Any
 
 from consilience.domain.declarations import Declaration, visible
 from consilience.domain.files import read_toml
+from consilience.errors import DeclarationError
 
 PUBLICATION = "publication.toml"
 """What the file is called in a bundle."""
@@ -40,6 +46,9 @@ LICENCES = {
     "etalab-2.0": "https://www.etalab.gouv.fr/licence-ouverte-open-licence/",
 }
 """Where the licences that data are published under stand, by the names that SPDX and their authors give them."""
+
+ASSESSMENT = ("custodian", "access", "collection", "side_channels", "auxiliary", "other_releases")
+"""Who is trusted with the data, who sees what, how they were collected, and what else could give somebody away."""
 
 _URL = re.compile(r"https?://[^\s/?#<>\"{}|\\^`]+[^\s<>\"{}|\\^`]*")
 _EMAIL = re.compile(r"[^\s@<>\"]+@[^\s@<>\"]+\.[^\s@<>\"]+")
@@ -95,9 +104,14 @@ class Publication:
     region: Named | None = None
     licence: Named | None = None
     intended_use: str | None = None
+    unsuitable_use: str | None = None
+    population: str | None = None
+    """Who or what the records are, such as "residents of the town"."""
     language: str | None = None
     """Of the texts in the domain and in this file, such as "en" or "de-AT"."""
     keywords: tuple[str, ...] = field(default=())
+    assessment: Mapping[str, str] = field(default_factory=dict)
+    """What no release can know of its privacy, by the keys of `ASSESSMENT`."""
 
     def __bool__(self) -> bool:
         """Whether anything was said."""
@@ -105,9 +119,13 @@ class Publication:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Publication":
-        """What a TOML file says; errors name the key and what it must be."""
+        """What a TOML file says; errors name the line, the key and what it must be."""
         hint = 'write one with lines such as publisher = "Statistical Office"'
-        return Publication.from_declaration(read_toml(path, what="publication file", hint=hint), where=Path(path).name)
+        declared = read_toml(path, what="publication file", hint=hint)
+        try:
+            return Publication.from_declaration(declared, where=Path(path).name)
+        except DeclarationError as error:
+            raise DeclarationError(_with_line(str(error), Path(path))) from None
 
     @staticmethod
     def from_declaration(mapping: object, *, where: str = PUBLICATION) -> "Publication":
@@ -122,8 +140,11 @@ class Publication:
             region=_named(declared, "region"),
             licence=_named(declared, "licence", LICENCES),
             intended_use=_text(declared, "intended_use"),
+            unsuitable_use=_text(declared, "unsuitable_use"),
+            population=_text(declared, "population"),
             language=_language(declared),
             keywords=_keywords(declared),
+            assessment=_assessment(declared),
         )
         declared.close()
         return found
@@ -153,6 +174,17 @@ def given(publication: "Publication | str | os.PathLike[str] | None") -> Publica
     if publication is None or isinstance(publication, Publication):
         return publication or Publication()
     return Publication.load(publication)
+
+
+def _with_line(message: str, path: Path) -> str:
+    """The error with the line that it is about, where one begins with that key."""
+    keys = re.findall(r": '(\w+)'", message)[:1] + re.findall(rf"^{re.escape(path.name)}\.(\w+)", message)
+    words = path.read_text(encoding="utf-8-sig").splitlines()
+    for key in keys:
+        for number, line in enumerate(words, 1):
+            if re.match(rf"""\s*\[?\s*["']?{re.escape(key)}["']?\s*[=.\]]""", line):
+                return f"line {number} of {message}"
+    return message
 
 
 def _text(declared: Declaration, key: str) -> str | None:
@@ -241,3 +273,12 @@ def _language(declared: Declaration) -> str | None:
 def _keywords(declared: Declaration) -> tuple[str, ...]:
     words = declared.texts("keywords") if "keywords" in declared else ()
     return tuple(_shown(declared, "keywords", word) for word in words)
+
+
+def _assessment(declared: Declaration) -> dict[str, str]:
+    if "assessment" not in declared:
+        return {}
+    table = declared.table("assessment")
+    found = {key: _text(table, key) for key in ASSESSMENT}
+    table.close()
+    return {key: text for key, text in found.items() if text is not None}

@@ -16,7 +16,7 @@ from consilience.errors import ConsilienceError, DeclarationError, MeasurementEr
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Progress
-from consilience.publication import explorer, synthetic, teaching
+from consilience.publication import explorer, maps, synthetic, teaching
 from consilience.publication import report as reports
 from consilience.publication.about import Publication, given
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
@@ -322,8 +322,8 @@ def _refuse_shared_noise(pair: Sequence[Estimate], names: tuple[str, str]) -> No
 class Release(Described, Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
-    `answer`, `interval`, `synthesize` and `report` are those of `consilience`, of this bundle. `explore` writes a
-    page that answers anything, `as_dataset` gives records in the form of scikit-learn's datasets.
+    `answer`, `interval`, `synthesize`, `report` and `map` are those of `consilience`, of this bundle. `explore` writes
+    a page that answers anything, `as_dataset` gives records in the form of scikit-learn's datasets.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -344,6 +344,7 @@ class Release(Described, Bundle):
     as_dataset = teaching.as_dataset
     report = reports.report
     explore = explorer.explore
+    map = maps.map
 
     def interval(
         self,
@@ -400,18 +401,9 @@ def publish(
     progress: Progress | None = None,
 ) -> Release:
     """The bundle of an estimate, written with error bars if asked for; where there can be none, without, saying why."""
-    told = given(publication)
+    told, bars = given(publication), {"interval": interval, "refits": refits, "seed": seed, "progress": progress}
     try:
-        path = write_bundle(
-            fitted,
-            out,
-            overwrite=overwrite,
-            interval=interval,
-            refits=refits,
-            seed=seed,
-            publication=told,
-            progress=progress,
-        )
+        path = write_bundle(fitted, out, overwrite=overwrite, publication=told, **bars)
     except MeasurementError as error:
         if interval is None:
             raise

@@ -83,11 +83,13 @@ SIMULATED = "SIMULATED NOISE: NOT PRIVATE"
 LONGEST_TITLE = 330
 
 
-def picture(chart: Any, *, name: str, title: str, subtitle: str, description: str, private: bool) -> Picture:
-    """The chart, dark on white, with its title; of simulated noise every picture says so."""
+def picture(
+    chart: Any, *, name: str, title: str, subtitle: str, description: str, private: bool, stamp: str = SIMULATED
+) -> Picture:
+    """The chart, dark on white, with its title; of simulated noise every picture says so, with the stamp."""
     import vl_convert
 
-    below = [*([] if private else [SIMULATED]), subtitle]
+    below = [*([] if private else [stamp]), subtitle]
     written = altair().TitleParams(
         title,
         subtitle=[line for line in below if line],
@@ -232,7 +234,9 @@ def figure(drawn: Picture | None, *below: Content) -> Markup:
     return element("figure", element("figcaption", drawn.title, class_="unseen"), image, *below)
 
 
-def page(title: str, header: Content, sections: Sequence[tuple[str, str, Content]]) -> str:
+def page(
+    title: str, header: Content, sections: Sequence[tuple[str, str, Content]], *, language: str, contents: str
+) -> str:
     """The whole file; a section has an identifier, a title, which stands in the contents, too, and what it says."""
     style = (files("consilience.publication") / "report.css").read_text(encoding="utf-8")
     links = [element("li", element("a", name, href=f"#{identifier}")) for identifier, name, _ in sections]
@@ -249,6 +253,6 @@ def page(title: str, header: Content, sections: Sequence[tuple[str, str, Content
         element("title", title),
         element("style", Markup(style)),
     )
-    listed = element("nav", element("ol", *links), aria_label="Contents")
+    listed = element("nav", element("ol", *links), aria_label=contents)
     whole = element("body", element("header", header), listed, element("main", *body))
-    return "<!DOCTYPE html>\n" + element("html", head, whole, lang="en") + "\n"
+    return "<!DOCTYPE html>\n" + element("html", head, whole, lang=language) + "\n"

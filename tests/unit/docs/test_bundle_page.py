@@ -54,7 +54,7 @@ def test_files(bundle: Release) -> None:
 def test_pictures(bundle: Release) -> None:
     text = PAGE.read_text(encoding="utf-8")
     for path in (bundle.path / "pictures").iterdir():
-        name = re.sub(r"margin-\d+", "margin-01", path.stem)
+        name = re.sub(r"\d+$", "01", path.stem)
         assert f"`{name}`" in text, f"the page says nothing about {path.name}"
 
 

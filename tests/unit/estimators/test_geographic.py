@@ -87,6 +87,42 @@ def test_the_signed_fit_and_its_standard_errors_are_those_of_dense_least_squares
     assert account.difference_error("c00", "b110", "sex") == pytest.approx(expected, rel=1e-9)
 
 
+ADULT = factors.Buckets.of({"child": ["0"], "adult": ["1", "2"]})
+OLD = factors.Range("1", None)
+RECODED = [
+    Query.of({"place": factors.Level("State"), "sex": factors.Identity(), "age": ADULT}),
+    Query.of({"place": factors.Level("County"), "age": ADULT}),
+    Query.of({"place": factors.Identity(), "age": OLD}),
+    Query.of({"place": factors.Level("County"), "age": factors.Value("2")}),
+]
+
+
+def test_groups_of_values_are_measured_beside_the_values() -> None:
+    """Voting age beside single years: as dense least squares, for groups that are nested or cross."""
+    found = measured([*QUERIES, *RECODED])
+    account = fitted(found, nonnegative=False)
+    rows = np.concatenate([each.query.bind(DOMAIN).written_out() / 3.0 for each in found])
+    inverse = np.linalg.pinv(rows)
+    expected = inverse @ np.concatenate([each.values / 3.0 for each in found])
+    assert account.counts.ravel() == pytest.approx(expected, abs=1e-9)
+    for query in (*RECODED, *(Query.parse(text) for text in ("by County, age", "place=s0 by sex", "age=1 by place"))):
+        asked = query.over(DOMAIN).bind(DOMAIN).written_out()
+        errors = np.sqrt(np.einsum("ij,jk,ik->i", asked, inverse @ inverse.T, asked))
+        assert account.standard_errors(query).ravel() == pytest.approx(errors, rel=1e-9)
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_groups_of_values_add_up_and_their_facts_are_kept(integers: bool) -> None:
+    found = measured([*QUERIES, *RECODED])
+    truth = RECODED[0].bind(DOMAIN).answer_full(TRUTH).ravel()
+    known = Measurement(RECODED[0], truth, Exact())
+    account = fitted(MeasurementSet(DOMAIN, (*found, known), found.privacy, {}, private=False), integers=integers)
+    assert account.answer(RECODED[0]).ravel() == pytest.approx(truth, abs=1e-6)
+    assert account.counts.min() >= 0
+    if integers:
+        assert np.array_equal(account.counts, np.round(account.counts))
+
+
 def test_attributes_that_nobody_measured_are_spread_evenly() -> None:
     account = fitted(measured(["by County, sex", "by place"]))
     by_age = account.answer("by age")
@@ -169,7 +205,7 @@ def test_facts_about_places_are_left_to_the_estimator_that_keeps_them() -> None:
     [
         (["by place, age"], ("by State", "by sex"), "facts about one"),
         ([Query.of({"place": factors.Subset(("b000", "b100"))})], (), "not about places"),
-        ([Query.of({"place": factors.Identity(), "age": factors.Value("1")})], (), "no marginal by the attributes"),
+        (["by place, age"], ("by State", "age=1 by State"), "groups of values that overlap, or leave values out"),
     ],
 )
 def test_what_it_cannot_fit_is_said(queries: list[str | Query], exact: tuple[str, ...], words: str) -> None:
@@ -219,6 +255,22 @@ def test_draws_around_the_path_are_as_spread_as_refits_of_everything() -> None:
         spread = full.std(axis=0)
         assert part.std(axis=0) == pytest.approx(spread, rel=0.2)
         assert np.all(np.abs(part.mean(axis=0) - full.mean(axis=0)) <= 5 * spread / np.sqrt(400) + 0.02)
+
+
+def test_a_district_of_blocks_has_the_errors_of_their_sum() -> None:
+    """Places across the hierarchy: the spread of the draws is that of dense least squares, covariances and all."""
+    found = measured([*QUERIES, *RECODED])
+    account = fitted(found, nonnegative=False)
+    district = Query.of({"place": factors.Subset(("b000", "b001", "b012", "b100")), "sex": factors.Identity()})
+    drawn = account.redrawn([district], 4000, 1)
+    assert drawn is not None
+    inverse = np.linalg.pinv(np.concatenate([each.query.bind(DOMAIN).written_out() / 3.0 for each in found]))
+    asked = district.bind(DOMAIN).written_out()
+    errors = np.sqrt(np.einsum("ij,jk,ik->i", asked, inverse @ inverse.T, asked))
+    ((truth, answers),) = drawn
+    assert truth == pytest.approx(np.ravel(account.answer(district)))
+    assert answers.std(axis=0) == pytest.approx(errors, rel=0.06)
+    assert np.all(interval(account, district, refits=50).high > truth)
 
 
 def test_queries_that_are_no_sums_over_places_are_refitted() -> None:

@@ -24,6 +24,10 @@ DOMAIN = Domain("places", (Attribute.categorical("sex", ["F", "M"]), PLACE, Attr
 TABLES = Workload.of(["by sex, age", "by age", "total"])
 
 
+ADULT = Query.of({"age": factors.Buckets.of({"child": ["0..17"], "adult": ["18..64", "65..98"]})})
+GROUPED = Workload.of(["by sex, age", "by age", ADULT.by("sex"), Query.of({"age": factors.Range("65", None)}), "total"])
+
+
 def columns(plan: Geography, relation: str, **amount: float) -> tuple[np.ndarray, list[int]]:
     """Each cell's answers in units of the noise, and how many answers each query has."""
     found = price(DOMAIN, plan, neighbours=relation, **amount)  # type: ignore[arg-type]
@@ -34,7 +38,9 @@ def columns(plan: Geography, relation: str, **amount: float) -> tuple[np.ndarray
     return np.concatenate(blocks), [len(block) for block in blocks]
 
 
-@pytest.mark.parametrize("plan", [Geography(TABLES), Geography(TABLES, levels={"State": 1, "Block": 3})])
+@pytest.mark.parametrize(
+    "plan", [Geography(TABLES), Geography(TABLES, levels={"State": 1, "Block": 3}), Geography(GROUPED)]
+)
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])
 def test_a_record_costs_the_budget_and_a_move_at_most_twice_it(plan: Geography, unit: str) -> None:
     norm, amount = (1, 0.7) if unit == "epsilon" else (2, 0.7)
@@ -67,9 +73,10 @@ def test_more_rows_of_a_unit_take_so_much_more_noise() -> None:
         assert b.noise.variance == pytest.approx(9 * a.noise.variance, rel=1e-6)
 
 
+@pytest.mark.parametrize("tables", [TABLES, GROUPED])
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])
-def test_the_variances_are_those_of_dense_least_squares(unit: str) -> None:
-    plan = Geography(TABLES, levels={"State": 1, "County": 0.5, "Block": 2})
+def test_the_variances_are_those_of_dense_least_squares(unit: str, tables: Workload) -> None:
+    plan = Geography(tables, levels={"State": 1, "County": 0.5, "Block": 2})
     found, sizes = columns(plan, "add-remove", **{unit: 0.3})
     deviations = np.repeat(
         [
@@ -81,8 +88,9 @@ def test_the_variances_are_those_of_dense_least_squares(unit: str) -> None:
     rows = found / deviations[:, None]
     covariance = np.linalg.pinv(rows.T @ rows)
     expected = plan.variances(DOMAIN, budget(**{unit: 0.3}))
-    for (level, names), variance in expected.items():
-        query = Query(((("place"), factors.Level(level)), *((name, factors.Identity()) for name in names)))
+    asked_for = itertools.product(PLACE.levels, tables.over(DOMAIN).queries)
+    for (level, table), variance in zip(asked_for, expected.values(), strict=True):
+        query = Query((("place", factors.Level(level)), *table.factors))
         asked = query.bind(DOMAIN).written_out()
         each = np.einsum("ij,jk,ik->i", asked, covariance, asked)
         assert variance == pytest.approx(each.mean(), rel=0.01)  # discrete noise is a little off its parameter
@@ -126,7 +134,8 @@ def test_texts_name_plans() -> None:
     ("make", "words"),
     [
         (lambda: Geography(Workload.of([])), "no marginal"),
-        (lambda: Geography(Workload.of([Query.of({"age": factors.Prefix()})])), "is no marginal"),
+        (lambda: Geography(Workload.of([Query.equal("sex", "age")])), "is no marginal"),
+        (lambda: price(DOMAIN, Geography(Workload.of(["by sex", "age=7 by sex"])), rho=1), "7"),
         (lambda: Geography(TABLES, levels={"State": 0}), "above 0"),
         (lambda: Geography(TABLES, levels={}), "names no level"),
         (lambda: Geography(TABLES, levels={"State": 1}, errors={"State": 1}), "give one of them"),

@@ -15,10 +15,14 @@ from consilience.measurements.basis import Basis
 from consilience.publication.diagnostics import Moved
 from consilience.publication.intervals import Interval
 from consilience.publication.noise_checks import QuantilePlot
-from consilience.publication.report_facts import Associations, Margin, associations, cramers_v
-from consilience.publication.report_numbers import MOST_BARS, draw_associations, draw_margin, draw_moved, draw_quantiles
-from consilience.publication.report_page import SIMULATED, NoPictures, Picture, check_pictures
+from consilience.publication.report.associations import Associations, associations, cramers_v, draw_associations
+from consilience.publication.report.facts import Margin
+from consilience.publication.report.pictures import MOST_BARS, draw_margin, draw_moved, draw_quantiles
+from consilience.publication.report.texts import english
+from consilience.publication.report_page import NoPictures, Picture, check_pictures
 
+SAY = english()
+SIMULATED = SAY("simulated_stamp")
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'too'"
 
 
@@ -43,14 +47,14 @@ def margin(labels: list[str], *, kind: str = "categorical", wide: bool = False) 
 def test_what_has_no_place_in_an_order_stands_beside_the_curve() -> None:
     months = [f"2019-{month:02}" for month in range(1, 13)] + [f"2020-{month:02}" for month in range(1, 13)]
     with_unknown = margin([*months, "Unknown", "Elsewhere"], kind="date")
-    drawn = draw_margin(replace(with_unknown, ordinary=24), 1, level=0.95, private=True)
+    drawn = draw_margin(replace(with_unknown, ordinary=24), 1, SAY, level=0.95, private=True)
     curve, beside = json.loads(drawn.specification)["hconcat"]
     values = [[row["label"] for row in part["data"]["values"]] for part in (curve, beside)]
     assert values == [months, ["Unknown", "Elsewhere"]]
     assert json.loads(drawn.specification)["resolve"] == {"scale": {"y": "shared"}}
     assert "Unknown" in texts(drawn)
     assert drawn.width < 400
-    alone = draw_margin(replace(margin(months, kind="date"), ordinary=24), 1, level=0.95, private=True)
+    alone = draw_margin(replace(margin(months, kind="date"), ordinary=24), 1, SAY, level=0.95, private=True)
     assert "hconcat" not in alone.specification
 
 
@@ -66,7 +70,7 @@ def texts(drawn: Picture) -> str:
 
 
 def test_margins_have_labels_bars_and_words() -> None:
-    drawn = draw_margin(margin(["a", HOSTILE, "c"]), 1, level=0.95, private=True)
+    drawn = draw_margin(margin(["a", HOSTILE, "c"]), 1, SAY, level=0.95, private=True)
     shown = texts(drawn)
     assert "a" in shown
     assert "95 % intervals" in shown
@@ -78,21 +82,21 @@ def test_margins_have_labels_bars_and_words() -> None:
 
 
 def test_uncertain_counts_are_marked_without_colour() -> None:
-    drawn = draw_margin(margin(["a", "b"], wide=True), 1, level=0.95, private=True)
+    drawn = draw_margin(margin(["a", "b"], wide=True), 1, SAY, level=0.95, private=True)
     assert texts(drawn).count("†") == 2
     assert "2 of them have an interval wider than the answer" in drawn.description
 
 
 def test_simulated_noise_is_stamped_on_every_picture() -> None:
     moved = [Moved(HOSTILE, 4, 2.0, 0.7, 1.2, 0, 0, 0.0), Moved("exact", 1, 0.0, 0.0, 0.0, 0, 0, 0.0)]
-    found = Associations(("a", HOSTILE), np.array([[np.nan, 0.3], [0.3, np.nan]]), 0, frozenset(), frozenset())
+    found = Associations(("a", HOSTILE), np.array([[np.nan, 0.3], [0.3, np.nan]]), 0, frozenset(), frozenset(), {})
     line = np.linspace(-2, 2, 9)
     plot = QuantilePlot("noise", line, line, line - 0.3, line + 0.3)
     pictures = [
-        draw_margin(margin(["a"]), 1, level=0.9, private=False),
-        draw_moved(moved, private=False),
-        draw_associations(found, private=False),
-        draw_quantiles(plot, "As declared.", private=False),
+        draw_margin(margin(["a"]), 1, SAY, level=0.9, private=False),
+        draw_moved(moved, SAY, private=False),
+        draw_associations(found, {}, SAY, private=False),
+        draw_quantiles(plot, "As declared.", SAY, private=False),
     ]
     for drawn in pictures:
         assert SIMULATED in texts(drawn), drawn.name
@@ -100,19 +104,19 @@ def test_simulated_noise_is_stamped_on_every_picture() -> None:
 
 def test_long_margins_stay_small() -> None:
     many = [f"value {i}" for i in range(300)]
-    bars = draw_margin(margin(many), 1, level=0.95, private=True)
+    bars = draw_margin(margin(many), 1, SAY, level=0.95, private=True)
     assert f"the {MOST_BARS} largest counts" in texts(bars)
     assert "value 299" in texts(bars)
     assert "value 0" not in texts(bars).replace("value 299", "")
-    curve = draw_margin(margin(many, kind="numeric"), 1, level=0.95, private=True)
+    curve = draw_margin(margin(many, kind="numeric"), 1, SAY, level=0.95, private=True)
     assert "largest counts" not in texts(curve)
     assert max(len(bars.svg), len(curve.svg)) < 300_000
 
 
 def test_pairs_that_were_not_measured_have_a_star() -> None:
     strengths = np.full((3, 3), 0.25)
-    found = Associations(("a", "b", "c"), strengths, 0, frozenset({frozenset("ab")}), frozenset())
-    shown = texts(draw_associations(found, private=True))
+    found = Associations(("a", "b", "c"), strengths, 0, frozenset({frozenset("ab")}), frozenset(), {})
+    shown = texts(draw_associations(found, {}, SAY, private=True))
     assert shown.count(".25*") == 2
     assert shown.count(".25") == 3
 
@@ -160,5 +164,5 @@ def test_without_the_libraries_there_is_a_clear_error(monkeypatch: pytest.Monkey
 
 
 def test_the_png_has_twice_the_pixels() -> None:
-    drawn = draw_margin(margin(["a", "b"]), 1, level=0.95, private=True)
+    drawn = draw_margin(margin(["a", "b"]), 1, SAY, level=0.95, private=True)
     assert int.from_bytes(drawn.png[16:20], "big") == pytest.approx(2 * drawn.width, abs=4)

@@ -45,6 +45,8 @@ class DivisionSettings:
 
 
 SETTINGS = DivisionSettings()
+UNTOLD_VARIANCE = 1e6
+"""The variance of what nothing tells, in units of the largest of the noise."""
 FIRST_STEPS = 40
 """Newton steps before the signed values are scaled down: of 20,000 random tables of up to 7 × 7, with noise of up to 50
 times the counts, one in a thousand needs more."""
@@ -133,22 +135,18 @@ def divide(
 def _spread(fit: SignedFit, labels: Labels) -> Array:
     """S: for each node and stage the mean variance of a group's sum, from what the node's own subtree says.
 
-    Where a subtree says nothing, its nodes take what the others leave: a variance far above theirs.
+    Where a subtree says nothing, its nodes take what the others leave: a variance far above that of the noise.
     """
-    residual_of, found = fit.basis.residual_of, np.empty((fit.layout.nodes, len(labels)))
-    identity = np.eye(fit.basis.cells)
-    known = np.isfinite(fit.below)
-    largest = float(fit.below[known].max(initial=1.0))
-    below = np.where(known, fit.below, 1e6 * max(largest, 1e-12))
+    subtrees, found = fit.subtrees, np.zeros((len(fit.subtrees.leaves), len(labels)))
+    untold = UNTOLD_VARIANCE * max(fit.largest, 1e-12)
     for stage, label in enumerate(labels):
         groups = int(label.max(initial=0)) + 1
         indicator = np.zeros((groups, fit.basis.cells))
         indicator[label, np.arange(label.size)] = 1.0
-        turned = fit.basis.coefficients(indicator) if groups < label.size else fit.basis.coefficients(identity)
-        weights = np.zeros(fit.basis.residuals)
-        np.add.at(weights, residual_of, (turned**2).mean(axis=0))
-        found[:, stage] = np.maximum(below @ weights, 1e-300)
-    return found
+        for place, weights in enumerate(fit.basis.spread(indicator)):
+            below = subtrees.told[place] + untold * subtrees.untold[place]
+            found[:, stage] += np.einsum("ubc,bc->u", below, weights)
+    return np.maximum(found, 1e-300)[fit.classes]
 
 
 def _divide_roots(

@@ -16,6 +16,12 @@ SMALLEST_FRACTION = 1e-9
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _largest_first(fractions):  # pragma: no cover - compiled
+    """The order of fractions; those that differ by rounding errors alone stay in their places."""
+    return np.argsort(-np.floor(fractions / SMALLEST_FRACTION + 0.5), kind="mergesort")
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def round_rows(table, totals):  # pragma: no cover - compiled
     """Round each column so that it keeps its whole total: the largest fractions go up."""
     rows, width = table.shape
@@ -27,7 +33,7 @@ def round_rows(table, totals):  # pragma: no cover - compiled
             fractions[c] = max(table[c, h] - below, 0.0)
             table[c, h] = below
             lacking -= below
-        order = np.argsort(-fractions)
+        order = _largest_first(fractions)
         for place in range(min(rows, max(0, int(np.round(lacking))))):
             table[order[place], h] += 1.0
 
@@ -61,7 +67,7 @@ def round_table(table, rows, columns):  # pragma: no cover - compiled
         for c in range(count):
             lacking -= table[c, h]
         column_lacks[h] = int(np.round(lacking))
-    for place in np.argsort(-fractions):
+    for place in _largest_first(fractions):
         c, h = places[place] // width, places[place] % width
         if row_lacks[c] > 0 and column_lacks[h] > 0:
             up[c, h] = 2

@@ -5,7 +5,8 @@ import pytest
 import scipy.optimize
 
 from consilience.solvers.geography import nonnegative, rounding
-from consilience.solvers.geography.least_squares import CellBasis, NodeEvidence, fit_signed
+from consilience.solvers.geography.cell_basis import CellBasis
+from consilience.solvers.geography.least_squares import NodeEvidence, fit_signed
 from consilience.solvers.geography.nonnegative import Bounds, OutOfReach, divide, within_reach
 from consilience.solvers.trees.layout import forest
 
