@@ -13,6 +13,8 @@
 # %%
 import sys
 
+import altair as alt
+
 import consilience as cs
 from consilience.demo import write_table
 
@@ -54,7 +56,11 @@ young = cs.answer(estimate, "age=25..34 by sex", interval=0.95, refits=50)
 print(young.describe())
 young
 
+# %% [markdown]
+# A picture, drawn here: without this renderer, a page saved from the notebook asks the network for it.
+
 # %%
+alt.renderers.enable("svg")
 young.plot()
 
 # %%

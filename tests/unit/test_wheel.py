@@ -85,7 +85,7 @@ def fresh(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("fresh") / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
     [wheel] = installed.parent.glob("*.whl")
-    asked = [str(wheel), "jupytext", "nbclient", "ipykernel"]
+    asked = [str(wheel), "jupytext", "nbconvert", "ipykernel"]
     install = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
     done = subprocess.run([*install, *asked], check=False, capture_output=True, text=True)
     if done.returncode:

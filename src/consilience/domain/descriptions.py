@@ -6,7 +6,7 @@ what is long opens on a click, and nothing needs a script.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from consilience.domain.declarations import visible
@@ -92,6 +92,10 @@ class Described:
     def described(self) -> Description:
         """What the object says of itself."""
         raise NotImplementedError
+
+    def describe(self) -> str:
+        """What the object says of itself in sentences, without its list."""
+        return replace(self.described(), header=(), rows=()).text()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
