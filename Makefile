@@ -47,7 +47,12 @@ $(VENV)/.spark: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable ".[spark]" "pyspark[connect]"
 	touch $(VENV)/.spark
 
-test-slow: $(VENV)/.spark
+# Readers of metadata that other people wrote.
+$(VENV)/.standards: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VERSIONS) --editable . --group standards
+	touch $(VENV)/.standards
+
+test-slow: $(VENV)/.spark $(VENV)/.standards
 	$(BIN)/python -m pytest -n 2 -m slow
 	for seed in 11 12 13 14 15 16; do $(BIN)/python -m pytest -n 2 -m "hypothesis and not slow" --hypothesis-seed=$$seed || exit 1; done
 

@@ -16,8 +16,8 @@ Constants of clusters were chosen on S1, Adult and the check-ins, marked *tuned*
 cluster's records may be more frequent (`iterates.kriging.GROUP_SPREAD`), the lumps of a cluster in rounds
 (`estimators.clusters.LUMPS_OF_CLUSTER`), and how the records of a grid lean (`iterates.kriging.leaning_shares`). The
 other three sets, and generated ones, judge; the least number of lumps of rounds (`LUMPS`) was chosen before, with Image
-among the tuned. The last six generated sets were made after all else; what four of their rows with a grid showed led to
-fewer lumps in uneven cells, and no constant was chosen on them. The rows have seeds from 200 on. Constants of
+among the tuned. The last six generated sets were made after all else; what three of their rows with a grid showed
+led to fewer lumps in uneven cells, and no constant was chosen on them. The rows have seeds from 200 on. Constants of
 regressions were chosen on all three of their sets, with the seeds 0 to 3.
 """
 

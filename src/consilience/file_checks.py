@@ -160,9 +160,12 @@ def _toml(path: Path) -> Finding:
 def _other_file(path: Path, start: bytes) -> Finding:
     """A table, known by its mark or by the bundle that it is in."""
     from consilience.publication.answers import is_marked
+    from consilience.publication.metadata import croissant
 
     if is_marked(start):
         return Finding("comma-separated table", "Its first column says that the noise was simulated.", private=False)
+    if path.name.endswith(croissant.ENDING):
+        return Finding("description of synthetic records", "In the words of Croissant 1.0.", croissant.check(path))
     bundle = _bundle_of(path)
     if bundle is not None:
         whole = _folder(bundle)
@@ -177,4 +180,4 @@ def _bundle_of(path: Path) -> Path | None:
     """The bundle that a file is in, if it is in one."""
     from consilience.publication.bundle import is_bundle
 
-    return next((folder for folder in path.absolute().parents[:2] if is_bundle(folder)), None)
+    return next((folder for folder in path.absolute().parents[:3] if is_bundle(folder)), None)

@@ -365,10 +365,10 @@ class Request:
                 self.priced.check_answers()
             return Ledger.create(place, dataset=source.domain.name, total=self._total)
         if self.budget is not None:
-            given = Ledger.open(place).total
-            if float(given.epsilon or given.rho or 0) != self.budget:
+            total = Ledger.open(place).total
+            if float(total.epsilon or total.rho or 0) != self.budget:
                 raise LedgerError(
-                    f"budget={self.budget:g} was given, but the ledger {place} holds a total of {given.describe()}; "
+                    f"budget={self.budget:g} was given, but the ledger {place} holds a total of {total.describe()}; "
                     "a total is set once: leave budget= out"
                 )
         return Ledger.open(place, dataset=source.domain.name)

@@ -1,5 +1,6 @@
 """A wheel brings everything that a newcomer needs: the demo, its data, and kernels that need not be compiled."""
 
+import json
 import os
 import platform
 import subprocess
@@ -76,3 +77,33 @@ def test_without_its_kernels_the_wheel_compiles_them(installed: Path, tmp_path: 
         assert list((tmp_path / "cache").rglob("*.nbc"))
     finally:
         (tmp_path / "elsewhere").rename(shipped)
+
+
+@pytest.fixture(scope="module")
+def fresh(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment, with the wheel, what it asks for, and what runs notebooks."""
+    place = tmp_path_factory.mktemp("fresh") / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+    [wheel] = installed.parent.glob("*.whl")
+    asked = [str(wheel), "jupytext", "nbclient", "ipykernel"]
+    install = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
+    done = subprocess.run([*install, *asked], check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no package index is in reach: {done.stderr.strip().splitlines()[-1]}")
+    return place / "bin"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_the_notebooks_run_from_the_wheel_in_a_fresh_environment(fresh: Path, path: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PATH": f"{fresh}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
+    made = tmp_path / f"{path.stem}.ipynb"
+    run = [str(fresh / "jupytext"), "--to", "ipynb", "--execute", "--set-kernel", "python3", "-o", str(made), str(path)]
+    done = subprocess.run(run, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = json.loads(made.read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    pages = ["".join(output["data"]["text/html"]) for output in outputs if "text/html" in output.get("data", {})]
+    assert pages
+    assert not [page for page in pages if "<script" in page and "vega" not in page]

@@ -38,6 +38,7 @@ def synthesize_command(
 ) -> None:
     """Write synthetic records with the original's labels and types. Spends nothing."""
     from consilience.publication import write_synthetic
+    from consilience.publication.bundle import Bundle
     from consilience.publication.record_files import check_target
     from consilience.publication.synthetic import check_wishes, expected_rows, prepare
 
@@ -46,7 +47,8 @@ def synthesize_command(
     check_target(out, overwrite=overwrite)
     listen()
     rule = check_wishes(rows, seed=seed, spread=spread)
-    estimate = open_estimate(source)
+    opened = open_source(source)
+    estimate = opened.estimate if isinstance(opened, Bundle) else opened
     asked = prepare(estimate, rows, seed=seed, spread=rule, fill_unmeasured=fill_unmeasured)
     known = expected_rows(estimate)
     if asked.rows > known:
@@ -61,7 +63,7 @@ def synthesize_command(
     _tell_basis(asked)
     with progress() as show:
         write_synthetic(
-            estimate,
+            opened,
             out,
             asked.rows,
             seed=seed,

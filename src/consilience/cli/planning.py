@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from consilience.cli import options
-from consilience.cli.console import echo, in_words_of_the_command_line, print_table, progress
+from consilience.cli.console import echo, in_words_of_the_command_line, note, print_table, progress
 
 if TYPE_CHECKING:
     from consilience.estimators.base import Suitability
@@ -113,14 +113,13 @@ def tried_out(asked: "Request", records: int | None, fit: "Suitability", method:
     from consilience.estimators.choose import is_slow
     from consilience.planning.what_if import what_if
 
-    domain = asked.domain
-    if records is None and domain.public.total is None:
+    if records is None and asked.domain.public.total is None:
+        note(f"{ASSUMED:,} records are assumed where the plan is tried on made-up tables; --records says otherwise")
         records = ASSUMED
     if is_slow(fit):
         return "not tried on made-up tables, as a fit takes long; consilience plan does it"
-    amounts = {name: amount for name in ("epsilon", "delta", "rho") if (amount := getattr(asked, name)) is not None}
     try:
         with progress() as show:
-            return what_if(asked, records, [amounts], method=method, progress=show)
+            return what_if(asked, records, method=method, progress=show)
     except ConsilienceError as error:
         return f"not tried on made-up tables: {error}"

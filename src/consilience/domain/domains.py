@@ -328,8 +328,9 @@ class Domain(Described):
         if self.to_find:
             listed = ", ".join(f"the {self[name].to_find} of {name!r}" for name in self.to_find)
             raise DeclarationError(
-                f"domain {self.name!r} leaves {listed} to be found; release and measure find them first where they get "
-                "the domain's file, and `consilience domain discover` (discover_domain) finds them and nothing else"
+                f"domain {self.name!r} leaves {listed} to be found. `consilience release` and `consilience measure` "
+                "find them first, and so does release in Python; else find them with found = discover_domain(data, "
+                "domain, …) and use found.domain: they are in the ledger, and are never paid twice"
             )
 
     def refuse_draft(self) -> None:

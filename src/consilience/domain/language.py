@@ -225,13 +225,12 @@ class QueryParser(TextParser):
 
     def query(self) -> list[tuple[str, Factor]]:
         factors = self.head()
-        if self.take("where") or self.at_condition():
+        conditioned = self.take("where") or self.at_condition()
+        if conditioned:
             factors += self.conditions()
-        if self.take("by"):
-            factors += self.terms()
-            if self.take("where"):
-                factors += self.conditions()
-        return factors
+        terms = self.terms() if self.take("by") else []
+        last = self.conditions() if terms and self.take("where") else []
+        return [*factors, *last, *terms] if conditioned else [*factors, *terms, *last]
 
     def head(self) -> list[tuple[str, Factor]]:
         """What comes before conditions: the word total, attributes and functions, or nothing."""

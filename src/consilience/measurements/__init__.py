@@ -10,6 +10,7 @@ from consilience.measurements.measurement_set import MeasurementSet
 from consilience.measurements.noise_laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from consilience.measurements.parquet import noise_law, noise_law_from_json
 from consilience.measurements.privacy_statement import PrivacyStatement
+from consilience.measurements.tool_results import from_mbi, from_opendp
 
 __all__ = [
     "DiscreteGaussian",
@@ -23,6 +24,8 @@ __all__ = [
     "NoiseLaw",
     "PrivacyStatement",
     "from_long_table",
+    "from_mbi",
+    "from_opendp",
     "noise_law",
     "noise_law_from_json",
 ]

@@ -115,21 +115,18 @@ def _budgets(
 def what_if(
     request: Request,
     records: int | None,
-    budgets: Sequence[dict[str, Any]],
+    budgets: Sequence[dict[str, Any]] | None = None,
     *,
     method: Estimator | str = "auto",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> WhatIf:
-    """What each of these budgets would buy of a request, told without its data."""
+    """What each of these budgets, or its own, would buy of a request, told without its data."""
     guess = check_records(request.domain, records)
     none = dict.fromkeys(("epsilon", "delta", "rho"))
-    requests = [replace(request, **none | amounts).expected for amounts in budgets]
-    requests[0].domain.refuse_draft()
-    first = _Trial.opened(requests[0], guess, seed)
-    trials = [
-        replace(first, request=asked, spent=budget(**given)) for asked, given in zip(requests, budgets, strict=True)
-    ]
+    asked = [request] if budgets is None else [replace(request, **none | amounts) for amounts in budgets]
+    first = _Trial.opened(asked[0].expected, guess, seed)
+    trials = [replace(first, request=each.expected, spent=each.asked) for each in asked]
     steps = itertools.count()
 
     def step() -> None:
@@ -202,6 +199,7 @@ class _Trial:
 
     @staticmethod
     def opened(request: Request, records: int, seed: int) -> "_Trial":
+        request.domain.refuse_draft()
         domain = stand_in_domain(request.domain)
         per_unit = request.max_rows_per_unit or 1
         size = most_records(domain, records)

@@ -9,11 +9,14 @@
     tables/*.csv           one-way margins and the measured tables: labels, estimate, low and high if asked for, noisy,
                            and what each estimate stands on; what was not measured has no estimate. More than 300
                            tables stand below each other: tables/2-way.csv has all of two attributes
+    tables/csv-metadata.json, metadata/
+                           what the tables are and where all of it comes from, for catalogues and programs
     report.html            the report, once it was made; its pictures are in pictures/
 
 A bundle is written beside its place and renamed, so that it is there whole or not at all.
 """
 
+import csv
 import hashlib
 import io
 import itertools
@@ -48,6 +51,8 @@ from consilience.publication.about import PUBLICATION, Publication, given
 from consilience.publication.answers import AnswerTable, CsvWriter, answer_table, cell, heading, table_of
 from consilience.publication.intervals import intervals
 from consilience.publication.intervals.refits import attach_refits, kept_with, refits_file, refits_made
+from consilience.publication.metadata import FOLDER as METADATA
+from consilience.publication.metadata import check_metadata, csvw, write_metadata
 from consilience.publication.model_files import load_model, origin, save_model
 
 logger = logging.getLogger("consilience")
@@ -98,6 +103,7 @@ class Bundle:
         from consilience.publication.diagnostics import CHANGED
 
         kept_with(self.estimate)  # refuses refits that are not as they should be
+        check_metadata(self.path, self.manifest)
         summary = f"{self.estimate.domain.name}, fitted by {self.estimate.method['method']}."
         changed = CHANGED if self.estimate.measurements.as_drawn is False else ""
         return Finding("release bundle", summary, self.estimate.private, changed)
@@ -127,7 +133,7 @@ def write_bundle(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     written = write_bundle(account, f"{folder}/release")
     ...     sorted(path.name for path in written.iterdir())
-    ['domain.toml', 'measurements.parquet', 'model.parquet', 'release.json', 'tables']
+    ['domain.toml', 'measurements.parquet', 'metadata', 'model.parquet', 'release.json', 'tables']
     """
     told = given(publication)
     target = Path(path)
@@ -155,7 +161,8 @@ def add_to_bundle(
     that name, go away. A bundle that is not whole is refused.
     """
     manifest = check_bundle(path)
-    kept = {name: digest for name, digest in manifest["files"].items() if name.split("/")[0] not in in_place_of}
+    gone = (*in_place_of, METADATA)
+    kept = {name: digest for name, digest in manifest["files"].items() if name.split("/")[0] not in gone}
     if taken := sorted(set(kept) & set(files)):
         raise FileFormatError(f"{path} holds {taken[0]} already; it is part of the release and is not replaced")
     with folder_in_place_of(path) as building:
@@ -166,7 +173,7 @@ def add_to_bundle(
             (building / name).parent.mkdir(parents=True, exist_ok=True)
             (building / name).write_bytes(content)
         digests = kept | {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        _write_manifest(building, manifest | dict(about) | {"files": dict(sorted(digests.items()))})
+        _complete(building, manifest | dict(about) | {"files": digests})
 
 
 def is_bundle(path: Path) -> bool:
@@ -284,20 +291,25 @@ def _fill(estimate: Estimate, tables: Sequence[AnswerTable], about: Mapping[str,
     estimate.measurements.save(directory / "measurements.parquet")
     save_model(estimate, directory / "model.parquet")
     (directory / "tables").mkdir()
-    for name, text in _csv_files(tables):
+    described = []
+    for name, there, text in _csv_files(tables):
         (directory / "tables" / name).write_text(text, encoding="utf-8")
+        described.append((name, there, next(csv.reader(text.splitlines()))))
+    (directory / "tables" / csvw.NAME).write_bytes(csvw.table_group(estimate.domain, described))
     files = sorted(each for each in directory.rglob("*") if each.is_file())
     digests = {str(each.relative_to(directory)): _digest(each) for each in files}
     manifest = {**_manifest(estimate), **about, "files": digests}
     if (content := refits_file(estimate, _what_is_refitted(manifest))) is not None:
         (directory / REFITS).write_bytes(content)
         digests[REFITS] = _digest(directory / REFITS)
-        manifest |= {"refits": refits_made(estimate), "files": dict(sorted(digests.items()))}
-    _write_manifest(directory, manifest)
+        manifest |= {"refits": refits_made(estimate)}
+    _complete(directory, manifest)
 
 
-def _write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
-    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+def _complete(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Write what is made of all other files: the metadata, and the manifest."""
+    digests = {**manifest["files"], **write_metadata(directory, manifest)}
+    text = json.dumps({**manifest, "files": dict(sorted(digests.items()))}, indent=2, ensure_ascii=False)
     (directory / "release.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -317,15 +329,16 @@ def _tables(estimate: Estimate) -> list[AnswerTable]:
     return [answer_table(estimate, each) for each in dict.fromkeys(wanted)]
 
 
-def _csv_files(tables: Sequence[AnswerTable]) -> Iterator[tuple[str, str]]:
-    """The names of the files of tables, and what stands in them."""
+def _csv_files(tables: Sequence[AnswerTable]) -> Iterator[tuple[str, list[AnswerTable], str]]:
+    """The names of the files of tables, which tables they hold, and what stands in them."""
     if len(tables) <= MOST_TABLE_FILES:
         names: set[str] = set()
         for table in tables:
-            yield _file_name(table.question, names), table.to_csv()
+            yield _file_name(table.question, names), [table], table.to_csv()
         return
     for ways in sorted({len(table.columns) for table in tables}):
-        yield f"{ways}-way.csv", _below_each_other([table for table in tables if len(table.columns) == ways])
+        there = [table for table in tables if len(table.columns) == ways]
+        yield f"{ways}-way.csv", there, _below_each_other(there)
 
 
 def _below_each_other(tables: Sequence[AnswerTable]) -> str:

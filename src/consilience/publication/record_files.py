@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from consilience.domain.declarations import guarded
-from consilience.domain.files import file_in_place_of
+from consilience.domain.files import file_in_place_of, write_atomically
 from consilience.errors import DeclarationError, FileFormatError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
 from consilience.measurements.parquet_sizes import check_contents
+from consilience.publication.about import Publication
 from consilience.publication.answers import CsvWriter, cell, heading
 from consilience.publication.bundle import Bundle
+from consilience.publication.metadata import croissant
 from consilience.publication.synthetic import MEMORY_LIMIT, Spread, SyntheticRecords, prepare
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def write_synthetic(
 ) -> Path:
     """Write what `synthesize` makes to a file whose name ends in .csv or .parquet, and return its path.
 
+    Beside it lies a description of its columns for programs, `people.csv.croissant.json`, in the words of Croissant.
     Everything is checked before any work. The file takes its place when it is complete. A Parquet file says in its
     metadata what is promised, whether the noise was real, and what each column stands on. CSV has no place for that:
     there a first column says so where the noise was simulated, and the name of a column that was not measured does.
@@ -63,7 +66,16 @@ def write_synthetic(
         _refuse_alike(made)
     with file_in_place_of(target) as stream:
         write(made, stream, progress)
+    columns = tuple(map(guarded, _csv_columns(made))) if write is _write_csv else made.names
+    told = estimate.publication if isinstance(estimate, Bundle) else Publication()
+    about = croissant.description(made.estimate, made.schema, columns, target, publication=told, seed=seed)
+    write_atomically(croissant.path_beside(target), about)
     return target
+
+
+def _csv_columns(made: SyntheticRecords) -> tuple[str, ...]:
+    """What the columns are called in CSV."""
+    return tuple(f"{name}{UNMEASURED}" if name in made.filled else name for name in made.names)
 
 
 def check_target(path: Path, *, overwrite: bool = False) -> None:
@@ -72,8 +84,9 @@ def check_target(path: Path, *, overwrite: bool = False) -> None:
         raise DeclarationError(f"{path} ends neither in .csv nor in .parquet; name the file so")
     if path.is_dir():
         raise DeclarationError(f"{path} is a folder; name a file")
-    if path.exists() and not overwrite:
-        raise DeclarationError(f"{path} exists already; choose another name, or overwrite it on purpose")
+    for each in (path, croissant.path_beside(path)):
+        if each.exists() and not overwrite:
+            raise DeclarationError(f"{each} exists already; choose another name, or overwrite it on purpose")
     if not path.absolute().parent.is_dir():
         raise DeclarationError(f"there is no folder {path.parent}; create it first")
 
@@ -92,8 +105,7 @@ def _write_csv(made: SyntheticRecords, stream: BinaryIO, progress: Progress | No
     from pyarrow.csv import CSVWriter, WriteOptions
 
     private = made.estimate.private
-    names = [f"{name}{UNMEASURED}" if name in made.filled else name for name in made.names]
-    stream.write(_line([*heading(private=private), *names]))
+    stream.write(_line([*heading(private=private), *_csv_columns(made)]))
     if private and len(made.schema.names) == 1:
         for batch in made.batches(progress):
             stream.write(b"".join(_line([value]) for value in batch.column(0).to_pylist()))

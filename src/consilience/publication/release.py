@@ -16,7 +16,7 @@ from consilience.errors import ConsilienceError, DeclarationError, MeasurementEr
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Progress
-from consilience.publication import explorer, maps, synthetic
+from consilience.publication import explorer, maps, synthetic, teaching
 from consilience.publication import report as reports
 from consilience.publication.about import Publication, given
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
@@ -323,7 +323,7 @@ class Release(Described, Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
     `answer`, `interval`, `synthesize`, `report` and `map` are those of `consilience`, of this bundle. `explore` writes
-    a page that answers anything.
+    a page that answers anything, `as_dataset` gives records in the form of scikit-learn's datasets.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -341,6 +341,7 @@ class Release(Described, Bundle):
 
     answer = answer
     synthesize = synthetic.synthesize
+    as_dataset = teaching.as_dataset
     report = reports.report
     explore = explorer.explore
     map = maps.map

@@ -176,6 +176,36 @@ def test_error_bars_are_written_into_the_tables_and_wrong_wishes_spend_nothing(p
     assert "low" in (place / "bars" / "tables" / "age.csv").read_text()
 
 
+def test_a_plan_is_told_without_data(place: Path) -> None:
+    asked = ("plan", "--domain", "people.domain.toml", "--records", "300")
+    (place / "people.csv").unlink()
+    out = succeed(*asked, "--epsilon", "0.5", "--epsilon", "5", "--verbose", "--out", "told.png")
+    assert "would be measured" in out
+    assert "nothing was touched: no data, no ledger" in out
+    assert (place / "told.png").read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in place.iterdir()} == {"people.domain.toml", "told.png"}
+    told = json.loads(succeed(*asked, "--rho", "0.5", "--plan", "marginals age,sex", "--json"))
+    assert [each["how"] for each in told["outcomes"]] == ["least squares"]
+    assert told["outcomes"][0]["in_words"].startswith("counts below ")
+    code, _, err = call(*asked, "--out", "told.png")
+    assert (code, "exists already" in err) == (1, True)
+    code, _, err = call("plan", "--domain", "people.domain.toml")
+    assert (code, "--records 50000" in err) == (1, True)
+
+
+def test_a_dry_run_of_a_release_says_in_two_sentences_what_it_would_do(place: Path) -> None:
+    out = succeed(*RELEASE, "--dry-run", "--records", "300")
+    told = next(line for line in out.splitlines() if line.startswith("With epsilon"))
+    assert told.count(". ") == 1
+    assert told.endswith("would drown in the noise.")
+    shown = json.loads(succeed(*RELEASE, "--dry-run", "--records", "300", "--json"))
+    assert shown["tried"]["sentences"] == [told]
+    _, _, err = call(*RELEASE, "--dry-run")
+    assert "10,000 records are assumed" in err
+    code, _, err = call(*RELEASE, "--out", "release", "--records", "300")
+    assert (code, "a release learns the number privately" in err) == (2, True)
+
+
 def test_dry_run_touches_nothing(place: Path) -> None:
     before = sorted(place.iterdir())
     shown = json.loads(succeed(*RELEASE, "--plan", "2-way", "--dry-run", "--json"))

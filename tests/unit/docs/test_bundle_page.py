@@ -12,7 +12,7 @@ from consilience.domain import Domain
 from consilience.estimators import Table, estimate
 from consilience.measurements import Laplace, MeasurementSet
 from consilience.publication import Release, open_release, write_bundle
-from consilience.publication.about import Publication
+from consilience.publication.about import Named, Period, Publication
 from consilience.publication.explorer import explore
 from consilience.publication.report import report
 
@@ -35,7 +35,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Release:
     noisy = {"age": [40.0, 31.0, 55.0], ("age", "sex"): [[22.0, 17.0], [15.0, 14.0], [30.0, 29.0]]}
     measured = MeasurementSet.from_marginals(domain, noisy, noise=Laplace(2.0), spent={"epsilon": "1"})
     place = tmp_path_factory.mktemp("bundle") / "release"
-    told = Publication(title="Town")
+    told = Publication(title="Town", period=Period("2024", "2024"), region=Named("Springfield"))
     path = write_bundle(estimate(measured, method=Table()), place, interval=0.95, refits=20, publication=told)
     report(path, refits=20)
     explore(path, refits=20)

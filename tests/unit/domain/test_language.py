@@ -42,7 +42,7 @@ TABLE: list[tuple[str, Factors]] = [
     ("by age where sex=Female", [("age", factors.Identity()), ("sex", factors.Value("Female"))]),
     (
         "sex=Female by age where year=2001",
-        [("sex", factors.Value("Female")), ("age", factors.Identity()), ("year", factors.Value("2001"))],
+        [("sex", factors.Value("Female")), ("year", factors.Value("2001")), ("age", factors.Identity())],
     ),
     ("sex=Female|Male", [("sex", factors.Subset(("Female", "Male")))]),
     ("sex in (Female, Male)", [("sex", factors.Subset(("Female", "Male")))]),

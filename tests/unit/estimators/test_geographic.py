@@ -257,6 +257,22 @@ def test_draws_around_the_path_are_as_spread_as_refits_of_everything() -> None:
         assert np.all(np.abs(part.mean(axis=0) - full.mean(axis=0)) <= 5 * spread / np.sqrt(400) + 0.02)
 
 
+def test_a_district_of_blocks_has_the_errors_of_their_sum() -> None:
+    """Places across the hierarchy: the spread of the draws is that of dense least squares, covariances and all."""
+    found = measured([*QUERIES, *RECODED])
+    account = fitted(found, nonnegative=False)
+    district = Query.of({"place": factors.Subset(("b000", "b001", "b012", "b100")), "sex": factors.Identity()})
+    drawn = account.redrawn([district], 4000, 1)
+    assert drawn is not None
+    inverse = np.linalg.pinv(np.concatenate([each.query.bind(DOMAIN).written_out() / 3.0 for each in found]))
+    asked = district.bind(DOMAIN).written_out()
+    errors = np.sqrt(np.einsum("ij,jk,ik->i", asked, inverse @ inverse.T, asked))
+    ((truth, answers),) = drawn
+    assert truth == pytest.approx(np.ravel(account.answer(district)))
+    assert answers.std(axis=0) == pytest.approx(errors, rel=0.06)
+    assert np.all(interval(account, district, refits=50).high > truth)
+
+
 def test_queries_that_are_no_sums_over_places_are_refitted() -> None:
     account = fitted(measured(QUERIES))
     assert account.redrawn([Query.of({"place": factors.Nominal()})], 20, 1) is None

@@ -222,7 +222,7 @@ def test_files_hold_the_records_of_the_table(fitted, tmp_path: Path, suffix: str
     codes = codes_of(synthesize(fitted, 400, seed=3), fitted.domain)
     expected = np.bincount(np.ravel_multi_index(tuple(codes.T), fitted.domain.shape), minlength=fitted.domain.cells)
     assert np.array_equal(counts_of(path, fitted.domain).ravel(), expected)
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert {each.name for each in tmp_path.iterdir()} == {path.name, f"{path.name}.croissant.json"}
 
 
 def test_labels_that_need_quotes_come_back_from_comma_separated_text(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_labels_that_no_file_can_hold_are_refused(tmp_path: Path) -> None:
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(fitted, tmp_path: Path, monkeypatch) -> None:
     path = write_synthetic(fitted, tmp_path / "rows.csv", 10)
-    before = path.read_bytes()
+    before, present = path.read_bytes(), set(tmp_path.iterdir())
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -294,7 +294,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(fitted, tmp_path: Path, 
     with pytest.raises(ConsilienceError, match="No space left"):
         write_synthetic(fitted, path, 20, overwrite=True)
     assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
+    assert set(tmp_path.iterdir()) == present
     monkeypatch.undo()
     write_synthetic(fitted, path, 20, overwrite=True)
     assert len(path.read_text().splitlines()) == 21
