@@ -183,13 +183,13 @@ def _example(known: ReportFacts) -> tuple[Margin, int, float] | None:
 
 
 def _small_count(known: ReportFacts) -> tuple[Margin, int] | None:
-    """The smallest measured count of one attribute that has an interval."""
+    """The smallest measured count of one attribute with an interval that leaves open how many there are."""
     found = [
         (float(margin.estimates[i]), number, i)
         for number, margin in enumerate(known.margins)
         if margin.interval is not None
         for i in range(len(margin.labels))
-        if margin.basis.measured[i] and math.isfinite(float(margin.interval.high[i]))
+        if margin.basis.measured[i] and float(margin.interval.high[i] - margin.interval.low[i]) >= 2.0
     ]
     return (known.margins[min(found)[1]], min(found)[2]) if found else None
 
@@ -221,11 +221,13 @@ def assessment(known: ReportFacts) -> Markup:
 def _from_release(known: ReportFacts) -> list[tuple[str, str]]:
     say, measured = known.say, known.estimate.measurements
     privacy, noise = measured.privacy, known.diagnosis.noise
+    tables = len(noisy_tables(known.estimate)) + len(measured.sums)
+    seen = "assessment.seen_elsewhere" if noise.as_drawn is None else "assessment.seen_answer"
     answers = [
         ("unit", say("assessment.unit_answer", unit=unit_in_words(privacy, say))),
         ("epsilon", " ".join(budget_in_words(privacy, say))),
         ("neighbours", say(f"assessment.{privacy.neighbours.replace('-', '_')}")),
-        ("seen", say("assessment.seen_answer", n=len(noisy_tables(known.estimate)) + len(measured.sums))),
+        ("seen", say(seen, n=tables)),
     ]
     drawn = "simulated" if not known.estimate.private else "drawn_here" if noise.as_drawn else "drawn_elsewhere"
     answers.append(("correct", say(f"assessment.{drawn}")))

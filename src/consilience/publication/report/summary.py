@@ -316,7 +316,7 @@ def _noise(known: ReportFacts) -> list[str]:
     for amount, stddev in itertools.islice(spread, 5):
         heading = estimate.domain[str(amount)].heading
         said.append(say("asked.noise_of_sums", amount=heading, stddev=_digits(stddev)))
-    return [*said, say("asked.nothing_else")]
+    return [*said, say("asked.elsewhere" if known.diagnosis.noise.as_drawn is None else "asked.nothing_else")]
 
 
 def _digits(value: float) -> str:
