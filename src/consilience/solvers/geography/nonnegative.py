@@ -29,6 +29,7 @@ from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import Array
 from consilience.solvers.geography.least_squares import SignedFit
 from consilience.solvers.geography.rounding import round_rows, round_table
+from consilience.solvers.geography.subtrees import depths
 from consilience.solvers.trees.layout import Layout
 
 Labels = NDArray[np.int64]
@@ -80,17 +81,19 @@ def within_reach(layout: Layout, bounds: Bounds) -> Bounds | OutOfReach:
     OutOfReach(node=0, group=0, excess=2.0)
     """
     least, most = np.array(bounds.least), np.array(bounds.most)
-    for v in range(layout.nodes - 1, -1, -1):
-        children = slice(int(layout.first[v]), int(layout.first[v + 1]))
-        if children.start < children.stop:
-            least[v] = np.maximum(least[v], least[children].sum(axis=0))
-            most[v] = np.minimum(most[v], most[children].sum(axis=0))
-        excess = least[v] - most[v]
-        rounding = 1e-9 * np.maximum(1.0, np.abs(least[v]))
-        if np.any(excess > rounding):
-            group = int(np.argmax(excess))
-            return OutOfReach(v, group, float(excess[group]))
-        most[v] = np.maximum(most[v], least[v])
+    for begin, end in reversed(depths(layout)):
+        first, own = layout.first[begin : end + 1], slice(begin, end)
+        inner = np.flatnonzero(np.diff(first))
+        if inner.size:
+            for ends, tighter in ((least, np.maximum), (most, np.minimum)):
+                sums = np.add.reduceat(ends[first[0] : first[-1]], first[inner] - first[0], axis=0)
+                ends[begin + inner] = tighter(ends[begin + inner], sums)
+        excess = least[own] - most[own]
+        beyond = np.flatnonzero(np.any(excess > 1e-9 * np.maximum(1.0, np.abs(least[own])), axis=1))
+        if beyond.size:
+            group = int(np.argmax(excess[beyond[-1]]))
+            return OutOfReach(begin + int(beyond[-1]), group, float(excess[beyond[-1], group]))
+        most[own] = np.maximum(most[own], least[own])
     return Bounds(least, most)
 
 
