@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 export CONSILIENCE_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test test-slow test-portable test-lowest check lint types architecture bench reproduce reproduce-full docs docs-site wheel clean
+.PHONY: setup demo demo-country test test-slow test-portable test-lowest check lint types architecture bench reproduce reproduce-full docs docs-site wheel clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ $(VENV)/.peers: $(STAMP)
 
 demo: setup
 	$(BIN)/consilience demo
+
+# A country of a million people, from CSV to maps and a report: about two minutes of one processor.
+demo-country: setup
+	$(BIN)/consilience demo --country
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -105,4 +109,4 @@ wheel: setup
 	CONSILIENCE_KERNELS=$(abspath build/kernels) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis .portable build dist demo
+	rm -rf $(VENV) .venv-lowest .venv-lowest.txt .pytest_cache .ruff_cache .hypothesis .portable build dist demo demo-country

@@ -44,6 +44,7 @@ BENCHMARKS = {
     "synthetic": "benchmarks.accuracy.synthetic",
     "totals": "benchmarks.accuracy.totals",
     "views": "benchmarks.accuracy.views",
+    "what-if": "benchmarks.accuracy.what_if",
 }
 
 

@@ -242,17 +242,18 @@ def iterate_coverage() -> str:
             silent,
             f"{row['width']:.2g}",
             f"{row['narrowest']:.2g}",
+            *(f"{row[name]:.2g}" if name in row else "" for name in ("size width", "narrowest for sizes")),
             str(row["runs"]),
         ]
 
     header = ["intervals of", "measured by", "records", "region", "ε", "held", "sizes held", "silent", "width"]
     return (
-        as_table([*header, "narrowest", "runs"], [shown(row) for row in rows])
+        as_table([*header, "narrowest", "size width", "narrowest for sizes", "runs"], [shown(row) for row in rows])
         + "\n\nShares of the 90 % intervals that hold (`python -m benchmarks iterate-coverage`). *Silent* are clusters "
         "within the noise, of whose centre nothing is said. *Width* is the median, with the declared range of an "
-        "attribute of length 2; *narrowest* is the one width that would have held 90 % by hindsight. On records marked "
-        "*tuned* constants were chosen, with other seeds; those of a grid in the ball were narrowed after a first "
-        "judgement of Lifesci."
+        "attribute of length 2; *narrowest* is the one width that would have held 90 % by hindsight; those of sizes "
+        "are in shares of the records. On records marked *tuned* constants were chosen, with other seeds; those of a "
+        "grid in the ball were narrowed after a first judgement of Lifesci."
     )
 
 

@@ -8,13 +8,17 @@ number; of a coefficient, that of the fit to the real records without noise or c
 *Silent* is the share of clusters that are within the noise: no interval of their centre is given, and none counted.
 *Width* is the median over intervals, in units in which the declared range has length 2. *Narrowest* is the width that
 would have held 90 % if it had been the same for all centres of the row, or all coefficients, around what was reported:
-twice the 90 % quantile of the errors, which only hindsight knows.
+twice the 90 % quantile of the errors, which only hindsight knows. Those of sizes are in shares of the records. A row
+is *met* if its centres and its sizes hold.
 
-Constants of clusters were chosen on S1, Adult and the check-ins, marked *tuned*, with seeds 0 to 4: the lumps of a cell
-(`estimators.cell_clusters.LUMPS_OF_CELL`), those of a cluster in rounds (`estimators.clusters.LUMPS_OF_CLUSTER`), and
-how the records of a grid lean (`iterates.kriging.leaning_shares`). The other three sets, and generated ones that were
-made after that, judge; the least number of lumps of rounds (`LUMPS`) was chosen before, with Image among the tuned. The
-rows have seeds from 200 on. Constants of regressions were chosen on all three of their sets, with the seeds 0 to 3.
+Constants of clusters were chosen on S1, Adult and the check-ins, marked *tuned*, with seeds 0 to 9: the lumps of a cell
+(`estimators.cell_clusters.LUMPS_OF_CELL`) and what is supposed of records at bounds (`BELIEVED` there), by how much a
+cluster's records may be more frequent (`iterates.kriging.GROUP_SPREAD`), the lumps of a cluster in rounds
+(`estimators.clusters.LUMPS_OF_CLUSTER`), and how the records of a grid lean (`iterates.kriging.leaning_shares`). The
+other three sets, and generated ones, judge; the least number of lumps of rounds (`LUMPS`) was chosen before, with Image
+among the tuned. The last six generated sets were made after all else; what three of their rows with a grid showed
+led to fewer lumps in uneven cells, and no constant was chosen on them. The rows have seeds from 200 on. Constants of
+regressions were chosen on all three of their sets, with the seeds 0 to 3.
 """
 
 from collections.abc import Iterator
@@ -27,7 +31,7 @@ from numpy.typing import NDArray
 from benchmarks.accuracy.regression import source_of
 from benchmarks.problems.clusterings import nearest
 from benchmarks.problems.labelled_points import LabelledPoints, labelled_points
-from benchmarks.problems.points import NamedPoints, awkward_points, published_points
+from benchmarks.problems.points import NamedPoints, awkward_points, published_points, unseen_points
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.estimators.logistic import regress
@@ -60,6 +64,9 @@ class Outcome(NamedTuple):
     errors: Array
     sizes_held: NDArray[np.bool_]
     silent: Array
+    size_widths: Array
+    size_errors: Array
+    """In shares of the records."""
 
 
 def run(quick: bool) -> list[Row]:
@@ -68,14 +75,15 @@ def run(quick: bool) -> list[Row]:
     rows = []
     for row in _rows(quick, runs):
         row |= {"tuned": "yes" if is_tuned(row["records"]) else "no"}
-        row |= {"target": f"at least {LEAST:g}", "met": "yes" if row["covered"] >= LEAST else "no"}
+        holds = min(row["covered"], row.get("sizes covered", 1.0)) >= LEAST
+        row |= {"target": f"at least {LEAST:g}", "met": "yes" if holds else "no"}
         rows.append(row)
         print(f"  {row['intervals of']}, {row['records']}, ε = {row['epsilon']:g}: {row['covered']:.2f}", flush=True)
     return rows
 
 
 def _rows(quick: bool, runs: int) -> Iterator[Row]:
-    for problem in [*published_points(), *awkward_points()][: 1 if quick else None]:
+    for problem in [*published_points(), *awkward_points(), *unseen_points()][: 1 if quick else None]:
         for kind in PLANS:
             for region, epsilon in CLUSTER_CASES[1:2] if quick else CLUSTER_CASES:
                 yield cluster_row(problem, kind, region, epsilon, runs)
@@ -94,8 +102,11 @@ def cluster_row(problem: NamedPoints, kind: str, region: RegionKind, epsilon: fl
     shown = {"intervals of": "centres", "measured by": kind, "records": problem.name} | {
         "region": region, "epsilon": epsilon
     }  # fmt: skip
-    sizes = {"sizes covered": float(np.concatenate([each.sizes_held for each in found]).mean())}
-    return shown | summary(found, runs) | sizes
+    held, widths, errors = (
+        np.concatenate([getattr(each, name) for each in found]) for name in ("sizes_held", "size_widths", "size_errors")
+    )
+    sizes = {"sizes covered": float(held.mean()), "size width": float(np.median(widths))}
+    return shown | summary(found, runs) | sizes | {"narrowest for sizes": 2 * float(np.quantile(errors, LEVEL))}
 
 
 def cluster_outcome(
@@ -130,6 +141,8 @@ def clusters_held(found: ClusterEstimate, points: Array) -> Outcome:
         errors=np.abs(centroids[known] - means).ravel(),
         sizes_held=(interval.sizes[0] <= counts) & (counts <= interval.sizes[1]),
         silent=np.where(interval.determined, 0.0, 1.0),
+        size_widths=(interval.sizes[1] - interval.sizes[0]) / len(points),
+        size_errors=np.abs(found.sizes - counts) / len(points),
     )
 
 
@@ -142,9 +155,8 @@ def regression_outcome(problem: LabelledPoints, epsilon: float, seed: int, setti
     found = regress(measured, replace(settings or Iterates(), seed=seed), ridge=RIDGE)
     low, high = found.interval(LEVEL)
     none = np.zeros(0)
-    return Outcome(
-        (low <= truth) & (truth <= high), high - low, np.abs(found.coefficients - truth), none.astype(np.bool_), none
-    )
+    held, errors = (low <= truth) & (truth <= high), np.abs(found.coefficients - truth)
+    return Outcome(held, high - low, errors, none.astype(np.bool_), none, none, none)
 
 
 def summary(found: list[Outcome], runs: int) -> Row:

@@ -181,6 +181,28 @@ def awkward_points() -> list[NamedPoints]:
     ]
 
 
+def unseen_points() -> list[NamedPoints]:
+    """Six generated sets that were made, and first looked at, after constants of groups and places had been chosen."""
+    rng = np.random.default_rng(1918)
+    kinds = rng.choice(4, size=16_000, p=[0.5, 0.25, 0.15, 0.1])
+    codes = np.column_stack([kinds, rng.poisson(1.5 * kinds), (rng.random(16_000) < 0.2 + 0.2 * kinds)])
+    mixed = np.column_stack([np.minimum(codes, 8), rng.normal(kinds[:, None] % 2, 0.4, (16_000, 2))])
+    dominated = np.where(rng.random((20_000, 1)) < 0.95, 0.0, rng.uniform(-1, 1, (20_000, 3)))
+    dominated += rng.normal(0, 0.05, dominated.shape)
+    repeated = rng.uniform(-1, 1, (60, 3))[rng.choice(60, size=25_000, p=rng.dirichlet(np.full(60, 0.5)))]
+    outlying = rng.uniform(-1, 1, (5, 8))[rng.integers(5, size=20_000)] + rng.normal(0, 0.2, (20_000, 8))
+    outlying *= np.where(rng.random((20_000, 1)) < 0.02, 5.0, 1.0)
+    few = rng.uniform(-1, 1, (2, 2))[rng.integers(2, size=500)] + rng.normal(0, 0.15, (500, 2))
+    return [
+        NamedPoints("generated: discrete and continuous", mixed, 4),
+        NamedPoints("generated: one cluster of 95 %", dominated, 3),
+        NamedPoints("generated: 60 places only", repeated, 6),
+        NamedPoints("generated: uniform", rng.uniform(-1, 1, (10_000, 3)), 10),
+        NamedPoints("generated: 8 attributes, outliers", outlying, 5),
+        NamedPoints("generated: 500 records", few, 2),
+    ]
+
+
 def _from_file(name: str, file: str, read: Callable[[Path], Points], size: Size) -> NamedPoints:
     path = find_data("points", file)
     if path is None:

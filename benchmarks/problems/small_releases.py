@@ -199,6 +199,19 @@ def patents_by_group() -> SmallRelease:
     return SmallRelease("patents by group", domain, truth, (Query.marginal("x", "group"),), (), "table", QUESTIONS)
 
 
+def numbers_by_group(name: str, number: int, group: int, width: int) -> SmallRelease:
+    """A column of codes in bins of some width, by another column, of a table on which no quantile was tuned."""
+    records = named_records(name)
+    bins, groups = -(-records.sizes[number] // width), int(records.codes[:, group].max()) + 1
+    truth = np.zeros((bins, groups))
+    np.add.at(truth, (records.codes[:, number] // width, records.codes[:, group]), 1.0)
+    edges = [float(edge) for edge in range(0, width * bins + 1, width)]
+    labels = [str(code) for code in range(groups)]
+    domain = Domain(name, (Attribute.numeric("x", edges, unlisted="drop"), Attribute.categorical("group", labels)))
+    title = f"numbers of {records.name} by group"
+    return SmallRelease(title, domain, truth, (Query.marginal("x", "group"),), (), "table", QUESTIONS)
+
+
 SMALL_RELEASES: dict[str, Callable[[], SmallRelease]] = {
     "tree": tree_of_256_leaves,
     "table": table_of_8_flags,
@@ -212,6 +225,8 @@ SMALL_RELEASES: dict[str, Callable[[], SmallRelease]] = {
     "loans": lambda: pairs_of("loans", (3, 6, 9, 11, 13)),
     "ages": ages_of_adult,
     "patents": patents_by_group,
+    "rates": lambda: numbers_by_group("loans", 4, 3, 5),
+    "patients": lambda: numbers_by_group("stroke", 4, 3, 5),
     "stroke": lambda: pairs_of("stroke", (5, 20, 24, 26, 27)),
 }
 

@@ -15,6 +15,8 @@ import itertools
 import math
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,24 @@ def _dense(codes: list[np.ndarray[Any, Any]], counts: np.ndarray[Any, Any]) -> n
     return found.ravel()
 
 
+def _timed(found: Row, step: str, action: Callable[[], Any]) -> Any:
+    """What the action gives; its time, and the peak until its end, are put down as those of a step."""
+    began = time.process_time()
+    result = action()
+    found[step] = {"cpu": time.process_time() - began, "peak MB": peak_megabytes()}
+    return result
+
+
+def _by_step(part: str, found: list[Row]) -> list[Row]:
+    """What was measured of growing sizes, step by step, with the exponents of growth."""
+    steps = [key for key in found[0] if isinstance(found[0][key], dict)]
+    return [
+        row
+        for step in steps
+        for row in _with_exponents([{"part": part, "what": step, "size": each["size"]} | each[step] for each in found])
+    ]
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Cells.
 
@@ -174,14 +194,7 @@ def cells(quick: bool) -> list[Row]:
     """Measuring, estimating and asking a flat table of growing size."""
     sizes = (100, 316) if quick else (316, 1000)
     found = [_measured("cells", "", side * side, "flat_table", side) for side in sizes]
-    steps = [key for key in found[0] if isinstance(found[0][key], dict)]
-    return [
-        row
-        for step in steps
-        for row in _with_exponents(
-            [{"part": "cells", "what": step, "size": each["size"]} | each[step] for each in found]
-        )
-    ]
+    return _by_step("cells", found)
 
 
 def flat_table(side: int) -> Row:
@@ -199,13 +212,7 @@ def _flat_steps(side: int) -> Row:
     values = {name: np.minimum(rng.geometric(5 / side, RECORDS) - 1, side - 1).astype(str) for name in "ab"}
     source = cs.open_table(pa.table(values), Domain.from_sizes({"a": side, "b": side}, name="flat"))
     found: Row = {}
-
-    def timed(step: str, action: Any) -> Any:
-        began = time.process_time()
-        result = action()
-        found[step] = {"cpu": time.process_time() - began, "peak MB": peak_megabytes()}
-        return result
-
+    timed = partial(_timed, found)
     with tempfile.TemporaryDirectory() as folder:
         ledger = cs.Ledger.open(Path(folder) / "ledger", epsilon=1)
         measured = timed("measure", lambda: cs.measure(source, cs.plans.Direct(ways=2), ledger=ledger, epsilon=1))
@@ -222,14 +229,7 @@ def attributes(quick: bool) -> list[Row]:
     """`release` by default of tables of growing width."""
     sizes = (25, 50) if quick else (50, 100, 200)
     found = [_measured("attributes", "", size, "wide_release", size) for size in sizes]
-    steps = [key for key in found[0] if isinstance(found[0][key], dict)]
-    return [
-        row
-        for step in steps
-        for row in _with_exponents(
-            [{"part": "attributes", "what": step, "size": each["size"]} | each[step] for each in found]
-        )
-    ]
+    return _by_step("attributes", found)
 
 
 def wide_release(size: int) -> Row:
@@ -253,13 +253,7 @@ def _wide_steps(size: int) -> Row:
     }
     domain = Domain.from_sizes(sizes, name="wide")
     found: Row = {}
-
-    def timed(step: str, action: Any) -> Any:
-        began = time.process_time()
-        result = action()
-        found[step] = {"cpu": time.process_time() - began, "peak MB": peak_megabytes()}
-        return result
-
+    timed = partial(_timed, found)
     with tempfile.TemporaryDirectory() as folder:
         data, out = Path(folder) / "wide.parquet", Path(folder) / "release"
         parquet: Any = pyarrow.parquet

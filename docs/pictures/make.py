@@ -3,6 +3,7 @@
 - Blocks between `<!-- shown -->` and `<!-- end shown -->` are filled with what the command above them prints. A block
   `<!-- shown: FIRST … LAST -->` holds the lines of the demo's output from one that begins with FIRST to one that begins
   with LAST.
+- `country.png` is the first map of `consilience demo --country`.
 - `report.png` is the report of the demo in headless Chromium: its first screen, and one further down beside it.
 
 Noise has no seed, so that another run shows other numbers. Numbers on these pages are never typed.
@@ -35,10 +36,15 @@ SCREENS = ("", "margins")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fill in what pages show of real runs, and make the picture.")
-    parser.add_argument("--only", choices=["pages", "picture"], help="leave the other as it is")
+    parser.add_argument("--only", choices=["pages", "picture", "country"], help="leave the others as they are")
     only = parser.parse_args().only
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
+        if only in (None, "country"):
+            run_demo(place, "--country")
+            shutil.copyfile(place / "demo-country" / "maps" / "old.png", HERE / "country.png")
+        if only == "country":
+            return
         printed = run_demo(place)
         if only != "picture":
             for page in PAGES:
@@ -47,9 +53,9 @@ def main() -> None:
             take_picture(place / "demo" / "release" / "report.html", HERE / "report.png", place)
 
 
-def run_demo(place: Path) -> str:
+def run_demo(place: Path, *options: str) -> str:
     """What the demo prints, run as a newcomer would run it."""
-    command = [sys.executable, "-m", "consilience.cli.main", "demo"]
+    command = [sys.executable, "-m", "consilience.cli.main", "demo", *options]
     return subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout
 
 

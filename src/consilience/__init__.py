@@ -40,8 +40,10 @@ if TYPE_CHECKING:
         MeasurementSet,
     )
     from consilience.measuring import measure
+    from consilience.planning.what_if import plan
     from consilience.privacy.ledger import Ledger
     from consilience.publication import Release, interval, open_release, synthesize, write_bundle, write_synthetic
+    from consilience.publication.maps import map  # noqa: A004
     from consilience.publication.release import answer, compare
     from consilience.publication.report import report
     from consilience.source import open_table
@@ -75,9 +77,11 @@ _HOMES = {
     "interval": "consilience.publication.intervals",
     "kmeans": "consilience.iterative",
     "logistic": "consilience.iterative",
+    "map": "consilience.publication.maps",
     "measure": "consilience.measuring",
     "open_release": "consilience.publication.release",
     "open_table": "consilience.source",
+    "plan": "consilience.planning.what_if",
     "plans": "",
     "public_records": "consilience.flow",
     "release": "consilience.flow",
@@ -116,9 +120,11 @@ __all__ = [
     "interval",
     "kmeans",
     "logistic",
+    "map",
     "measure",
     "open_release",
     "open_table",
+    "plan",
     "plans",
     "public_records",
     "release",

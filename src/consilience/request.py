@@ -121,7 +121,7 @@ class Request:
     def chosen(self) -> Plan:
         """The plan that was asked for, or the one that suits the workload."""
         if self.discovery is not None:
-            return self._expected.chosen
+            return self.expected.chosen
         for line in () if self.workload is None else self.workload.notes:
             logger.info("%s", line)
         for_sums = SUMS_SHARE if self.sums_share is None else self.sums_share
@@ -140,7 +140,7 @@ class Request:
             return BestBuy(ways=2, neighbours=self.neighbours)
         if wanted is None:
             wanted = Workload.marginals(self.domain, ways=min(2, len(self.domain.counted_names)))
-        asked = in_two_parts(self._asked, for_sums)[1] if sums else self._asked
+        asked = in_two_parts(self.asked, for_sums)[1] if sums else self.asked
         share = {} if self.unnamed_share is None else {"unnamed_share": self.unnamed_share}
         plan, reasons = chosen_plan(self.domain, wanted, asked, self.neighbours, **share)
         logger.info("plan: %s", plan.to_json()["plan"])
@@ -149,7 +149,8 @@ class Request:
         return WithSums(plan, sums, for_sums) if sums else plan
 
     @cached_property
-    def _asked(self) -> Budget:
+    def asked(self) -> Budget:
+        """The budget, all of it."""
         return budget(epsilon=self.epsilon, delta=self.delta, rho=self.rho, failure_delta=self.failure_delta)
 
     @cached_property
@@ -166,7 +167,7 @@ class Request:
 
         share = DEFAULT_SHARE if self.discover_share is None else self.discover_share
         relation = check_neighbours(self.neighbours)
-        return Discovery(self.domain, self._asked, share, relation, self.max_rows_per_unit or 1)
+        return Discovery(self.domain, self.asked, share, relation, self.max_rows_per_unit or 1)
 
     def _over(self, domain: Domain, rest: Budget) -> "Request":
         """What is asked when this domain was found, and so much is left for it."""
@@ -174,7 +175,7 @@ class Request:
         return replace(self, **none | {"domain": domain, rest.additive_unit: rest.amount})
 
     @cached_property
-    def _expected(self) -> "Request":
+    def expected(self) -> "Request":
         """The request for a domain of the size that may be found."""
         found = self.discovery
         return self if found is None else self._over(found.expected, found.rest)
@@ -183,7 +184,7 @@ class Request:
     def priced(self) -> DryRun:
         """What the request would cost and yield; neither data nor ledger is touched."""
         if self.discovery is not None:
-            expected = self._expected.priced
+            expected = self.expected.priced
             return replace(expected, notes=(*self.discovery.notes, *expected.notes))
         return price(
             self.domain,
@@ -199,7 +200,7 @@ class Request:
     def queries(self) -> Sequence[Query]:
         """What the release will be asked: the workload that was given, or the one that the plan is for."""
         if self.discovery is not None:
-            return self._expected.queries
+            return self.expected.queries
         return asked_queries(self.chosen, self.domain) if self.workload is None else tuple(self.workload.queries)
 
     def check(self, method: Estimator | str = "auto", public: "PublicRecords | None" = None) -> Suitability:
@@ -277,7 +278,7 @@ class Request:
             asked = self._over(found.domain, self.discovery.rest)
             if ready is not None:
                 ready(asked)
-            return found.stated_with(asked.measure(progress=progress), self._asked, self.discovery.rest)
+            return found.stated_with(asked.measure(progress=progress), self.asked, self.discovery.rest)
         priced = self.priced
         source = self._opened()
         book = None if self.simulate is not None else self._open_ledger(source)
@@ -365,7 +366,7 @@ class Request:
 
     @property
     def _total(self) -> Budget:
-        asked = self._asked
+        asked = self.asked
         if self.budget is None:
             return asked
         failing = {"rho": self.budget, "failure_delta": self.failure_delta}

@@ -1,12 +1,12 @@
-"""What comes after a release: `consilience synthesize`, `report`, `check` and `evaluate`."""
+"""What comes after a release: `consilience synthesize`, `report`, `map`, `explore`, `check` and `evaluate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from consilience.cli import options
-from consilience.cli.answer import open_estimate
+from consilience.cli.answer import open_estimate, open_source
 from consilience.cli.console import echo, listen, note, print_json, progress
 from consilience.errors import DeclarationError, FileFormatError
 
@@ -152,6 +152,67 @@ def report_command(
     if not diagnosis.noise.as_declared:
         echo(diagnosis.noise.next_step)
     echo(f"wrote {made.path}{'' if out is not None else f' and {2 * len(made.pictures)} pictures beside it'}")
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# `consilience map`: answers for places as a picture.
+
+
+MAP_EXAMPLE = (
+    'Example: consilience map release "by County where age>=65" --shapes counties.geojson --key GEOID --out map.png'
+)
+
+
+def map_command(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release bundle, or a measurement file.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help='Such as "by County" or "by County, sex".')],
+    shapes: Annotated[Path, typer.Option("--shapes", help="The shapes of the places: a GeoJSON or TopoJSON file.")],
+    out: Annotated[Path, typer.Option("--out", help="The file to write: .png, .svg or .html.")],
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="The property of the shapes that names places; left out, it is found."),
+    ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option("--per", metavar="QUERY", help='Divide by the answers to this: "by County".'),
+    ] = None,
+    projection: Annotated[
+        str, typer.Option("--projection", help="auto, albers, mercator, albers-usa, or identity (no projection).")
+    ] = "auto",
+    level: options.Level = 0.95,
+    refits: options.Refits = 200,
+    seed: Annotated[int, typer.Option("--seed", help="A public seed, for the error bars.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    json: options.AsJson = False,
+) -> None:
+    """Draw a map of answers, and beside it how sure each is. Needs no network, and spends nothing."""
+    from consilience.publication.maps import map  # noqa: A004
+    from consilience.publication.maps.choropleths import Projection, check_place
+
+    check_place(out, overwrite=overwrite)
+    listen()
+    opened = open_source(release)
+    with progress() as show:
+        made = map(
+            opened,
+            query,
+            shapes,
+            key=key,
+            per=per,
+            level=level,
+            refits=refits,
+            seed=seed,
+            projection=cast(Projection, projection),
+            out=out,
+            overwrite=overwrite,
+            progress=show,
+        )
+    if not made.answers.private:
+        note("NOT PRIVATE: these numbers come from simulated noise, and the map says so")
+    if json:
+        print_json({"file": str(out), "private": made.answers.private, "notes": list(made.notes)})
+        return
+    echo("\n".join([*made.notes, f"wrote {out}"]))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ RENAMED = {"query": "sql"}
 _OPTIONS = (
     "allow_misfit budget chains clusters columns convert cross decimal delimiter delta encoding epsilon "
     "fill_unmeasured guess id integers ledger level max_rows_per_unit method missing_tokens name neighbours out "
-    "overwrite per plan query refits rho rounds rows seed simulate spread steps sums_share table take_over thousands "
-    "unit unnamed_share workload"
+    "overwrite per plan query records refits rho rounds rows seed simulate spread steps sums_share table take_over "
+    "thousands unit unnamed_share workload"
 )
 _LEDGER = re.compile(r"\bledger=Ledger\.open\([^)]*\)")
 _QUOTED = r"""(?<!\w)(?P<quote>['"`]).*?(?P=quote)(?!\w)"""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli import after_release, answer, domain, first_steps, iterates, ledger, release
+from consilience.cli import after_release, answer, domain, first_steps, iterates, ledger, planning, release
 from consilience.cli.console import Interrupted, note, refuse, report_bug, stopping_at_interrupt, what_was_recorded
 from consilience.errors import ConsilienceError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.add_typer(domain.app, name="domain")
 app.add_typer(ledger.app, name="ledger")
+app.command("plan", epilog=planning.EXAMPLE)(planning.plan_command)
 app.command("measure", epilog=release.MEASURE_EXAMPLE)(release.measure_command)
 app.command("estimate", epilog=release.ESTIMATE_EXAMPLE)(release.estimate_command)
 app.command("answer", epilog=answer.EXAMPLE)(answer.answer_command)
@@ -31,6 +32,7 @@ app.command("compare", epilog=answer.COMPARE_EXAMPLE)(answer.compare_command)
 app.command("synthesize", epilog=after_release.SYNTHESIZE_EXAMPLE)(after_release.synthesize_command)
 app.command("release", epilog=release.RELEASE_EXAMPLE)(release.release_command)
 app.command("report", epilog=after_release.REPORT_EXAMPLE)(after_release.report_command)
+app.command("map", epilog=after_release.MAP_EXAMPLE)(after_release.map_command)
 app.command("explore", epilog=after_release.EXPLORE_EXAMPLE)(after_release.explore_command)
 app.command("kmeans", epilog=iterates.KMEANS_EXAMPLE)(iterates.kmeans_command)
 app.command("logistic", epilog=iterates.LOGISTIC_EXAMPLE)(iterates.logistic_command)

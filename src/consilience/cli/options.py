@@ -26,6 +26,10 @@ Data = Annotated[
 DomainFile = Annotated[Path, typer.Option("--domain", help="The domain file (TOML).")]
 Epsilon = Annotated[float | None, typer.Option("--epsilon", help="The privacy budget epsilon; alone it is pure.")]
 Delta = Annotated[float | None, typer.Option("--delta", help="With --epsilon: (epsilon, delta), by Gaussian noise.")]
+Records = Annotated[
+    int | None,
+    typer.Option("--records", help="About how many records there are: public or a guess, never read off data."),
+]
 Rho = Annotated[float | None, typer.Option("--rho", help="The privacy budget as zero-concentrated rho.")]
 PlanText = Annotated[
     str | None,

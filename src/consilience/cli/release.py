@@ -3,6 +3,7 @@ account, and both at once.
 """
 
 from collections.abc import Callable
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from consilience.estimators import Estimate
     from consilience.estimators.base import Suitability
     from consilience.measuring import DryRun
+    from consilience.planning.outcomes import WhatIf
     from consilience.privacy.ledger import Ledger
 
 MEASURE_EXAMPLE = (
@@ -110,8 +112,11 @@ def before_charge(domain: "Domain", suggestion: str | None) -> "Callable[[Ledger
     return suggest
 
 
-def show_preview(shown: "DryRun", *, json: bool, fit: "Suitability | None" = None) -> None:
-    """Print a dry run, with the memory that it would take; with that of the fit where there will be one."""
+def show_preview(
+    shown: "DryRun", *, json: bool, fit: "Suitability | None" = None, tried: "WhatIf | str | None" = None
+) -> None:
+    """Print a dry run, with the memory that it would take; with that of the fit where there will be one, and with what
+    the plan did on made-up tables where it was tried."""
     from consilience.errors import readable_bytes
 
     rows, peak = shown.rows(), shown.peak_bytes if fit is None else shown.peak_bytes_of(fit)
@@ -126,8 +131,12 @@ def show_preview(shown: "DryRun", *, json: bool, fit: "Suitability | None" = Non
                 "queries": rows,
                 "notes": list(shown.notes),
             }
+            | ({} if tried is None else {"tried": tried if isinstance(tried, str) else loads(tried.to_json())})
         )
         return
+    if tried is not None:
+        for line in [tried] if isinstance(tried, str) else [*tried.sentences, *tried.notes]:
+            echo(in_words_of_the_command_line(line))
     echo(f"would spend {shown.budget.describe()} ({shown.neighbours}) on {shown.answers:,} noisy numbers")
     echo(f"would take about {readable_bytes(peak)} of memory at its peak")
     for line in shown.notes:
@@ -256,6 +265,7 @@ def release_command(
     refits: options.Refits = 200,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     dry_run: options.DryRunOnly = False,
+    records: options.Records = None,
     verbose: options.Verbose = False,
     json: options.AsJson = False,
 ) -> None:
@@ -266,8 +276,13 @@ def release_command(
     asked = charge.planned(data, domain, plan, workload, **shares, **amount)
     public = options.public_records_of(public_records, public_name, asked.domain)
     if dry_run:
-        show_preview(asked.priced, json=json, fit=asked.check(method, public))
+        from consilience.cli.planning import tried_out
+
+        fit = asked.check(method, public)
+        show_preview(asked.priced, json=json, fit=fit, tried=tried_out(asked, records, fit, method))
         return
+    if records is not None:
+        raise typer.BadParameter("it is for --dry-run; a release learns the number privately", param_hint="--records")
     if out is None:
         raise typer.BadParameter("name the directory to write, or use --dry-run", param_hint="--out")
     suggestion, beside = charge.suggestion(domain, data, asked.domain), asked.domain_beside(out, overwrite=overwrite)

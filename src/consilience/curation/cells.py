@@ -332,19 +332,28 @@ def _formats(texts: Sequence[str]) -> Iterator[tuple[str | None, str]]:
         yield from ((form, "month") for form in MONTHS)
 
 
-def quarters(texts: Iterable[str]) -> list[str] | None:
-    """The texts in order where all are quarters in a spelling of their own, such as 2019Q3 or Q3 2019.
+def periods(texts: Iterable[str]) -> tuple[str, list[str]] | None:
+    """What periods the texts are, and they in order, where all are quarters, half-years or weeks in a spelling of their
+    own, such as 2019Q3, H1 2019, 2021-W07 or KW 07/2021.
 
-    >>> quarters(["Q2 2019", "Q3 2018"]), quarters(["a"])
-    (['Q3 2018', 'Q2 2019'], None)
+    >>> periods(["Q2 2019", "Q3 2018"]), periods(["2021-W10", "2021-W09"]), periods(["a"])
+    (('quarters', ['Q3 2018', 'Q2 2019']), ('weeks', ['2021-W09', '2021-W10']), None)
     """
-    found = {}
+    signs, found = set(), {}
     for text in texts:
-        year, quarter = re.search(r"(?<!\d)(?:19|20)\d{2}(?!\d)", text), re.search(r"Q([1-4])", text)
-        if year is None or quarter is None or len(text) > 8:
+        year = re.search(r"(?<!\d)(?:19|20)\d{2}(?!\d)", text)
+        part = re.search(r"(?<![A-Z])(Q|H|KW|W|S)[ .-]?(\d{1,2})(?!\d)", text)
+        if year is None or part is None or len(text) > 11 or not 1 <= int(part[2]) <= _PERIODS[part[1]][1]:
             return None
-        found[text] = (year[0], quarter[1])
-    return sorted(found, key=found.__getitem__)
+        signs.add(_PERIODS[part[1]][0])
+        found[text] = (year[0], int(part[2]))
+    return (signs.pop(), sorted(found, key=found.__getitem__)) if len(signs) == 1 else None
+
+
+_PERIODS = {
+    "Q": ("quarters", 4), "H": ("half-years", 2), "S": ("half-years", 2), "KW": ("weeks", 53), "W": ("weeks", 53)
+}  # fmt: skip
+"""The sign of a period, what it is, and how many a year has."""
 
 
 def is_time_of_day(text: str) -> bool:

@@ -4,6 +4,7 @@ Each rule looks for one kind and gives reasons. Rules are asked in turn, the sur
 numbers, a list of values, or free text by how its values repeat. NOT PRIVATE: findings hold values of the data.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from consilience.curation.cells import Cut, Numbers, age_bands, cut, is_time_of_day, quarters, written_as
+from consilience.curation.cells import Cut, Numbers, age_bands, cut, is_time_of_day, periods, written_as
 from consilience.curation.columns import Look, read_numbers
 from consilience.curation.vocabulary import (
     ASIDE,
     BODY,
     CERTAIN,
+    GRADED,
     HIGH_SENTINELS,
     PLACES,
     TICKS,
@@ -133,9 +135,9 @@ def _dates(look: Look) -> Finding | None:
             "store the hour, or a part of the day, in a column or a query, and draft again",
         )
     texts = sorted(look.texts)
-    own = quarters(texts) if look.distinct <= look.thresholds.codes else None
+    own = periods(texts) if look.distinct <= look.thresholds.codes else None
     if own:
-        return _list(look, "date", own, "quarters, in their order")
+        return _list(look, "date", own[1], f"{own[0]}, in their order")
     found = written_as(texts, exact=look.thresholds.exact)
     if found is None or (look.column.stored == "number" and found.format != "%Y%m%d"):
         return None
@@ -203,7 +205,8 @@ def _long_numbers(look: Look) -> Finding | None:
     if strictly and look.distinct >= 50 and look.repeats <= 20 and not look.named("code"):
         return _left_out("identifier", f"it holds numbers that tell units apart: {counts}")
     counter = spread >= 50 and look.named("counter")
-    if dense and (counter or strictly) and numbers.low <= 1 and _even(look):
+    few = numbers.low <= 1 or (strictly and look.distinct >= 50 and not look.named("code"))
+    if dense and (counter or strictly) and few and _even(look):
         return _left_out("identifier", f"it counts rows within groups: {counts}")
     if same_length and len(next(iter(look.texts))) >= 8 and look.distinct > look.thresholds.codes:
         return _left_out("identifier", f"it holds long numbers that tell units apart: {counts}")
@@ -265,6 +268,8 @@ def _digit_codes(look: Look, *, zeros: bool) -> Finding | None:
 def _looks_coded(look: Look, lengths: Counter[int]) -> bool:
     """Numbers of one length, often repeated, between which there are gaps of all sizes, also where most rows are."""
     length, often = lengths.most_common(1)[0]
+    if look.named("measure") or UNITS.match(look.column.name):
+        return False
     if length < 3 or often < 0.95 * look.distinct or look.repeats < 10:
         return False
     values = np.array(sorted(int(text) for text in look.texts if text.isdigit()))
@@ -280,10 +285,14 @@ def _scales(look: Look) -> Finding | None:
     aside = [text for text in look.texts if _aside(text)]
     steps = [text for text in look.texts if text not in aside]
     spoken = {text: folded(re.sub(r"^\s*[(\[]?\d{1,2}[.):\s-]+(?=\D)", "", text)) for text in steps}
-    for places in PLACES:
-        if len(steps) >= 2 and all(word in places for word in spoken.values()):
-            order = sorted(steps, key=lambda text: (places[spoken[text]], text))
-            return _list(look, "scale", [*order, *sorted(aside)], "words of a scale, in its order")
+    places = _scale_of(set(spoken.values())) if len(steps) >= 2 else None
+    if places is not None:
+        order = sorted(steps, key=lambda text: (places[spoken[text]], text))
+        return _list(look, "scale", [*order, *sorted(aside)], "words of a scale, in its order")
+    graded = {text: re.fullmatch(GRADED, folded(text)) for text in steps}
+    if len(steps) >= 3 and all(graded.values()) and len({found[1] for found in graded.values() if found}) == 1:
+        order = sorted(steps, key=lambda text: int(graded[text][2]))  # type: ignore[index]
+        return _list(look, "scale", [*order, *sorted(aside)], "grades with a number, in its order")
     numbered = {text: re.match(r"\s*[(\[]?(\d{1,2})[.):\s-]+\D", text) for text in steps}
     if len(steps) >= 3 and all(numbered.values()):
         places = {text: int(found[1]) for text, found in numbered.items() if found}
@@ -294,6 +303,19 @@ def _scales(look: Look) -> Finding | None:
     if len(steps) >= 3 and sum(place is not None for place in bands.values()) >= 0.8 * len(steps):
         order = sorted(steps, key=lambda text: (bands[text] is None, bands[text] or (0.0, 0.0), text))
         return _list(look, "scale", [*order, *sorted(aside)], "bands of numbers, in their order")
+    return None
+
+
+def _scale_of(words: set[str]) -> dict[str, int] | None:
+    """The places of words on the scale that has them all; on two of one length where they are in two languages."""
+    whole = next((places for places in PLACES if words <= places.keys()), None)
+    if whole is not None or len(words) < 4:
+        return whole
+    parts = [(places, words & places.keys()) for places in PLACES if len(words & places.keys()) > 1]
+    for (one, ours), (two, theirs) in itertools.combinations(parts, 2):
+        alike = max(one.values()) == max(two.values()) and all(one[word] == two[word] for word in ours & theirs)
+        if alike and ours | theirs == words and ours - theirs and theirs - ours:
+            return two | one
     return None
 
 

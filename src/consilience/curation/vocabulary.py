@@ -27,7 +27,7 @@ ASIDE = frozenset(
         r"\|",
         "unknown|other|others|refused|none|na|n a|don't know|dont know|no answer|not stated|not applicable|unbekannt"
         "|andere|keine angabe|weiss nicht|ns nc|no sabe|desconocido|autre|inconnu|prefer not to say|not available"
-        "|missing",
+        "|missing|k a|keine antwort|weiss ich nicht|ne sait pas|sans reponse|no contesta|not asked",
     )
 )
 """Answers that stand beside a scale and not on it."""
@@ -41,6 +41,11 @@ SCALES = (
     "sehr schlecht|schlecht|mittelmassig/mittel|gut|sehr gut",
     "muy malo/muy mala|malo/mala|regular|bueno/buena|muy bueno/muy buena",
     "tres mauvais|mauvais|assez bon|bon|tres bon",
+    "insuffisant|passable/fragile|assez bien/satisfaisant|bien|tres bien|excellent",
+    "ungenugend|mangelhaft|ausreichend|befriedigend|gut|sehr gut",
+    "unsatisfactory/inadequate|needs improvement/requires improvement|satisfactory|good|outstanding",
+    "fail/failed|pass/passed|merit|distinction",
+    "below basic|basic|proficient|advanced",
     "never|hardly ever|rarely/seldom|sometimes/occasionally|often/frequently|usually|almost always|always",
     "nie|selten|manchmal|oft|haufig|immer",
     "nunca|casi nunca|rara vez|a veces|a menudo|casi siempre|siempre",
@@ -51,6 +56,11 @@ SCALES = (
     "stimme gar nicht zu|stimme nicht zu|stimme eher nicht zu|teils teils/neutral|stimme eher zu|stimme zu"
     "|stimme voll zu",
     "very dissatisfied|dissatisfied|neutral/neither|satisfied|very satisfied",
+    "sehr unzufrieden|unzufrieden|teils teils/neutral|zufrieden|sehr zufrieden",
+    "tres insatisfait|insatisfait|neutre/ni l'un ni l'autre|satisfait|tres satisfait",
+    "muy insatisfecho|insatisfecho|neutral/indiferente|satisfecho|muy satisfecho",
+    "pas du tout d'accord|plutot pas d'accord/pas d'accord|neutre/ni d'accord ni pas d'accord|plutot d'accord/d'accord"
+    "|tout a fait d'accord",
     "very unlikely|unlikely|neutral|likely|very likely",
     "not at all|a little/slightly|somewhat|moderately|quite a bit|very|very much|extremely",
     "none/no|minimal|mild|moderate|severe|very severe/critical",
@@ -80,6 +90,12 @@ SCALES = (
 )
 """Words in their order; alternatives for one place are divided by a slash."""
 
+GRADED = (
+    r"(grade|level|stage|step|band|tier|phase|class|euro|quintile|quartile|decile|stufe|klasse|niveau|nivel|grado"
+    r"|etape|pflegegrad)(?: |-)?(\d{1,2})"
+)
+"""Words that make a scale with the number behind them."""
+
 NAMED = {
     "identifier": r"ids?|key|uuid|guid|serial|serialno|identifier|identif\w+|seq|seqn|rowid|index|lfdnr|kennung|caseid"
     r"|respid|pid|hhid|personid|patientid|idno|subjid|seqno|idnum|orderid|ticket|receipt|invoice",
@@ -105,12 +121,16 @@ NAMED = {
     "place": r"lat|latitude|lon|lng|longitude|long|breite|lange|latitud|longitud|easting|northing"
     r"|[xy] ?coord\w*|coord\w*|xcoord|ycoord|utm\w*|geom|geometry|georef\w*|location|wkt|point|lat ?lon"
     r"|geo ?point|gps\w*",
+    "measure": r"cc|ccm|kwh?|hp|hubraum|displacement|power|price|cost|amount|income|salary|wages?|earnings|turnover"
+    r"|revenue|mileage|distance|length|height|width|volume|speed|duration|minutes|hours|days|score|balance|betrag|preis"
+    r"|kosten|einkommen|umsatz|miete|rent|ingresos?|gastos?|salario|precio|importe|revenu|prix|salaire|montant|loyer",
     "age": r"age|agep|alter|edad|idade|eta|leeftijd|ages|alder",
     "year": r"year|yr|\w*jahr|ano|annee|anno|jaar|yob|born|birth ?year|vintage|model ?year|baujahr|ejercicio",
 }
 PATTERNS = {what: re.compile(rf"(?:^|.* )(?:{words})(?: .*|$)") for what, words in NAMED.items()}
 CERTAIN = (
     r"surname|vorname|nachname|familienname|apellido|prenom|(?:first|last|full|family|given|maiden|middle|sur) ?name"
+    r"|^nom$|nom de famille"
 )
 """Names of people, however few there are."""
 BODY = re.compile(r"body|birth|baby|mass|kg|lbs?|grams?|vehicle|car|truck|load|net|gross|product|item|parcel|curb|fish")

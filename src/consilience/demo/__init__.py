@@ -1,6 +1,7 @@
-"""A made-up town, and what a release of it looks like next to the truth: what `consilience demo` shows.
+"""A made-up town and a made-up country, and what releases of them look like next to the truth: `consilience demo`.
 
-`town` makes the table, `show` runs the demo. Nobody lives in the town, so that the demo may show exact counts.
+`town` and `country` make the tables, `show` and `show_country` run the demos. Nobody lives there, so that they may
+show exact counts.
 """
 
 from consilience.demo.town import DOMAIN_FILE, write_table, write_town

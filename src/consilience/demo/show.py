@@ -44,9 +44,9 @@ class Compared:
 
 def show_demo(*, people: int = PEOPLE, folder: Path = Path("demo"), refits: int = REFITS) -> None:
     """Print the demo, and leave what it makes in the folder."""
-    console = _console()
+    console = plain_console()
 
-    _heading(console, f"1. A town of {people:,} people who do not exist")
+    heading(console, f"1. A town of {people:,} people who do not exist")
     prepare(console, folder)
     data, domain = write_table(folder / "town.csv", people=people)
     console.print(
@@ -54,25 +54,25 @@ def show_demo(*, people: int = PEOPLE, folder: Path = Path("demo"), refits: int 
         f"{SEED}). What they mean is declared in {domain}."
     )
 
-    _heading(console, f"2. Measured with differential privacy, epsilon = {EPSILON}")
+    heading(console, f"2. Measured with differential privacy, epsilon = {EPSILON}")
     asked = [str(data), "--domain", str(domain), "--plan", "2-way", "--epsilon", str(EPSILON)]
     measured = folder / "town.measurements.parquet"
     run(console, ["measure", *asked, "--out", str(measured)])
     show_noisy(console, measured)
-    _heading(console, "3. Made consistent, and released: the same request again costs nothing")
+    heading(console, "3. Made consistent, and released: the same request again costs nothing")
     run(console, ["release", *asked, "--out", str(folder / "release")])
 
     compared = compare(folder)
-    _heading(console, "4. What came out")
+    heading(console, "4. What came out")
     show_one_table(console, compared)
-    _heading(console, "5. Why it is better: the noisy tables contradict each other")
+    heading(console, "5. Why it is better: the noisy tables contradict each other")
     show_contradiction(console, compared)
     show_summary(console, compared)
-    _heading(console, "6. How far to trust a number")
+    heading(console, "6. How far to trust a number")
     show_error_bars(console, folder, refits)
-    _heading(console, "7. A report for people who were not there")
+    heading(console, "7. A report for people who were not there")
     page = write_page(console, folder, refits)
-    _heading(console, "8. Your turn")
+    heading(console, "8. Your turn")
     show_next_steps(console, folder, data, page)
 
 
@@ -118,7 +118,7 @@ def show_noisy(console: Console, path: Path) -> None:
     found = next(each for each in measured if each.query.attributes == ("age", "employment"))
     ages, jobs = measured.domain["age"], measured.domain["employment"]
     console.print("The first numbers, as noisy as they are: retired people by age.")
-    table = _table("", ["age", "noisy"])
+    table = plain_table("", ["age", "noisy"])
     for label, row in zip(ages.labels, found.values.reshape(ages.size, jobs.size), strict=True):
         table.add_row(label, f"{row[jobs.code('Retired')]:,.0f}")
     console.print(table)
@@ -131,7 +131,7 @@ def show_one_table(console: Console, compared: Sequence[Compared]) -> None:
     column = domain["employment"].code("Retired")
     rows = [values[:, column] for values in (found.noisy, found.consistent, found.truth)]
     header = ["age", "noisy", "consistent", "truth *", "noisy error *", "consistent error *"]
-    table = _table("Retired people by age", header)
+    table = plain_table("Retired people by age", header)
     for label, noisy, consistent, truth in zip(domain["age"].labels, *rows, strict=True):
         errors = [f"{noisy - truth:+,.0f}", f"{consistent - truth:+,.0f}"]
         table.add_row(label, f"{noisy:,.0f}", f"{_whole(consistent):,.0f}", f"{truth:,.0f}", *errors)
@@ -149,7 +149,7 @@ def show_contradiction(console: Console, compared: Sequence[Compared]) -> None:
     """One number that every table with the attribute holds, and that no two noisy tables agree on."""
     domain = cs.Domain.load(DOMAIN_FILE)
     code = domain["age"].code("25..34")
-    table = _table("How many people are 25 to 34 years old?", ["according to the table", "noisy", "consistent"])
+    table = plain_table("How many people are 25 to 34 years old?", ["according to the table", "noisy", "consistent"])
     for each in compared:
         if "age" in each.attributes:
             axis = each.attributes.index("age")
@@ -162,7 +162,7 @@ def show_summary(console: Console, compared: Sequence[Compared]) -> None:
     """All measured tables at once: negative counts, inhabited impossible cells, and the mean absolute error."""
     domain = cs.Domain.load(DOMAIN_FILE)
     cells = sum(each.truth.size for each in compared)
-    summary = _table(f"All {len(compared)} tables, {cells:,} counts", ["", "noisy", "consistent"])
+    summary = plain_table(f"All {len(compared)} tables, {cells:,} counts", ["", "noisy", "consistent"])
     versions = [[each.noisy for each in compared], [each.consistent for each in compared]]
     truths = np.concatenate([each.truth.ravel() for each in compared])
     negative = [sum(int((counts < 0).sum()) for counts in version) for version in versions]
@@ -206,7 +206,7 @@ def write_page(console: Console, folder: Path, refits: int) -> Path | None:
 
 
 def show_next_steps(console: Console, folder: Path, data: Path, page: Path | None) -> None:
-    program = _program()
+    typed = program()
     release = folder / "release"
     if page is not None:
         console.print(f"Open this in a browser: {page.resolve().as_uri()}", style="bold", soft_wrap=True)
@@ -224,21 +224,21 @@ def show_next_steps(console: Console, folder: Path, data: Path, page: Path | Non
     console.print()
     console.print("Try:")
     commands = [
-        f'{program} answer {release} "by district, employment" --cross --integers',
-        f"{program} synthesize {release} --out {folder / 'people.csv'}",
-        f"{program} check {release}",
-        f"{program} ledger show {data}",
-        f"{program} measure {data} --domain {folder / 'town.domain.toml'} --epsilon 1 --plan flat --dry-run",
+        f'{typed} answer {release} "by district, employment" --cross --integers',
+        f"{typed} synthesize {release} --out {folder / 'people.csv'}",
+        f"{typed} check {release}",
+        f"{typed} ledger show {data}",
+        f"{typed} measure {data} --domain {folder / 'town.domain.toml'} --epsilon 1 --plan flat --dry-run",
     ]
     for command in commands:
         console.print(f"  {command}", soft_wrap=True)
     console.print()
     console.print("And try to release more: the budget is spent, so the ledger refuses.")
-    more = f"{program} release {data} --domain {folder / 'town.domain.toml'} --epsilon 0.1 --out {folder / 'more'}"
+    more = f"{typed} release {data} --domain {folder / 'town.domain.toml'} --epsilon 0.1 --out {folder / 'more'}"
     console.print(f"  {more}", soft_wrap=True)
 
 
-def _console() -> Console:
+def plain_console() -> Console:
     """Plain text in a pipe; on a terminal its own width, up to a hundred columns."""
     console = Console(highlight=False, markup=False, emoji=False)
     return Console(
@@ -246,13 +246,13 @@ def _console() -> Console:
     )
 
 
-def _heading(console: Console, text: str) -> None:
+def heading(console: Console, text: str) -> None:
     console.print()
     console.print(text, style="bold cyan")
     console.print("─" * len(text), style="cyan")
 
 
-def _table(title: str, header: Sequence[str]) -> Table:
+def plain_table(title: str, header: Sequence[str]) -> Table:
     table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(header):
         table.add_column(name, justify="right" if position else "left")
@@ -270,7 +270,7 @@ def _shown(path: Path) -> Path:
     return path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path
 
 
-def _program() -> str:
+def program() -> str:
     """How to call the command line from here, whether or not the virtual environment is active."""
     beside = Path(sys.executable).with_name("consilience")
     if shutil.which("consilience") or not beside.exists():

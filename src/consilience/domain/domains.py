@@ -454,8 +454,7 @@ class Domain(Described):
             constraints += determined(table)
         weight = read_weight(declared)
         declared.close()
-        texts = tuple(constraints)
-        return Domain(name, attributes, impossible, public, draft, unreviewed, how, texts, weight=weight)
+        return Domain(name, attributes, impossible, public, draft, unreviewed, how, tuple(constraints), weight=weight)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Domain":

@@ -1,6 +1,6 @@
 """The query language of the command line: `age=25..34 and sex=Female by marital`.
 
-    query      =  ["total" | terms] [["where"] conditions] ["by" terms]  |  [terms] "by" terms "where" conditions
+    query      =  ["total" | terms] [["where"] conditions] ["by" terms ["where" conditions]]
     terms      =  term {("and" | ",") term}
     term       =  attribute  |  level  |  function "(" attribute ["," number] ["," "level" number] ")"
                |  level "(" attribute ")"
@@ -228,13 +228,9 @@ class QueryParser(TextParser):
         conditioned = self.take("where") or self.at_condition()
         if conditioned:
             factors += self.conditions()
-        if self.take("by"):
-            factors += self.terms()
-            if self.take("where"):
-                if conditioned:
-                    self.refuse("conditions stand before and after 'by'; write all of them in one place")
-                factors += self.conditions()
-        return factors
+        terms = self.terms() if self.take("by") else []
+        last = self.conditions() if terms and self.take("where") else []
+        return [*factors, *last, *terms] if conditioned else [*factors, *terms, *last]
 
     def head(self) -> list[tuple[str, Factor]]:
         """What comes before conditions: the word total, attributes and functions, or nothing."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import ConsilienceError, MeasurementError
 from consilience.estimators.base import Progress, check_level, check_whole
-from consilience.estimators.cell_clusters import Reading, cell_means, read_blocks, read_cells
+from consilience.estimators.cell_clusters import Reading, cell_means, possible_sizes, read_blocks, read_cells
 from consilience.estimators.iterates import Iterates, Observed, SavedIterates, diagnostics, finite_or_none
 from consilience.estimators.published.privgene import NO_BARS_OF_CHOICE, ChosenModel
 from consilience.iterates.chain import ChainRuns, Simulated, effective_sample_size, split_rhat
@@ -238,14 +238,15 @@ def _of_rounds(measured: MeasurementSet, settings: Iterates, progress: Progress 
         expected, sums = conditional.draws(cells, len(runs.draws), rng)
         drawn = [cell_means(each, centroids) for each in sums]
     bounds = observed.shared["bounds"]
+    sizes, drawn_sizes = possible_sizes(expected[: len(centroids)], np.array([counts for counts, _ in drawn]))
     return ClusterEstimate(
         attributes=tuple(observed.shared["attributes"]),
         bounds=np.array(bounds, dtype=np.float64),
         centroids=in_original_units(centroids, bounds),
-        sizes=np.maximum(expected[: len(centroids)], 0.0),
+        sizes=sizes,
         last_iterate=in_original_units(rounds.last_iterate, bounds),
         drawn_centroids=in_original_units(np.array([means for _, means in drawn]), bounds),
-        drawn_sizes=np.array([counts for counts, _ in drawn]),
+        drawn_sizes=drawn_sizes,
         private=measured.private,
         method={"name": "iterates", "algorithm": "k-means", "settings": settings.to_json()},
         diagnostics=diagnostics(runs, conditional)

@@ -129,14 +129,14 @@ class ModelFitting(Fitting[GraphicalEstimate]):
             return np.zeros(layout.size)
         return carried(self.problem.domain, self.prior.scopes, self.prior.potentials, layout)
 
-    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+    def _centre(self, layout: TableLayout, perturbation: Array | None = None) -> Array:
         """The prior, or else independent attributes."""
         if self.prior is not None:
             return self._origin(layout)
-        if nudge is None:
+        if perturbation is None:
             return independent_potentials(layout, self._shares)
         moved = np.zeros(sum(each.size for each in self.problem.weights))
-        moved[self._order] = nudge
+        moved[self._order] = perturbation
         return independent_potentials(layout, one_way_shares(self.problem.noisy_products(moved)))
 
     def _marginals_of_centre(self, oracle: Oracle) -> Array | None:

@@ -143,10 +143,10 @@ class Fitting(ABC, Generic[Made]):
     def _origin(self, layout: TableLayout) -> Array:
         """Where a search that goes to the optimum begins."""
 
-    def _centre(self, layout: TableLayout, nudge: Array | None = None) -> Array:
+    def _centre(self, layout: TableLayout, perturbation: Array | None = None) -> Array:
         """Where a search that ends early begins, and so what its answers are drawn to.
 
-        With a nudge it is where the search would begin if the rows were moved by it.
+        With a perturbation it is where the search would begin if the rows were moved by it.
         """
         return self._origin(layout)
 
@@ -382,7 +382,7 @@ class Fitting(ABC, Generic[Made]):
             costs.observed,
             laplace,
             start=first,
-            moved_start=(lambda nudge: self._centre(oracle.layout, nudge)) if from_centre else None,
+            moved_start=(lambda perturbation: self._centre(oracle.layout, perturbation)) if from_centre else None,
             most=most,
             max_steps=min(settings.max_steps, MOST_RISK_STEPS),
             time_limit=settings.time_limit,

@@ -16,7 +16,7 @@ from consilience.errors import ConsilienceError, DeclarationError, MeasurementEr
 from consilience.estimators import Estimate
 from consilience.estimators.amount_sums import measured_sums
 from consilience.estimators.base import Progress
-from consilience.publication import explorer, synthetic
+from consilience.publication import explorer, maps, synthetic
 from consilience.publication import report as reports
 from consilience.publication.answers import AnswerTable, Change, Style, answer_table, in_order, in_whole_numbers
 from consilience.publication.answers.cross_tables import (
@@ -321,8 +321,8 @@ def _refuse_shared_noise(pair: Sequence[Estimate], names: tuple[str, str]) -> No
 class Release(Described, Bundle):
     """A bundle, opened: what it answers, and what can be made of it. Nothing here spends budget.
 
-    `answer`, `interval`, `synthesize` and `report` are those of `consilience`, of this bundle. `explore` writes a
-    page that answers anything.
+    `answer`, `interval`, `synthesize`, `report` and `map` are those of `consilience`, of this bundle. `explore` writes
+    a page that answers anything.
 
     >>> import tempfile
     >>> import consilience as cs
@@ -342,6 +342,7 @@ class Release(Described, Bundle):
     synthesize = synthetic.synthesize
     report = reports.report
     explore = explorer.explore
+    map = maps.map
 
     def interval(
         self,

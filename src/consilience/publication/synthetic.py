@@ -134,14 +134,14 @@ def _most_alike(
     for tried in (places, np.arange(pool.size)):
         records = codes[pool[tried]]
         records[:, column] = wanted
-        possible = np.flatnonzero(_are_possible(records, domain))[:COMPARED]
+        possible = np.flatnonzero(are_possible(records, domain))[:COMPARED]
         if possible.size:
             alike = (records[possible][:, None, :] == models[None, :, :]).sum(axis=2).max(axis=1, initial=0)
             return int(tried[possible[np.argmax(alike)]])
     return None
 
 
-def _are_possible(records: Codes, domain: Domain) -> NDArray[np.bool_]:
+def are_possible(records: Codes, domain: Domain) -> NDArray[np.bool_]:
     possible = np.ones(len(records), dtype=np.bool_)
     names = domain.counted_names
     for rule in domain.impossible:
@@ -234,21 +234,9 @@ class SyntheticRecords:
             progress("placing records", 0, self.rows)
         codes = self._codes(rng)
         order = rng.permutation(self.rows)
-        domain = self.estimate.domain
-        places = [domain.counted_names.index(name) for name in self.names]
-        columns = [_Column.of(domain[name], self.spread) for name in self.names]
         for first in range(0, self.rows, ROWS_AT_ONCE):
             part = codes[order[first : first + ROWS_AT_ONCE]]
-            numbers = {
-                column.attribute.name: numbers_in_bins(column.attribute, part[:, place], self.spread, rng)
-                for place, column in zip(places, columns, strict=True)
-                if isinstance(column.attribute, Numeric)
-            }
-            keep_constraints(domain, part, numbers, self.spread, rng)
-            arrays = [
-                column.array(part[:, place], numbers.get(column.attribute.name))
-                for place, column in zip(places, columns, strict=True)
-            ]
+            arrays = record_arrays(self.estimate.domain, self.names, part, self.spread, rng)
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             if progress is not None:
                 progress("writing records", first + len(part), self.rows)
@@ -258,6 +246,27 @@ class SyntheticRecords:
         domain = self.estimate.domain
         settle_margins(codes, [self.estimate.marginal(name) for name in domain.counted_names], domain, rng)
         return codes
+
+
+def record_arrays(
+    domain: Domain, names: Sequence[str], codes: Codes, spread: Spread, rng: Generator
+) -> "list[pa.Array]":
+    """The values of records with these codes of all counted attributes: an array for each attribute that is named.
+
+    Records whose numbers could break no rule by another choice within their bins are changed, in place.
+    """
+    places = [domain.counted_names.index(name) for name in names]
+    columns = [_Column.of(domain[name], spread) for name in names]
+    numbers = {
+        column.attribute.name: numbers_in_bins(column.attribute, codes[:, place], spread, rng)
+        for place, column in zip(places, columns, strict=True)
+        if isinstance(column.attribute, Numeric)
+    }
+    keep_constraints(domain, codes, numbers, spread, rng)
+    return [
+        column.array(codes[:, place], numbers.get(column.attribute.name))
+        for place, column in zip(places, columns, strict=True)
+    ]
 
 
 def prepare(

@@ -127,7 +127,7 @@ def test_public_names_are_pinned() -> None:
         Attribute ConsilienceError Date DiscreteGaussian DiscreteLaplace Domain Estimate Gaussian Laplace Ledger
         Measurement MeasurementSet Query Release Workload answer check check_domain compare discover_domain
             draft_domain estimate
-        estimators evaluate factors interval kmeans logistic measure open_release open_table plans public_records
+        estimators evaluate factors interval kmeans logistic map measure open_release open_table plan plans public_records
         release report synthesize write_bundle write_synthetic
     """
     assert sorted(consilience.__all__) == sorted(pinned.split())

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from consilience.curation.cells import is_time_of_day, quarters, written_as
+from consilience.curation.cells import is_time_of_day, periods, written_as
 from consilience.domain.dates import Date
 
 FORMATS = [None, "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%Y/%m/%d", "%d-%b-%Y", "%b %d, %Y", "%d.%m.%y", "%m/%d/%Y %H:%M"]
@@ -58,5 +58,8 @@ def test_months_quarters_and_times() -> None:
     found = written_as(["2022-03", "2022-11"], exact=1)
     assert found is not None
     assert (found.finest, found.by) == ("month", "month")
-    assert quarters(["2020Q4", "2020Q1", "2019Q2"]) == ["2019Q2", "2020Q1", "2020Q4"]
+    assert periods(["2020Q4", "2020Q1", "2019Q2"]) == ("quarters", ["2019Q2", "2020Q1", "2020Q4"])
+    assert periods(["KW 12/2021", "KW 02/2021", "KW 50/2020"]) == ("weeks", ["KW 50/2020", "KW 02/2021", "KW 12/2021"])
+    assert periods(["2020W54", "2020W01"]) is None
+    assert periods(["2020Q1", "2020W01"]) is None
     assert [is_time_of_day(text) for text in ("14:30", "2:05 pm", "24:10", "12")] == [True, True, False, False]

@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import agency_tables
+import unseen_tables
 
 from consilience.curation import draft_domain
 from consilience.curation.columns import Thresholds, marks_of
@@ -59,14 +60,17 @@ def judged(make, folder: Path) -> tuple[Counter[bool], list[str], list[str]]:
     return right, wrong, kept
 
 
-@pytest.mark.parametrize("make", [*agency_tables.TUNED, *agency_tables.JUDGED], ids=lambda make: make.__name__)
+TABLES = (*agency_tables.TUNED, *agency_tables.JUDGED, *unseen_tables.UNSEEN)
+
+
+@pytest.mark.parametrize("make", TABLES, ids=lambda make: make.__name__)
 def test_columns_are_taken_for_what_they_are(make, tmp_path: Path) -> None:
     right, wrong, kept = judged(make, tmp_path)
     assert right[True] >= 0.95 * right.total(), wrong
     assert kept == []
 
 
-@pytest.mark.parametrize("make", [*agency_tables.TUNED, *agency_tables.JUDGED], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", TABLES, ids=lambda make: make.__name__)
 def test_a_reviewed_draft_counts_every_row_of_its_table(make, tmp_path: Path) -> None:
     case = make(tmp_path)
     if case is None:

@@ -16,6 +16,7 @@ SLOW = (
     "docs/how-to/answer-any-marginal.md",
     "docs/how-to/ask-questions.md",
     "docs/how-to/cluster-points.md",
+    "docs/how-to/draw-maps.md",
     "docs/how-to/explore-a-release.md",
     "docs/how-to/declare-dates-and-codes.md",
     "docs/how-to/fit-a-logistic-regression.md",
@@ -28,6 +29,7 @@ SLOW = (
     "docs/how-to/write-a-report.md",
     "docs/reference/release-bundle.md",
     "docs/tutorials/from-csv-to-publication.md",
+    "docs/tutorials/publish-a-country.md",
 )
 """Pages whose commands take more than two seconds."""
 NEEDS = {"docs/how-to/run-where-the-data-is.md": "pyspark"}

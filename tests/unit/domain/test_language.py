@@ -40,6 +40,10 @@ TABLE: list[tuple[str, Factors]] = [
     ("where sex=Female", [("sex", factors.Value("Female"))]),
     ("total where sex=Female", [("sex", factors.Value("Female"))]),
     ("by age where sex=Female", [("age", factors.Identity()), ("sex", factors.Value("Female"))]),
+    (
+        "sex=Female by age where year=2001",
+        [("sex", factors.Value("Female")), ("year", factors.Value("2001")), ("age", factors.Identity())],
+    ),
     ("sex=Female|Male", [("sex", factors.Subset(("Female", "Male")))]),
     ("sex in (Female, Male)", [("sex", factors.Subset(("Female", "Male")))]),
     ("sex in (Female|Male)", [("sex", factors.Subset(("Female", "Male")))]),
@@ -171,7 +175,6 @@ BAD: list[tuple[str, list[str]]] = [
     ("by sex,", ["expected an attribute, found the end"]),
     ("by sex by age", ["'by' was not expected"]),
     ("by age=25..34", ["condition on 'age' comes too late", "'where'"]),
-    ("sex=Male by age where year=2001", ["conditions stand before and after 'by'"]),
     ("sex in Female", ["expected '(', found 'Female'"]),
     ("sex in (Female", ["expected ')', found the end"]),
     ("sex=|Male", ["expected a value, found '|'"]),

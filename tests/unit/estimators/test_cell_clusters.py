@@ -3,11 +3,14 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from consilience.domain import Attribute, Domain
 from consilience.domain.public_facts import PublicFacts
 from consilience.errors import ConsilienceError, MeasurementError
-from consilience.estimators.cell_clusters import points_within
+from consilience.estimators.cell_clusters import likely_records, moved_points_within, possible_sizes
 from consilience.estimators.clusters import ClusterEstimate, cluster
 from consilience.estimators.iterates import Iterates
 from consilience.kernels.regions import CellGrid, Region
@@ -119,7 +122,7 @@ def test_points_of_cells_lie_in_them(kind) -> None:
     grid = CellGrid(5, Region(kind, 3))
     moved = grid.region.project(np.random.default_rng(0).uniform(-1, 1, (100_000, 3)))
     cells = np.repeat(np.flatnonzero(np.bincount(grid.holding(moved), minlength=grid.size) > 50), 4)
-    points = points_within(grid, cells, generator(0))
+    points, _ = moved_points_within(grid, cells, box_records(3), generator(0))
     assert grid.region.contains(points).all()
     np.testing.assert_array_equal(grid.holding(points), cells)
 
@@ -129,11 +132,51 @@ def test_points_of_a_ball_lie_as_records_of_the_box_that_were_moved_there() -> N
     moved = grid.region.project(np.random.default_rng(0).uniform(-1, 1, (100_000, 2)))
     where = grid.holding(moved)
     cells = np.repeat(np.arange(grid.size), 2000)
-    points = points_within(grid, cells, generator(1))
+    records = box_records(2)
+    points, chosen = moved_points_within(grid, cells, records, generator(1))
+    np.testing.assert_array_equal(points[chosen >= 0], grid.region.project(records)[chosen[chosen >= 0]])
     for cell in np.flatnonzero(np.bincount(where, minlength=grid.size) > 4000):
         there, found = moved[where == cell], points[cells == cell]
         np.testing.assert_allclose(found.mean(axis=0), there.mean(axis=0), atol=0.02)
         np.testing.assert_allclose(found.std(axis=0), there.std(axis=0), atol=0.02)
+
+
+def box_records(dimensions: int) -> np.ndarray:
+    return generator(5).uniform(-1.0, 1.0, (400_000, dimensions))
+
+
+def at_lower_bounds(share: float, number: int = 40_000) -> np.ndarray:
+    """Records of the box, so many of whose coordinates are at the lower bound, each by itself."""
+    rng = np.random.default_rng(3)
+    return np.where(rng.random((number, 4)) < share, -1.0, rng.uniform(-1, 1, (number, 4)))
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0.0, 0.05), (0.7, 0.4, 0.75)])
+def test_counts_of_a_ball_tell_how_many_records_are_at_the_bounds(share: float, least: float, most: float) -> None:
+    """Some of what was supposed before stays: 5 % at each bound."""
+    grid = CellGrid(6, Region("ball", 4))
+    counts = np.bincount(grid.holding(grid.region.project(at_lower_bounds(share))), minlength=grid.size)
+    records, likely = likely_records(grid, counts.astype(np.float64), generator(2))
+    assert likely.mean() == 0.5
+    assert (np.abs(records[likely == 0]) < 1).all()
+    assert least <= (records[likely == 1] == -1.0).mean() < most
+    assert (records[likely == 1] == 1.0).mean() < 0.1
+
+
+def test_of_no_records_nothing_is_likely() -> None:
+    grid = CellGrid(3, Region("ball", 3))
+    records, likely = likely_records(grid, np.zeros(grid.size), generator(0))
+    assert np.abs(records[likely == 1].mean(axis=0)).max() < 0.05
+
+
+@settings(max_examples=50)
+@given(arrays(np.float64, 4, elements=st.floats(-1e4, 1e5)))
+def test_sizes_are_not_negative_and_keep_their_sum(expected) -> None:
+    drawn = expected + np.arange(-2.0, 3.0)[:, None]
+    sizes, moved = possible_sizes(expected, drawn)
+    assert (sizes >= 0).all()
+    assert sizes.sum() == pytest.approx(max(expected.sum(), 0.0), abs=1e-6)
+    np.testing.assert_allclose(moved - sizes, drawn - expected, atol=1e-6)
 
 
 def test_intervals_of_blocks_are_about_their_average_and_a_file_says_so(tmp_path) -> None:

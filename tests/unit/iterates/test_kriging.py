@@ -1,17 +1,21 @@
 """Sums over records given noisy rounds: the textbook's formula, honest where the base is poor, exact where measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from consilience.iterates.chain import Simulated
 from consilience.iterates.chain_kernels import KMEANS
 from consilience.iterates.kriging import (
+    GROUP_SPREAD,
     MOST_STATISTICS,
     CountedCells,
     Kriging,
     NoisySums,
     leaning_shares,
     statistics_of,
+    unevenness,
 )
 from consilience.iterates.problems import NoisyRounds, cluster_problem
 from consilience.kernels.regions import CellGrid, Region
@@ -111,10 +115,12 @@ def test_counts_of_cells_and_rounds_are_one_likelihood():
     cells, numbers = counted.cells, np.bincount(counted.cells)
     masses = of_cells[cells] / numbers[cells]
     spread = np.zeros((12, 12))
+    uneven = unevenness(fitted, FOUR)
     for c, number in enumerate(numbers):
         inside = cells == c
         share = fitted[c] / number
-        lumps = share * fitted[c] / 2.0 * (np.eye(number) - np.ones((number, number)) / number)
+        together = uneven[c] / 2 + (1 - uneven[c] / 2) / 2.0
+        lumps = share * fitted[c] * together * (np.eye(number) - np.ones((number, number)) / number)
         spread[np.ix_(inside, inside)] = lumps + before[c] * variance / (before[c] + variance) / number**2
     around = rng.uniform(-1, 1, (2, 2))
 
@@ -132,6 +138,46 @@ def test_counts_of_cells_and_rounds_are_one_likelihood():
     left = found.lump * (f @ spread @ f.T + f_leaning @ f_leaning.T) - cross @ inverse @ cross.T
     np.testing.assert_allclose(np.cov(drawn.T), left, atol=0.1 * left.diagonal().max())
     assert found.misfit == pytest.approx(gaps @ inverse @ gaps / len(gaps))
+
+
+def test_a_group_is_more_frequent_in_all_cells_together():
+    """One factor for its records; the others of a cell make up for it, so that no cell's count changes."""
+    rng = generator(12)
+    fitted = np.array([500.0, 300.0, 0.0, 80.0])
+    counted = four_cells(rng, [6, 5, 3, 4], fitted, fitted, variance=1e-9)
+    group = rng.integers(2, size=18)
+    counted = replace(counted, groups=(group,), unevenness=np.zeros(4))
+    number = len(counted.base.points)
+    none = NoisySums(np.zeros((0, number)), np.zeros(0), np.zeros(0), laplace=False)
+    found = Kriging.of_cells(none, counted, lumps=1e12)
+    asked = np.zeros((5, number))
+    asked[0, :18] = group
+    asked[1:, :18] = counted.cells == np.arange(4)[:, None]
+    _, drawn = found.draws(asked, 4000, rng)
+    change = 0.0
+    for cell in range(4):
+        share = group[counted.cells == cell].mean()
+        change += fitted[cell] * share * (1 - share)
+    assert drawn[:, 0].std() == pytest.approx(GROUP_SPREAD * np.sqrt(2) * change, rel=0.1)
+    np.testing.assert_allclose(drawn[:, 1:], np.tile(fitted, (4000, 1)), atol=0.1)
+
+
+@pytest.mark.parametrize("kind", ["box", "ball"])
+def test_how_uneven_a_cell_is_comes_from_its_neighbours(kind):
+    """Cell by cell, one side at a time."""
+    grid = CellGrid(4, Region(kind, 3))
+    counts = generator(4).integers(0, 5, grid.size).astype(np.float64)
+    places = {tuple(part): count for part, count in zip(grid.parts.tolist(), counts, strict=True)}
+    expected = []
+    for part, count in places.items():
+        found = []
+        for axis in range(3):
+            for step in (-1, 1):
+                other = places.get(tuple(each + step * (axis == i) for i, each in enumerate(part)))
+                if other is not None:
+                    found.append(((count - other) / (count + other)) ** 2 if count + other > 0 else 0.0)
+        expected.append(np.mean(found))
+    np.testing.assert_allclose(unevenness(counts, grid), expected)
 
 
 def test_few_draws_and_many_have_one_law():
@@ -162,6 +208,7 @@ def test_a_value_that_many_records_share_is_off_by_as_much_in_all_cells_together
     grid = CellGrid(5, REGION)
     counts = np.where(grid.parts[:, 0] == part, 100.0, 0.0)
     counted = four_cells(rng, [400] * 25, counts, counts, variance=1e-6, grid=grid)
+    counted = replace(counted, unevenness=np.zeros(25))
     number = len(counted.base.points)
     none = NoisySums(np.zeros((0, number)), np.zeros(0), np.zeros(0), laplace=False)
     found = Kriging.of_cells(none, counted, lumps=1e9)

@@ -313,8 +313,10 @@ class Level(Factor):
         return indicators(attribute, list(self._groups(attribute).values()))
 
     def _groups(self, attribute: Attribute) -> dict[str, tuple[int, ...]]:
-        alone = {label: (code,) for code, label in enumerate(attribute.labels)}
-        groups = alone if self.level is None else attribute.groups(self.level)
+        if self.level is None:
+            groups: dict[str, tuple[int, ...]] = {label: (code,) for code, label in enumerate(attribute.labels)}
+        else:
+            groups = attribute.groups(self.level)
         if self.within is None:
             return groups
         picked = set(np.flatnonzero(self.within.bind(attribute).dense()[0]).tolist())

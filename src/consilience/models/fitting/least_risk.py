@@ -143,7 +143,7 @@ def most_scopes_of_an_attribute(scopes: Sequence[Scope]) -> int:
 
 Progress = Callable[[int, float, float], None]
 
-NUDGE = 0.2
+PERTURBATION = 0.2
 """δ, in standard deviations of the noise."""
 ROWS_FOR_ONE_TWIN = 4_000
 MOST_TWINS = 16
@@ -233,14 +233,14 @@ def fit_least_risk(
     """The model of least estimated error on the way from `start` to the least-squares optimum.
 
     `observed` has noise of variance 1 in every row, Laplace where `laplace` says so. `moved_start` has the start for
-    rows moved by a nudge, where it depends on them. `most` is how many rows' worth of noise a model can take in, where
-    that is known: a fit that has taken in all of it goes no farther. Costs two calls of the oracle for each step, more
-    for a few rows; the steps are the fewer the sooner noise sets in.
+    rows moved by a perturbation, where it depends on them. `most` is how many rows' worth of noise a model can take in,
+    where that is known: a fit that has taken in all of it goes no farther. Costs two calls of the oracle for each step,
+    more for a few rows; the steps are the fewer the sooner noise sets in.
     """
     began = time.monotonic()
-    nudges = _nudges(observed.size)
-    starts = [start, *(start if moved_start is None else moved_start(nudge) for nudge in nudges)]
-    search = Search(oracle, rows, observed, laplace, starts, nudges)
+    perturbations = _perturbations(observed.size)
+    starts = [start, *(start if moved_start is None else moved_start(perturbation) for perturbation in perturbations)]
+    search = Search(oracle, rows, observed, laplace, starts, perturbations)
     while True:
         search.step()
         if progress is not None:
@@ -281,13 +281,13 @@ def risk_of_optimum(
     `optimal` has the rows of the optimum for other observed values; where it has none the error is not a number. Two
     twins do: what they follow more closely than the same twins of `fit`, added to what all its twins say of `fit`.
     """
-    nudges, moves = _nudges(observed.size)[:TWINS_OF_OPTIMUM], []
-    for nudge in nudges:
-        twin = optimal(observed + nudge)
+    perturbations, moves = _perturbations(observed.size)[:TWINS_OF_OPTIMUM], []
+    for perturbation in perturbations:
+        twin = optimal(observed + perturbation)
         if twin is None:
             return math.nan
         moves.append(twin - fitted)
-    risk, followed = estimated_risk(observed - fitted, laplace, nudges, moves)
+    risk, followed = estimated_risk(observed - fitted, laplace, perturbations, moves)
     return risk + 2.0 * (fit.freedom - float(np.mean(fit.followed[: followed.size])))
 
 
@@ -310,29 +310,32 @@ def is_beyond_noise(cost: float, expected: float) -> bool:
     return cost > expected + ALLOWANCE * math.sqrt(expected)
 
 
-def _nudges(rows: int) -> list[Array]:
+def _perturbations(rows: int) -> list[Array]:
     """By how much the twins' values are moved."""
     rng = generator(0)
     twins = min(MOST_TWINS, max(1, ROWS_FOR_ONE_TWIN // max(rows, 1)))
-    return [np.where(rng.integers(0, 2, rows) > 0, NUDGE, -NUDGE) for _ in range(twins)]
+    return [np.where(rng.integers(0, 2, rows) > 0, PERTURBATION, -PERTURBATION) for _ in range(twins)]
 
 
 def estimated_risk(
-    residual: Array, laplace: NDArray[np.bool_], nudges: Sequence[Array], moves: Sequence[Array]
+    residual: Array, laplace: NDArray[np.bool_], perturbations: Sequence[Array], moves: Sequence[Array]
 ) -> tuple[float, Array]:
     """The estimated squared error of fitted rows, and the rows' worth of noise in them as each twin tells it.
 
-    `moves` are the changes of the fitted rows when the observed ones change by `nudges`, entries of one size each.
+    `moves` are the changes of the fitted rows when the observed ones change by `perturbations`, of entries of one
+    size each.
     """
     far = np.abs(residual)
     usual = float(far.mean(where=laplace)) if laplace.any() else 0.0
     kappa = np.where(laplace, 0.5 + 0.5 * far / usual, 1.0) if usual > 0.0 else np.ones(far.size)
-    followed = np.array([np.sum(kappa * move / nudge) for nudge, move in zip(nudges, moves, strict=True)])
+    followed = np.array(
+        [np.sum(kappa * move / perturbation) for perturbation, move in zip(perturbations, moves, strict=True)]
+    )
     return float(residual @ residual) - residual.size + 2.0 * float(followed.mean()), followed
 
 
 class Search:
-    """The way from the start towards the optimum, step by step; with nudges, also that of twins, and judgements."""
+    """The way from the start towards the optimum, step by step; with perturbations also that of twins, and verdicts."""
 
     def __init__(
         self,
@@ -341,11 +344,11 @@ class Search:
         observed: Array,
         laplace: NDArray[np.bool_],
         starts: Sequence[Array],
-        nudges: Sequence[Array],
+        perturbations: Sequence[Array],
     ) -> None:
         self.oracle, self.rows, self.laplace = oracle, rows, laplace
-        self.nudges = nudges
-        self.observed = [observed, *(observed + nudge for nudge in nudges)]
+        self.perturbations = perturbations
+        self.observed = [observed, *(observed + perturbation for perturbation in perturbations)]
         self.fits: list[_Iterate] = []
         for start in starts:
             found = oracle.marginals(start)
@@ -358,7 +361,7 @@ class Search:
         self.stuck = False
         steepest = float(np.abs(rows.adjoint(self.fits[0].fitted - observed)).max(initial=0.0))
         self.curvature = steepest if steepest > 0.0 else 1.0  # a first step that moves no potential by more than 1
-        if nudges:
+        if perturbations:
             self.best = self._judged()
             self.best_worth_it, self._risk_worth_it = 0, self.best.risk
             self.risk = self.best.risk
@@ -442,10 +445,12 @@ class Search:
         return _Iterate(potentials, found.log_partition, fitted, average), found.values
 
     def _judged(self) -> _Judged:
-        fitted, *nudged = (fit.average for fit in self.fits)
+        fitted, *perturbed = (fit.average for fit in self.fits)
         residual = self.observed[0] - fitted
         self.loss = 0.5 * inner(residual, residual)
-        risk, followed = estimated_risk(residual, self.laplace, self.nudges, [twin - fitted for twin in nudged])
+        risk, followed = estimated_risk(
+            residual, self.laplace, self.perturbations, [twin - fitted for twin in perturbed]
+        )
         if self.steps and risk >= self.best.risk:
             near, average = self.best.near, self.best.average
         else:
