@@ -464,7 +464,8 @@ def _sweep_rows(table, spread, rows, columns, theta, shift):  # pragma: no cover
 def _newton(found, spread, rows, error, step):  # pragma: no cover - compiled
     """Newton's step of the shifts, with the columns following; False where the equations have no solution.
 
-    The diagonal is raised by a part of the error, so that directions without curvature have a step, too.
+    The diagonal is raised by a part of the error, so that directions without curvature have a step, too, and by more
+    than rounding errors: equal shifts of all rows change nothing, and a solver fails at a pivot that is 0.
 
     With the entries above 0 marked, the sum of row c changes by −n_c a_c + Σ_h S_c (Σ_d a_d)/(Σ_d S_d) over the marked
     (d, h); μ = a/S makes that symmetric.
@@ -485,9 +486,11 @@ def _newton(found, spread, rows, error, step):  # pragma: no cover - compiled
                 for d in range(count):
                     if found[d, h] > 0.0:
                         matrix[c, d] -= spread[c] * spread[d] / total
-    largest = spread.max()
+    largest, added = spread.max(), 1e-3 * error * spread.max()
     for c in range(count):
-        matrix[c, c] += max(1e-3 * error, 1e-13) * largest if rows[c] > 0.0 else largest
+        added = max(added, 1e-12 * matrix[c, c])
+    for c in range(count):
+        matrix[c, c] += added if rows[c] > 0.0 else largest
     solved = np.linalg.solve(matrix, right)
     for c in range(count):
         step[c] = solved[c] * spread[c]
