@@ -8,21 +8,28 @@ before (as the 2020 Census' TopDown does), by an open solver.
 """
 
 import itertools
+import resource
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 
 from consilience.domain import Attribute, Domain, Query, factors
 from consilience.estimators.geographic import Geographic, GeographicEstimate
+from consilience.estimators.regions import estimate_regions
 from consilience.estimators.tree import Tree
 from consilience.measurements import Gaussian, Measurement, MeasurementSet, PrivacyStatement
+from consilience.measurements.regional import RegionalMeasurements, variance_of
+from consilience.measurements.regions import PlaceRows
 from consilience.solvers.geography.cell_basis import CellBasis
-from consilience.solvers.geography.least_squares import NodeEvidence, fit_signed
+from consilience.solvers.geography.least_squares import NodeEvidence, fit_signed, sums_of_leaves
 from consilience.solvers.geography.nonnegative import divide
 from consilience.solvers.trees.layout import forest
 
@@ -228,10 +235,74 @@ def scale(leaves: int, cells: tuple[int, ...]) -> dict[str, Any]:
     return row | {"seconds": seconds, "microseconds per cell": 1e6 * seconds / truth.size, "unmet": found.unmet}
 
 
+def streamed(leaves: int, regions: int, sizes: tuple[int, int] = (5, 20)) -> dict[str, Any]:
+    """Processor time and memory of an estimate from a folder of regions to another, of whole counts.
+
+    Five levels: the nation, regions, and below them some 40 blocks to a tract and 25 tracts to a county. The memory is
+    the most that the process had so far, the making of the measurements included.
+    """
+    rng = np.random.default_rng(1)
+    others = [
+        Attribute.categorical(name, [str(code) for code in range(n)]) for name, n in zip("ab", sizes, strict=True)
+    ]
+    domain, noise = Domain("country", tuple(others)), 3.0
+    tables = {"cells": Query.marginal("a", "b"), "total": Query(())}
+    with tempfile.TemporaryDirectory() as folder:
+        writer = RegionalMeasurements.writer(
+            Path(folder) / "measured", domain, "block", tables, privacy=PrivacyStatement(), private=False
+        )
+        nation, names = np.zeros(domain.cells), [f"r{place:03d}" for place in range(regions)]
+
+        def noisy(counts: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+            rows, variances = np.arange(len(counts)), np.full((len(counts), 1), noise**2)
+            exact = {"cells": counts, "total": counts.sum(1, keepdims=True)}
+            drawn = {name: each + np.rint(rng.normal(0, noise, each.shape)) for name, each in exact.items()}
+            return {name: (rows, each) for name, each in drawn.items()} | {
+                variance_of(name): (rows, variances) for name in drawn
+            }
+
+        with writer:
+            for name in names:
+                parent, counts = _region(leaves // regions, domain.cells, rng)
+                nation += counts[0]
+                places = [name, *(f"{name}.{place:07d}" for place in range(1, len(parent)))]
+                writer.add_region(name, PlaceRows(pa.array(places), parent, noisy(counts)))
+            above = np.array([-1, *[0] * regions])
+            writer.finish(PlaceRows(pa.array(["nation", *names]), above, noisy(nation[None, :])))
+        measured = RegionalMeasurements.open(Path(folder) / "measured")
+        began = time.process_time()
+        account = estimate_regions(measured, Path(folder) / "account", integers=True)
+        seconds, number = time.process_time() - began, account.folder.places
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    row = {"problem": "regions", "level": "all", "of": f"{leaves:,} leaves × {domain.cells} cells in {regions} regions"}
+    return row | {
+        "places": number,
+        "seconds": seconds,
+        "microseconds per place": 1e6 * seconds / number,
+        "peak GB": peak,
+    }
+
+
+def _region(leaves: int, cells: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The parents of the places of a region, and their counts."""
+    tracts = max(1, leaves // 40)
+    widths, parent, start = [1, max(1, tracts // 25), tracts, leaves], [np.array([-1])], 0
+    for width, below in itertools.pairwise(widths):
+        more = rng.integers(0, width, below - width)
+        parent.append(start + np.sort(np.concatenate([np.arange(width), more])))
+        start += width
+    counts = np.zeros((sum(widths), cells))
+    people = rng.lognormal(np.log(MEDIAN_BLOCK), SPREAD, (leaves, 1))
+    counts[-leaves:] = rng.poisson(np.broadcast_to(people / cells, (leaves, cells)))
+    parents = np.concatenate(parent)
+    return parents, sums_of_leaves(forest(parents, len(parents)), counts)
+
+
 def run(quick: bool) -> list[dict[str, Any]]:
     land = country(1_000 if quick else 20_000)
     sets = [measured(land, seed) for seed in range(2 if quick else 8)]
     accounts = [Geographic().fit(each) for each in sets]
     scale(200, (2, 5))  # compiles
     rows = [*accuracy(land, sets[0], accounts[0]), *bias(land, accounts), *coverage(land, accounts)]
-    return [*rows, scale(3_143, (5, 20)), *([] if quick else [scale(100_000, (5, 20))])]
+    rows += [scale(3_143, (5, 20)), *([] if quick else [scale(100_000, (5, 20))])]
+    return [*rows, *(streamed(leaves, 50) for leaves in ((2_000,) if quick else (10_000, 100_000, 1_000_000)))]

@@ -1,9 +1,9 @@
 """`Geographic`: a table for every place of a geography, from marginals measured at any of its levels.
 
 The geography is a hierarchy attribute: its values are the smallest places, and those above them are sums. Measured
-are marginals by other attributes of all places of a level, of some of them, or of the whole. The estimate has a table
-for every place; tables of places that make up another one sum to its table, no count is negative, and what is known
-exactly is kept.
+are marginals by other attributes, or by groups of their values, of all places of a level, of some of them, or of the
+whole. The estimate has a table for every place; tables of places that make up another one sum to its table, no count is
+negative, and what is known exactly is kept.
 
 Two steps (`solvers.geography` has the mathematics). Generalised least squares without a sign: exact, linear in places
 times cells, with closed-form standard errors. Then tables are divided from the top down: each place's table among those

@@ -30,3 +30,9 @@ def test_a_row_says_how_far_the_scale_goes() -> None:
     row = geography.scale(60, (2, 3))
     assert row["unmet"] <= 1e-9
     assert row["seconds"] >= row["least squares"] > 0
+
+
+def test_a_country_is_estimated_from_files_region_by_region() -> None:
+    row = geography.streamed(200, 4, (2, 3))
+    assert row["places"] >= 200 + 4 + 1
+    assert row["microseconds per place"] > 0

@@ -29,6 +29,7 @@ from consilience.kernels.kernel_cache import njit
 from consilience.solvers.fit import Array
 from consilience.solvers.geography.least_squares import SignedFit
 from consilience.solvers.geography.rounding import round_rows, round_table
+from consilience.solvers.geography.subtrees import depths
 from consilience.solvers.trees.layout import Layout
 
 Labels = NDArray[np.int64]
@@ -80,17 +81,19 @@ def within_reach(layout: Layout, bounds: Bounds) -> Bounds | OutOfReach:
     OutOfReach(node=0, group=0, excess=2.0)
     """
     least, most = np.array(bounds.least), np.array(bounds.most)
-    for v in range(layout.nodes - 1, -1, -1):
-        children = slice(int(layout.first[v]), int(layout.first[v + 1]))
-        if children.start < children.stop:
-            least[v] = np.maximum(least[v], least[children].sum(axis=0))
-            most[v] = np.minimum(most[v], most[children].sum(axis=0))
-        excess = least[v] - most[v]
-        rounding = 1e-9 * np.maximum(1.0, np.abs(least[v]))
-        if np.any(excess > rounding):
-            group = int(np.argmax(excess))
-            return OutOfReach(v, group, float(excess[group]))
-        most[v] = np.maximum(most[v], least[v])
+    for begin, end in reversed(depths(layout)):
+        first, own = layout.first[begin : end + 1], slice(begin, end)
+        inner = np.flatnonzero(np.diff(first))
+        if inner.size:
+            for ends, tighter in ((least, np.maximum), (most, np.minimum)):
+                sums = np.add.reduceat(ends[first[0] : first[-1]], first[inner] - first[0], axis=0)
+                ends[begin + inner] = tighter(ends[begin + inner], sums)
+        excess = least[own] - most[own]
+        beyond = np.flatnonzero(np.any(excess > 1e-9 * np.maximum(1.0, np.abs(least[own])), axis=1))
+        if beyond.size:
+            group = int(np.argmax(excess[beyond[-1]]))
+            return OutOfReach(begin + int(beyond[-1]), group, float(excess[beyond[-1], group]))
+        most[own] = np.maximum(most[own], least[own])
     return Bounds(least, most)
 
 
@@ -461,7 +464,8 @@ def _sweep_rows(table, spread, rows, columns, theta, shift):  # pragma: no cover
 def _newton(found, spread, rows, error, step):  # pragma: no cover - compiled
     """Newton's step of the shifts, with the columns following; False where the equations have no solution.
 
-    The diagonal is raised by a part of the error, so that directions without curvature have a step, too.
+    The diagonal is raised by a part of the error, so that directions without curvature have a step, too, and by more
+    than rounding errors: equal shifts of all rows change nothing, and a solver fails at a pivot that is 0.
 
     With the entries above 0 marked, the sum of row c changes by −n_c a_c + Σ_h S_c (Σ_d a_d)/(Σ_d S_d) over the marked
     (d, h); μ = a/S makes that symmetric.
@@ -482,9 +486,11 @@ def _newton(found, spread, rows, error, step):  # pragma: no cover - compiled
                 for d in range(count):
                     if found[d, h] > 0.0:
                         matrix[c, d] -= spread[c] * spread[d] / total
-    largest = spread.max()
+    largest, added = spread.max(), 1e-3 * error * spread.max()
     for c in range(count):
-        matrix[c, c] += max(1e-3 * error, 1e-13) * largest if rows[c] > 0.0 else largest
+        added = max(added, 1e-12 * matrix[c, c])
+    for c in range(count):
+        matrix[c, c] += added if rows[c] > 0.0 else largest
     solved = np.linalg.solve(matrix, right)
     for c in range(count):
         step[c] = solved[c] * spread[c]

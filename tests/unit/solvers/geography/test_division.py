@@ -205,3 +205,11 @@ def test_the_place_where_facts_contradict_each_other_is_named() -> None:
     found = within_reach(layout, Bounds(least, most))
     assert isinstance(found, OutOfReach)
     assert (found.node, found.group, found.excess) == (1, 0, 2.0)
+
+
+@pytest.mark.parametrize("width", [10, 4_000, 100_000])
+def test_newtons_step_is_found_where_the_rows_are_almost_met(width: int) -> None:
+    """Equal shifts of all rows change nothing: the matrix is singular but for what is added to its diagonal."""
+    found, spread, step = np.ones((3, width)), np.array([1.0, 1.0, 2.0]), np.zeros(3)
+    assert nonnegative._newton(found, spread, found.sum(axis=1), 0.0, step)
+    assert np.abs(step).max() <= 1e-6
