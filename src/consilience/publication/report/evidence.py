@@ -7,8 +7,8 @@ import numpy as np
 
 from consilience.publication.diagnostics import Moved, checks_in_words
 from consilience.publication.intervals import MODELLED, SPENDS_NOTHING
-from consilience.publication.report.facts import Certainty, Margin, ReportFacts
-from consilience.publication.report.tables import MOST_NAMED, ShownTable, table_figure
+from consilience.publication.report.facts import Certainty, ReportFacts
+from consilience.publication.report.tables import MOST_NAMED, Margin, ShownTable, table_figure
 from consilience.publication.report.texts import Texts
 from consilience.publication.report_page import (
     Content,

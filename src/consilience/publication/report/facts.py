@@ -14,7 +14,6 @@ from consilience.domain.questions import Question
 from consilience.errors import ConsilienceError
 from consilience.estimators import Estimate
 from consilience.estimators.base import Progress
-from consilience.measurements.basis import Basis
 from consilience.publication.about import Publication
 from consilience.publication.answers import AnswerTable, table_of
 from consilience.publication.bundle import Bundle
@@ -24,6 +23,7 @@ from consilience.publication.report.associations import Associations, associatio
 from consilience.publication.report.tables import (
     Asked,
     Choice,
+    Margin,
     ShownTable,
     answered,
     choose_tables,
@@ -55,29 +55,6 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """The settings that a manifest holds."""
         return {"level": self.level, "refits": self.refits, "seed": self.seed}
-
-
-@dataclass(frozen=True, eq=False)
-class Margin:
-    """The counts of each value of one attribute, or, without an attribute, of all records."""
-
-    attribute: str | None
-    kind: str
-    labels: tuple[str, ...]
-    """The values as people read them."""
-    estimates: Floats
-    """Not a number where nothing was measured."""
-    interval: Interval | None
-    basis: Basis
-    heading: str = "total"
-    """The attribute's title with its unit, or its name."""
-    ordinary: int | None = None
-    """How many of the labels are its own values; those after them stand for what is missing or unlisted."""
-
-    @property
-    def uncertain(self) -> NDArray[np.bool_]:
-        """Where the interval is wider than the answer; nowhere without an interval."""
-        return np.zeros(len(self.labels), dtype=np.bool_) if self.interval is None else self.interval.uncertain
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from consilience.publication.report.texts import Texts
 from consilience.publication.report_page import BLUE, DARK, GREY, ORANGE, Picture, altair, picture
 
 if TYPE_CHECKING:
-    from consilience.publication.report.facts import Margin
-    from consilience.publication.report.tables import ShownTable
+    from consilience.publication.report.tables import Margin, ShownTable
 
 WIDTH = 215
 LABELS = 125

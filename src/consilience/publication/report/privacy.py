@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from consilience.measurements import PrivacyStatement
 from consilience.publication.report.evidence import count
-from consilience.publication.report.facts import Margin, ReportFacts
-from consilience.publication.report.tables import noisy_tables
+from consilience.publication.report.facts import ReportFacts
+from consilience.publication.report.tables import Margin, noisy_tables
 from consilience.publication.report.texts import Texts
 from consilience.publication.report_page import Content, Markup, bullets, element, folded, join, paragraphs, table
 

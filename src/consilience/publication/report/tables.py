@@ -19,6 +19,7 @@ from consilience.domain.queries import Query
 from consilience.domain.questions import Question, mean_divisor
 from consilience.estimators import Estimate
 from consilience.measurements import Measurement
+from consilience.measurements.basis import Basis
 from consilience.publication.answers import AnswerTable, answer_table, table_of
 from consilience.publication.answers.cross_tables import (
     ABOUT,
@@ -50,6 +51,29 @@ MOST_COLUMNS = 32
 
 What = str
 """What the numbers of a table are: "records", "sums" or "means"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Margin:
+    """The counts of each value of one attribute, or, without an attribute, of all records."""
+
+    attribute: str | None
+    kind: str
+    labels: tuple[str, ...]
+    """The values as people read them."""
+    estimates: Floats
+    """Not a number where nothing was measured."""
+    interval: Interval | None
+    basis: Basis
+    heading: str = "total"
+    """The attribute's title with its unit, or its name."""
+    ordinary: int | None = None
+    """How many of the labels are its own values; those after them stand for what is missing or unlisted."""
+
+    @property
+    def uncertain(self) -> NDArray[np.bool_]:
+        """Where the interval is wider than the answer; nowhere without an interval."""
+        return np.zeros(len(self.labels), dtype=np.bool_) if self.interval is None else self.interval.uncertain
 
 
 @dataclass(frozen=True, eq=False)
