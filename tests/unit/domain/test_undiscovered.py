@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(tmp_path: Path, line: st
 def test_nothing_is_counted_by_a_domain_that_is_not_found_yet(tmp_path: Path) -> None:
     domain = loaded(tmp_path, OPEN)
     for use in (domain.refuse_draft, domain.refuse_open):
-        with pytest.raises(DeclarationError, match=r"the values of 'job', the edges of 'income'.*domain discover"):
+        with pytest.raises(DeclarationError, match=r"the values of 'job', the edges of 'income'.*discover_domain"):
             use()
     domain.project(["sex"]).refuse_draft()
 
