@@ -1,6 +1,6 @@
 """Non-negative tables for all nodes of a forest, from the top down: each parent's table is held and divided.
 
-The signed fit has unbiased sums. So a root keeps its table as far as that is not negative, and below a node with the
+The signed fit has unbiased sums. So a root keeps its sums as far as they are not negative, and below a node with the
 table X the children's tables x_c are found in stages, of which each refines the cells: first the sums over coarse
 groups of cells, such as the total, then over finer ones, at last the cells. In one stage, with s_c the signed sums of
 child c and S_c their variance, within each group of the stage before
@@ -129,7 +129,7 @@ def divide(
         bounds = Bounds(np.zeros((fit.layout.nodes, groups)), np.full((fit.layout.nodes, groups), np.inf))
     tables = np.array(fit.tables)
     spread = _spread(fit, labels)
-    _divide_roots(fit, tables, labels[0], bounds, whole=whole, known=roots)
+    _divide_roots(fit, tables, labels, above, bounds, whole=whole, known=roots)
     limits = (SETTINGS.row_tolerance, SETTINGS.most_newton_steps)
     unmet = _descend(fit.layout.first, labels, above, tables, spread, bounds.least, bounds.most, whole, *limits)
     return Division(tables, float(unmet))
@@ -153,36 +153,34 @@ def _spread(fit: SignedFit, labels: Labels) -> Array:
 
 
 def _divide_roots(
-    fit: SignedFit,
-    tables: Array,
-    label: Labels,
-    bounds: Bounds,
-    *,
-    whole: bool,
-    known: Array | None,
+    fit: SignedFit, tables: Array, labels: Labels, above: Labels, bounds: Bounds, *, whole: bool, known: Array | None
 ) -> None:
-    """The nearest non-negative tables of the roots within their bounds; totals are kept where they can be."""
+    """The nearest non-negative tables of the roots within their bounds, stage by stage as below: what was measured of
+    coarse groups is not moved by cells that are set to 0."""
     for root in range(fit.layout.roots):
         if known is not None:
             tables[root] = known[root]
             continue
-        sums = np.bincount(label, tables[root], minlength=bounds.least.shape[1])
+        sums = np.bincount(labels[0], tables[root], minlength=bounds.least.shape[1])
         sums = np.clip(sums, np.maximum(bounds.least[root], 0.0), bounds.most[root])
         if whole:
             sums = np.floor(sums + 0.5)
-        for group, total in enumerate(sums):
-            cells = np.flatnonzero(label == group)
-            table = np.ascontiguousarray(tables[root, cells][:, None])
-            _to_sum(
-                table,
-                np.ones(cells.size),
-                np.array([total]),
-                np.zeros((cells.size, 1)),
-                np.full((cells.size, 1), np.inf),
-            )
-            if whole:
-                round_rows(table, np.array([total]))
-            tables[root, cells] = table[:, 0]
+        for stage in range(1, len(labels)):
+            parts = np.bincount(labels[stage], tables[root])
+            for group, total in enumerate(sums):
+                chosen = np.flatnonzero(above[stage, : parts.size] == group)
+                parts[chosen] = _of_total(parts[chosen], total, whole=whole)
+            sums = parts
+        tables[root] = sums[labels[-1]]
+
+
+def _of_total(signed: Array, total: float, *, whole: bool) -> Array:
+    """The nearest non-negative numbers with this sum; whole ones near them if asked for."""
+    column, held = np.ascontiguousarray(signed[:, None]), np.array([total])
+    _to_sum(column, np.ones(len(column)), held, np.zeros_like(column), np.full_like(column, np.inf))
+    if whole:
+        round_rows(column, held)
+    return column[:, 0]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
