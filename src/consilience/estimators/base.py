@@ -140,6 +140,9 @@ class Estimate(Described, ABC):
     stats: Mapping[str, float | int | str]
     """How the fit went: steps, seconds, objective, gap."""
 
+    judged_by_tables: ClassVar[bool] = False
+    """Whether noise must explain each measured table by itself: a few wrong answers do not show among millions."""
+
     @property
     def domain(self) -> Domain:
         return self.measurements.domain

@@ -125,6 +125,8 @@ class Misfit:
 
     mean: float
     answers: int
+    table: str = ""
+    """The measured table that it is about; empty where it is about all answers."""
 
     @property
     def largest_explained(self) -> float:
@@ -146,17 +148,22 @@ class Misfit:
 def misfit(fitted: Estimate) -> Misfit:
     """The misfit of an estimate on the noisy answers that it was fitted to.
 
-    Answers that were clipped to zero or not released say only what they are not, and do not count.
+    Answers that were clipped to zero or not released say only what they are not, and do not count. Where each measured
+    table is judged by itself, the misfit is that of the worst of them, or of all answers together.
     """
     counted = [each for each in fitted.measurements if each.kind == "linear" and not isinstance(each.noise, Exact)]
     size = max((float(np.abs(each.values[_known(each)]).max(initial=0.0)) for each in counted), default=0.0)
-    squares, answers = 0.0, 0
+    squares, answers, tables = 0.0, 0, []
     for each, found in zip(counted, fitted.answers([each.query for each in counted]), strict=True):
         known = _known(each)
         residual = (found.ravel() - each.values)[known]
-        squares += float(residual @ residual) / (noise_variance(each) + (ROUNDING * size) ** 2)
+        own = float(residual @ residual) / (noise_variance(each) + (ROUNDING * size) ** 2)
+        tables.append(Misfit(own / max(residual.size, 1), residual.size, each.query.describe()))
+        squares += own
         answers += residual.size
-    return Misfit(squares / max(answers, 1), answers)
+    together = Misfit(squares / max(answers, 1), answers)
+    alone = tables if fitted.judged_by_tables else []
+    return max([together, *alone], key=lambda each: each.mean / each.largest_explained)
 
 
 def _known(each: Measurement) -> NDArray[np.bool_]:
@@ -186,6 +193,8 @@ def judged(fitted: Estimate) -> Estimate:
     stats = {**fitted.stats, "misfit": found.mean}
     if found.is_explained:
         return replace(fitted, stats=stats)
+    if found.table:
+        stats["misfit_of"] = found.table
     return replace(fitted, status=Status.MISFIT, stats={**stats, "stopped": fitted.status.value})
 
 
@@ -205,6 +214,13 @@ def refuse_misfit(fitted: Estimate, measured: MeasurementSet) -> None:
     accept = "accept the account as it is with allow_misfit=True"
     if method == "reweighted":
         raise PoorFit(f"{said}: {fitted.stats['public_check']}, or {accept}", fitted)
+    if "misfit_of" in fitted.stats:
+        raise PoorFit(
+            f"the account that {method} found misses the noisy answers of one table, {fitted.stats['misfit_of']}, by "
+            f"{size:.3g} times their noise, on average. Tables that overlap, such as age by sex and sex by group, are "
+            f"kept together only where a finer one holds both: measure that one, too, or {accept}",
+            fitted,
+        )
     if is_proven(fitted):
         relied = [*measured.privacy.public_facts, *(["impossible cells"] if measured.domain.impossible else [])]
         named = f" ({'; '.join(relied[:6])}{' …' if len(relied) > 6 else ''})" if relied else ""

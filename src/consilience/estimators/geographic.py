@@ -124,6 +124,8 @@ class Geographic:
 class GeographicEstimate(FullTableEstimate):
     """The table of every place; standard errors of least squares, and intervals without fitting all places again."""
 
+    judged_by_tables: ClassVar[bool] = True
+
     @cached_property
     def _problem(self) -> MeasuredPlaces:
         problem = MeasuredPlaces.of(self.measurements, self.method.get("attribute"))

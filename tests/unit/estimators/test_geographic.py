@@ -10,7 +10,7 @@ from consilience.domain import Attribute, Domain, Query, factors
 from consilience.domain.place_facts import PlaceFacts
 from consilience.domain.public_facts import PublicFacts, PublicMargin
 from consilience.errors import ConsilienceError
-from consilience.estimators.choose import choose
+from consilience.estimators.choose import PoorFit, choose, estimate, judged
 from consilience.estimators.geographic import Geographic, GeographicEstimate
 from consilience.kernels.rng import generator
 from consilience.measurements import Exact, Gaussian, Laplace, Measurement, MeasurementSet, NoiseLaw, PrivacyStatement
@@ -291,3 +291,47 @@ def test_intervals_hold_the_truth_at_every_level(noise: NoiseLaw) -> None:
             held.setdefault(text, []).append(float(((found.low <= truth) & (truth <= found.high)).mean()))
     for coverage in held.values():
         assert 0.92 <= np.mean(coverage) <= 1.0
+
+
+SPARSE = Domain(
+    "sparse",
+    (
+        Attribute.categorical("age", list("012345")),
+        Attribute.categorical("sex", ["F", "M"]),
+        Attribute.categorical("group", list("abc")),
+        Attribute.hierarchy(
+            "place",
+            {f"b{state}{block}": f"s{state}" for state in range(3) for block in range(100)},
+            levels=["State", "Block"],
+            geography=True,
+        ),
+    ),
+)
+
+
+def sparse_places(queries: list[str]) -> MeasurementSet:
+    """Many blocks with next to nobody in most cells, so that sums of their noisy cells say little of a state."""
+    rng, law = np.random.default_rng(5), Gaussian(3.0)
+    cells, places = rng.dirichlet(np.full(36, 0.3)).reshape(6, 2, 3, 1), rng.dirichlet(np.full(300, 0.5))
+    truth, found = rng.poisson(20_000 * cells * places).astype(float), []
+    for text in queries:
+        query = Query.parse(text).over(SPARSE)
+        exact = query.bind(SPARSE).answer_full(truth).ravel()
+        found.append(Measurement(query, exact + law.simulate(exact.size, rng), law))
+    return MeasurementSet(SPARSE, tuple(found), PrivacyStatement(), {}, private=False)
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_cells_that_are_set_to_0_do_not_move_what_was_measured_of_large_places(integers: bool) -> None:
+    nested = sparse_places(["by State, age, sex", "by State, age", "by place, age, sex, group", "by place"])
+    account = fitted(nested, integers=integers)
+    for each in nested.measurements[:2]:
+        assert np.mean((account.answer(each.query).ravel() - each.values) ** 2) < 2.0 * 3.0**2
+    assert judged(account).status is account.status
+
+
+def test_a_table_that_is_missed_is_named_although_all_others_are_met() -> None:
+    overlapping = ["by State, age, sex", "by State, group", "by State"]
+    overlapping += ["by place, age, sex", "by place, group", "by place"]
+    with pytest.raises(PoorFit, match=r"one table, State\(place\), age, sex, .* measure that one, too"):
+        estimate(sparse_places(overlapping), method="geographic")

@@ -166,7 +166,7 @@ def _divide_roots(
         if whole:
             sums = np.floor(sums + 0.5)
         for stage in range(1, len(labels)):
-            parts = np.bincount(labels[stage], tables[root])
+            parts = np.bincount(labels[stage], tables[root]).astype(np.float64)
             for group, total in enumerate(sums):
                 chosen = np.flatnonzero(above[stage, : parts.size] == group)
                 parts[chosen] = _of_total(parts[chosen], total, whole=whole)
