@@ -266,8 +266,9 @@ def test_what_a_notebook_shows_has_no_number_without_a_basis(bundle, assumed):
 
 
 def test_the_files_of_a_bundle_show_no_number_without_a_basis(bundle, assumed):
-    written = [*(bundle / "tables").iterdir(), bundle / "release.json", bundle / "domain.toml"]
-    assert {"u.csv", "n.csv"} <= {path.name for path in written}
+    metadata = [path for path in (bundle / "metadata").rglob("*") if path.is_file()]
+    written = [*(bundle / "tables").iterdir(), bundle / "release.json", bundle / "domain.toml", *metadata]
+    assert {"u.csv", "n.csv", "dcat.jsonld"} <= {path.name for path in written}
     for path in written:
         assert found_in(path.read_text(encoding="utf-8"), assumed) == [], path.name
     rows = list(csv.DictReader((bundle / "tables" / "u.csv").open(encoding="utf-8")))
